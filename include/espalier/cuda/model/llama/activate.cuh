@@ -24,8 +24,8 @@ struct activate_job {
   NumberT* out = nullptr;
   std::int32_t width = 0;
   espalier::detail::activation_kind kind = espalier::detail::activation_kind::silu_gate;
-  read_ahead next{};  // asked for by blocks beyond those of rows
-  std::int32_t n = 0;
+  read_ahead next{};   // weights that the blocks beyond n ask for
+  std::int32_t n = 0;  // rows
 
   ESPALIER_HOST_DEVICE bool has_gate() const { return kind != espalier::detail::activation_kind::gelu; }
 };
@@ -40,7 +40,8 @@ __device__ inline float gelu(float x) {
   return 0.5F * x * (1.0F + erff(x * 0.70710678F));
 }
 
-// x * (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3); (1 + tanh(u)) / 2 is 1 / (1 + e^(-2 u)).
+// GELU by its form with tanh: x * (1 + tanh(u)) / 2 with u = sqrt(2 / pi) (x + 0.044715 x^3); (1 + tanh(u)) / 2 is 1 /
+// (1 + e^(-2 u)).
 __device__ inline float gelu_tanh(float x) {
   return x / (1.0F + expf(x * (x * x * -0.0713548162726F + -1.59576912161F)));
 }

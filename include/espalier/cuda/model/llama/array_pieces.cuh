@@ -9,12 +9,12 @@
 
 namespace espalier::cuda::detail {
 
-// One array of the device, handed out in pieces that begin on 256 bytes, as matrix products like it. Measured by a dry
-// run first: without memory, take() only counts.
+// One array of the device, handed out in pieces that begin on 256 bytes, an alignment with which matrix products are
+// fast. Pieces are taken twice: at first, while the array has no memory, take() only counts and gives null.
 template <class ElementT>
 class array_pieces {
  public:
-  // Takes memory for what has been counted, and begins again.
+  // Allocates as much as the calls of take() have counted; the next call gives the first piece.
   void allocate() {
     memory_ = device_array<ElementT>(used_);
     used_ = 0;

@@ -42,8 +42,8 @@
 
 namespace espalier::cuda::detail {
 
-// The rows of one pass of a block draft, written by the device: the fields of a forward_batch_view, a sequence for each
-// lane, each with as many rows. The sequence's number is the text's place.
+// The rows of one pass of a block draft, which the device writes: arrays of a forward_batch_view, with one sequence for
+// each lane. All sequences have the same number of rows. A sequence's number is its text's place in the context.
 //
 // Shapes: positions (and slots), sequence_of [rows]; mask [rows][words], all rows of a lane see each other; sequences,
 // pending [lanes]
@@ -70,7 +70,7 @@ struct block_draft_rows {
 inline constexpr int block_row_threads = 128;
 inline constexpr int max_read_layers = 64;
 
-// The target's hidden states of rows whose turn it is, one layer beside the other.
+// The arguments of gather_states, which puts the target's hidden states of some rows side by side, layer by layer.
 //
 // Shapes: hidden[l] [rows of the target][width]; features [rows][layers][width]
 template <class NumberT>
@@ -82,7 +82,7 @@ struct gather_job {
   NumberT* features;
 };
 
-// Block (i, lane). Rows that are not there, or stand beyond the last position, become padding.
+// Block (i, lane) gathers row i of a lane. Rows that are not there, or lie beyond the last position, become padding.
 template <class NumberT>
 ESPALIER_KERNEL void gather_states(gather_job<NumberT> job, state_rows from, block_draft_rows to) {
   const auto lane = static_cast<std::int32_t>(blockIdx.y), n = static_cast<std::int32_t>(gridDim.x);
@@ -103,7 +103,7 @@ ESPALIER_KERNEL void gather_states(gather_job<NumberT> job, state_rows from, blo
   }
 }
 
-// One block a row: what keys and values come from is kept by position.
+// One block for each row: copies the states from which keys and values are computed to the place of their position.
 //
 // Shapes: states [rows][width]; kept [places][max_positions][width]
 template <class NumberT>
@@ -118,8 +118,8 @@ ESPALIER_KERNEL void keep_states(const NumberT* states, NumberT* kept, std::int3
     to[k] = from[k];
 }
 
-// One block a lane: the rows of a block after the text, the pending token's first. Beyond the last position there is
-// none.
+// One block of threads for each lane: writes the rows of a drafted block, of which the pending token's is the first. A
+// text beyond the last position gets padding.
 template <class UnusedT = void>
 ESPALIER_KERNEL void open_block(block_draft_rows to, text_batch texts, std::int32_t n, std::int32_t max_positions) {
   const text_in_batch here = texts.here();
@@ -140,8 +140,8 @@ ESPALIER_KERNEL void open_block(block_draft_rows to, text_batch texts, std::int3
   to.pending[here.lane] = is_there ? here.text.tokens[position] : 0;
 }
 
-// Block (row, lane): the pending token beside the last state of the context; rows to be written add what tells them
-// apart.
+// Block (row, lane) writes a row of the stream: the sum of the pending token's root, the last state of the context,
+// and, in the rows of tokens that are not yet written, the row of `masked` that tells them apart.
 //
 // Shapes: root [lanes][width]; states [places][max_positions][width]; masked [rows - 1][width]; stream
 // [lanes][rows][width]
@@ -210,7 +210,7 @@ struct block_draft_weights {
   }
 
  private:
-  // Gives every part its place, or only counts where there is no memory yet.
+  // Gives each part its memory; while there is none yet, counts how much all parts need.
   void place(const block_draft_config& c) {
     const auto size = [](int n) { return static_cast<std::size_t>(n); };
     const auto matrix = [&](int outputs, int inputs) { return matrices.take(size(outputs) * size(inputs)); };
@@ -231,7 +231,7 @@ struct block_draft_weights {
     }
   }
 
-  // Puts what the file holds in its place.
+  // Copies the tensors that block_draft_tensors reads to the parts' memory.
   struct loader {
     block_draft_weights& weights;
     detail::row_upload<NumberT> upload;
@@ -252,19 +252,19 @@ struct block_draft_weights {
   };
 };
 
-//! A block-diffusion draft on the device: espalier::block_draft_model's twin, from the same folders. The target's
-//! embedding goes in, its output matrix comes last; both are borrowed.
+//! A block-diffusion draft on the device: espalier::block_draft_model's twin, from the same folders. It uses the
+//! target's embedding and output matrix.
 //!
 //!     auto target = cuda::llama_backend<__half>::load("models/target", {.hidden_layers = {1, 3, 5}});
 //!     cuda::block_diffusion drafter(cuda::block_draft_model<__half>::load("models/block", target));
 //!
-//! Numbers are as in llama_backend.
+//! Types of numbers are those of llama_backend.
 //!
 //! Shapes      config.json and model.safetensors in the folder
-//! Complexity  forward: one pass of length + 1 rows for each lane, 9 n_layers + 7 launches and products; read: one of
-//!             2 n_layers + 4 for each 64 rows of a prefill, or for the paths of all lanes. No allocation, no
-//!             synchronisation: a graph can capture both
-//! Law         neither depends on what other rows hold
+//! Complexity  forward: one pass of length + 1 rows for each lane, of 9 n_layers + 7 launches and products. read: one
+//!             pass of 2 n_layers + 4 launches and products for each 64 rows of a prefill, or for the paths of all
+//!             lanes. No allocation, no synchronisation: a graph can capture both
+//! Law         a row's numbers do not depend on the numbers in other rows
 //! Errors      load: model_error for files that do not fit, themselves or the target; option_error for a target whose
 //!             option hidden_layers lacks a layer; cuda_error
 //! Source      Chen et al., DFlash, with a pending token of its own matrix; examples/models/block.py is the reference
@@ -274,14 +274,15 @@ class block_draft_model {
   using number = LogitT;
   using weights_type = block_draft_weights<NumberT>;
 
-  //! What was read of each text: keys and values of each layer and the states that they come from, by position.
+  //! The part of each text that was read: keys and values of each layer, and the states from which they were computed,
+  //! by position.
   struct context_type {
     std::int32_t max_texts = 0;
     device_array<NumberT> keys_values;  //!< [n_layers][places][keys, values][slots][kv_size]
     device_array<NumberT> states;       //!< [places][max_positions][hidden_size]
   };
 
-  //! For rounds of so many texts at most.
+  //! A model for rounds of at most so many texts.
   template <class TargetT>
   static block_draft_model load(const std::string& folder, const TargetT& target, std::int32_t max_texts = 1) {
     const block_draft_config config = block_draft_config::load(folder);
@@ -340,6 +341,8 @@ class block_draft_model {
   const block_draft_config& config() const { return config_; }
   std::size_t weight_bytes() const { return weights_.bytes(); }
 
+  //! A context in which nothing has been read, for so many texts.
+  //!
   //! Errors      option_error for more texts than the model was made for
   context_type make_context(std::int32_t max_texts) const {
     require_option("texts of a block draft", max_texts, 1, max_texts_);
@@ -353,7 +356,7 @@ class block_draft_model {
     return context;
   }
 
-  //! Takes the target's hidden states of these rows of its last pass. Those beyond max_positions() are not needed.
+  //! Reads the target's hidden states of these rows of its last pass. Rows beyond max_positions() are left out.
   template <class BackendT>
   void read(context_type& context, const BackendT& backend, const state_rows& rows, cudaStream_t stream) {
     const std::int32_t at_once = (std::max)(1, most_rows() / rows.n_lanes());
@@ -361,7 +364,7 @@ class block_draft_model {
       read_part(context, backend, rows.part(done, (std::min)(rows.max - done, at_once)), stream);
   }
 
-  //! The logits of the `length` tokens after the last of each text. Beyond max_positions() they mean nothing.
+  //! The logits of the next `length` tokens of each text. Beyond max_positions() they mean nothing.
   //!
   //! Shapes      [lanes][length][vocab_size], at the same address always
   //! Pre         the states of all tokens but the last were read; 1 <= length <= block_length()
@@ -371,7 +374,7 @@ class block_draft_model {
     launch("open_block", detail::open_block<>, {.grid = texts.lanes(), .threads = detail::block_row_threads}, stream,
            lines, texts, n, max_positions_);
     forward_batch_view batch = lines.view(texts.n, n, (std::max)(1, (std::min)(texts.max_context, max_positions_)));
-    // The pending token's own row has no logits.
+    // The row of the pending token has no logits.
     batch.outputs = written_rows(length);
     batch.n_outputs = texts.n * length;
     walk(steps_.all(), config_, context, batch, stream);
@@ -381,7 +384,7 @@ class block_draft_model {
  private:
   using linear_type = typename weights_type::linear_type;
 
-  static constexpr int read_rows = 64;  // of one pass of a prefill
+  static constexpr int read_rows = 64;  // rows that one pass of a prefill reads
 
   // The steps by which keys and values of states go into the cache, layer after layer.
   static std::vector<detail::model_step> steps_of_reading(const block_draft_config& config) {
@@ -393,7 +396,7 @@ class block_draft_model {
     return reading;
   }
 
-  // One device has the whole of each matrix; the stream begins with the pending tokens.
+  // The place of a draft: it has the whole of each matrix, and its stream begins with the pending tokens.
   struct place {
     const block_draft_model& of;
     const context_type& context;
@@ -408,7 +411,7 @@ class block_draft_model {
     float* kept(int) const { return nullptr; }
   };
 
-  // Makes some steps with the heads of a configuration.
+  // Launches some steps with the heads of a configuration.
   void walk(std::span<const detail::model_step> steps, const model_config& config, const context_type& context,
             const forward_batch_view& batch, cudaStream_t stream) const {
     place here{*this, context, batch.n_sequences, batch.n_rows / batch.n_sequences};
@@ -434,7 +437,7 @@ class block_draft_model {
   void add_products() {
     const int width = config_.hidden_size, q = config_.query_size(), kv = config_.kv_size();
     constexpr cudaDataType_t numbers = detail::data_type_of<NumberT>;
-    // The key and value rows begin where the query's end.
+    // The rows of keys and values begin where the rows of queries end.
     const auto begin = static_cast<std::size_t>(q) * static_cast<std::size_t>(width) * sizeof(NumberT);
     const auto alignment = static_cast<std::uint32_t>((std::min)(std::size_t{256}, begin & (~begin + 1)));
     features_product_ = products_.add(width, features_size(), CUDA_R_32F, false);
@@ -521,7 +524,7 @@ class block_draft_model {
         lines);
   }
 
-  // [lanes][length] the rows with logits, of blocks of this length.
+  // The rows with logits of blocks of this length: [lanes][length].
   const std::int32_t* written_rows(int length) const {
     return written_.data() + static_cast<std::ptrdiff_t>(length - 1) * max_texts_ * config_.block_length;
   }

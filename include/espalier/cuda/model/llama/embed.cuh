@@ -14,7 +14,7 @@
 namespace espalier::cuda::detail {
 
 // The arguments of embed(): rows of the embedding, or of a part of it, become rows of the stream. A token outside the
-// vocabulary gives NaN, which whoever reads the logits reports.
+// vocabulary gives NaN in the row, and so in its logits, where a verifier reports it.
 //
 // Shapes: tokens [rows]; table [vocab][width], whose first row is of token `first`; stream [rows][width]
 template <class NumberT>
@@ -30,7 +30,7 @@ struct embed_job {
 
 inline constexpr int embed_threads = 256;
 
-// One block a row.
+// The kernel of embed(): one block for each row.
 template <class NumberT, int RunT>
 ESPALIER_KERNEL void embed_rows(embed_job<NumberT> job) {
   ptx::allow_next();

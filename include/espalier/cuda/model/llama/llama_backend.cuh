@@ -34,14 +34,15 @@
 
 namespace espalier::cuda {
 
+//! Options of llama_backend on the device.
 struct llama_options {
   int max_rows = 257;                //!< longest batch of one forward pass: a tree of 256 and its root
   int max_positions = 0;             //!< 0: as many as the model has
   int max_context = 0;               //!< slots of a sequence of the cache; 0: max_positions and a tree of 1024
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
-  bool batch_invariant = false;      //!< a row's bits do not depend on the batch: see the law below
-  int read_ahead_bytes = -1;         //!< of the next product's weights, asked for by the kernel before it; -1: a
-                                     //!< quarter of the second-level cache; nothing before compute capability 9.0
+  bool batch_invariant = false;      //!< a row's bits do not depend on the batch: see the law of llama_backend
+  int read_ahead_bytes = -1;         //!< bytes of the next product's weights that the kernel before it asks for; -1: a
+                                     //!< quarter of the second-level cache, and 0 before compute capability 9.0
 
   static constexpr void describe(auto see) {
     see(option{"max_rows", &llama_options::max_rows, "rows of the longest forward pass", 1, 1 << 16});
@@ -50,35 +51,36 @@ struct llama_options {
   }
 };
 
-//! A transformer on the device: espalier::llama_backend's twin, the same models from the same files, but for Gemma's
-//! and those whose layers see a window.
+//! A transformer on the device: espalier::llama_backend's twin, the same models from the same files, but for those with
+//! recurrent layers.
 //!
 //! Weights, keys, values and activations are NumberT; the residual stream, norms and all sums are float, and so are the
-//! logits, unless LogitT says otherwise. Products are cuBLASLt's, attention is AttentionT's; what stands between them
-//! is one kernel each.
+//! logits, unless LogitT says otherwise. cuBLASLt computes the products, AttentionT the attention; one kernel each
+//! computes the steps between them.
 //!
-//! Own kernels begin while the one before them ends, on compute capability 9.0 and later; cuBLASLt's products begin
-//! after all before them. Those kernels leave memory idle, so they ask for the first columns of the next product's
-//! weights, which then wait in the second-level cache.
+//! On compute capability 9.0 and later the library's kernels begin while the kernel before them ends; a product of
+//! cuBLASLt begins when all kernels before it have ended. The library's kernels leave the memory idle, so they ask for
+//! the first columns of the next product's weights, which then wait in the second-level cache.
 //!
-//! Where weights stay in the second-level cache and persistent_pass takes the model, every pass of it is one launch of
-//! that instead, unless AttentionT is not the library's.
+//! Where the weights fit in the second-level cache, AttentionT is tree_attention, and persistent_pass takes the model,
+//! each pass is one launch of persistent_pass instead.
 //!
 //!     auto target = cuda::llama_backend<__nv_bfloat16>::load("models/target", {.max_rows = 257});
 //!
 //! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size]
-//! Complexity  a pass is 3 + 9 n_layers launches and products, whatever the batch holds (GPT-NeoX with a parallel
-//!             residual: one a layer fewer; one more where the last layer is among hidden_layers, or attention divides
-//!             the context). Products run for the least planned number of rows that holds the batch: those of
-//!             forward_bucket(), max_rows, and what reserve() has added. No allocation, no search for algorithms, no
-//!             synchronisation: a graph can capture it
-//! Law         Backend's, within rounding. The same batch gives the same bits. What other rows hold changes none of a
-//!             row's; how many there are does, through the algorithms that cuBLASLt chooses and the parts that
-//!             attention divides a context into. With batch_invariant they depend on its tokens and positions alone,
-//!             those that it sees and itself: alone, in a tree in any order of its nodes, in a prompt cut anyhow, and
-//!             so greedy texts are those of plain decoding, token for token. Each product then keeps one algorithm,
-//!             which does not divide sums, and attention sums by position. tree_attention does so; another AttentionT
-//!             is told by its shape
+//! Complexity  a pass is 3 + 9 n_layers launches and products, whatever the batch holds. GPT-NeoX with a parallel
+//!             residual has one a layer fewer. There is one more where the last layer is among hidden_layers, one
+//!             where logits are capped, and one a layer where attention divides the context. Products run for the
+//!             least planned number of rows that holds the batch: the numbers of forward_bucket(), max_rows, and those
+//!             that reserve() has added. No allocation, no search for algorithms, no synchronisation: a graph can
+//!             capture it
+//! Law         Backend's, within rounding. The same batch gives the same bits. A row's bits do not depend on the
+//!             numbers in other rows. They depend on the number of rows: by it cuBLASLt chooses algorithms, and
+//!             attention the parts of a context. With batch_invariant a row's bits depend on its own token, the tokens
+//!             that it sees, and their positions, and on nothing else. They are the same in plain decoding, in a tree
+//!             with its nodes in any order, and in a prompt cut anywhere, so greedy texts are those of plain decoding,
+//!             token for token. For that each product keeps one algorithm, which does not divide sums, and attention
+//!             sums by position: tree_attention does, and another AttentionT finds the option in its shape
 //! Errors      load: model_error for files that do not fit, option_error, cuda_error. forward: input_error for more
 //!             than max_rows() rows, or a cache made for another model; a token outside the vocabulary or a position
 //!             beyond the last gives NaN logits, as NaN weights do
@@ -101,7 +103,7 @@ class llama_backend {
   llama_backend(const model_config& config, weights_type weights, const llama_options& options = {})
       : llama_backend(config, std::make_shared<const weights_type>(std::move(weights)), options) {}
 
-  //! Over the weights of another one, which are held once.
+  //! A transformer that shares the weights of another one.
   llama_backend(const model_config& config, std::shared_ptr<const weights_type> weights,
                 const llama_options& options = {})
       : config_(config),
@@ -124,7 +126,7 @@ class llama_backend {
       add_products();
       products_.plan_up_to(max_rows_);
     }
-    // Rows that no batch has written are computed with, too.
+    // A pass also computes rows that no batch has written: they must hold numbers.
     activations_.zero(nullptr), floats_.zero(nullptr), logits_memory_.zero(nullptr);
     require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   }
@@ -135,16 +137,17 @@ class llama_backend {
   const model_config& config() const { return config_; }
   const std::vector<int>& hidden_layers() const { return hidden_layers_; }
   std::size_t weight_bytes() const { return weights_->bytes(); }
-  //! For a draft model that borrows the embedding and the output matrix, and for another one over the same weights.
+  //! The weights, for a draft model that uses the embedding and the output matrix, or for another transformer.
   std::shared_ptr<const weights_type> weights() const { return weights_; }
 
-  //! Batches of this many rows or outputs will come often: products are planned for exactly as many. Not captured.
+  //! Plans products for exactly so many rows, where batches of so many rows or outputs come often. Must not be
+  //! captured.
   void reserve(int rows) {
     require_option("rows", rows, 1, max_rows_);
     if (!persistent_) products_.plan(rows);
   }
 
-  //! Where batch.outputs is null, output i is row i.
+  //! The logits of the rows in batch.outputs; where that is null, output i is row i.
   template <class KVStoreT>
   requires requires(KVStoreT& kv) {
     { kv.view() } -> std::same_as<kv_view<NumberT>>;
@@ -158,8 +161,8 @@ class llama_backend {
 
   //! The residual stream after `layer`, before the final norm, of the rows of the last batch.
   //!
-  //! Shapes      [n_rows][hidden_size], in the memory of the device, there when the stream has passed; the same address
-  //!             always
+  //! Shapes      [n_rows][hidden_size], in the memory of the device, complete when the work in the stream is; always
+  //!             the same address
   //! Errors      option_error if the layer is not among options.hidden_layers
   const float* hidden(int layer) const {
     const float* found = kept(layer);
@@ -186,7 +189,8 @@ class llama_backend {
     return AttentionT(shape);
   }
 
-  // How much of the second-level cache is filled beforehand. The rest is left to what is there already.
+  // Bytes of the next product's weights that are asked for: a part of the second-level cache, so that the other data in
+  // it stays.
   static std::size_t checked_read_ahead(const llama_options& options) {
     if (options.read_ahead_bytes >= 0) return static_cast<std::size_t>(options.read_ahead_bytes);
     int device = 0, major = 0, cache = 0;
@@ -255,7 +259,7 @@ class llama_backend {
         .run(steps_.all(), kv, batch, stream);
   }
 
-  // One device has the whole of each matrix.
+  // The place of a model on one device, which has the whole of each matrix.
   struct place {
     const llama_backend& of;
 
@@ -288,7 +292,7 @@ class llama_backend {
   detail::array_pieces<NumberT> activations_;
   detail::array_pieces<float> floats_;
   detail::array_pieces<LogitT> logits_memory_;
-  memory_type memory_;       // max_rows of each
+  memory_type memory_;       // max_rows rows of each array
   float* hidden_ = nullptr;  // [hidden_layers][max_rows][hidden_size]
   std::optional<pass_type> persistent_;
 };

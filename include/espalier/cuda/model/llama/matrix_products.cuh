@@ -16,8 +16,9 @@
 
 namespace espalier::cuda {
 
-//! The number of rows that a forward pass of up to `rows` is launched with, so that a few captured graphs serve every
-//! tree: 1, 9, 17, 33, 65, 129, 257, 513, 1025, ...: a tree of 8, 16, ... drafted nodes and its root.
+//! The number of rows with which a forward pass of up to `rows` rows is launched: few numbers, so that few captured
+//! graphs serve trees of all sizes. They are 1, 9, 17, 33, 65, 129, 257, 513, 1025, ...: a tree of 8, 16, ... drafted
+//! nodes and its root.
 constexpr int forward_bucket(int rows) {
   if (rows <= 1) return 1;
   int drafted = 8;
@@ -26,7 +27,9 @@ constexpr int forward_bucket(int rows) {
   return drafted + 1;
 }
 
-//! Errors      cuda_error where the status of `call` is not success
+//! Raises a status of cuBLASLt that is not success.
+//!
+//! Errors      cuda_error that names `call`
 inline void require(cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   raise<cuda_error>(call, " failed: ", cublasLtGetStatusString(status), ".");
@@ -47,7 +50,7 @@ inline void destroy(cublasLtMatmulPreference_t it) {
   (void)cublasLtMatmulPreferenceDestroy(it);
 }
 
-// Owns an object of cuBLASLt. (Their types have no names of their own, which unique_ptr would need.)
+// Owns an object of cuBLASLt. unique_ptr cannot: its deleter would need the name of the type behind the handle.
 template <class HandleT>
 class lt_object {
  public:
@@ -62,7 +65,7 @@ class lt_object {
   }
 
   HandleT get() const { return it_; }
-  // Where a call that makes one leaves it.
+  // The address at which a call of cuBLASLt that makes such an object stores its handle.
   HandleT* place() { return &it_; }
 
  private:
@@ -74,12 +77,12 @@ class lt_object {
 //! The products of a transformer's weights with rows of activations, by cuBLASLt: y[r][o] = sum over i of x[r][i]
 //! W[o][i], or that added to what y holds.
 //!
-//! All matrices are row-major here: W [outputs][inputs], x [rows][inputs], y [rows][outputs]. cuBLASLt counts by
-//! columns, so what it is told is Y = transposed(W) X, with W inputs by outputs, X inputs by rows and Y outputs by
-//! rows, leading dimensions inputs, inputs and outputs.
+//! All matrices are row-major here: W [outputs][inputs], x [rows][inputs], y [rows][outputs]. cuBLASLt takes matrices
+//! as column-major, so it is asked for Y = transposed(W) X, where W is inputs by outputs, X inputs by rows and Y
+//! outputs by rows, with leading dimensions inputs, inputs and outputs.
 //!
-//! Products are added first, then numbers of rows are planned: cuBLASLt's choice of an algorithm is asked for there,
-//! once for each product and number of rows. multiply() takes planned numbers of rows only.
+//! Products are added first. Then numbers of rows are planned: plan() asks cuBLASLt for an algorithm, once for each
+//! product and number of rows. multiply() takes planned numbers of rows only.
 //!
 //! Sums are in float. With float weights nothing is rounded to TF32.
 //!
@@ -92,7 +95,7 @@ class lt_object {
 //! Errors      cuda_error that names the call, or the product that no algorithm computes
 class matrix_products {
  public:
-  //! `numbers`: what weights and x are made of.
+  //! Without products. `numbers` is the type of the numbers of W and x.
   matrix_products(cudaDataType_t numbers, bool one_algorithm) : numbers_(numbers), one_algorithm_(one_algorithm) {
     require(cublasLtCreate(handle_.place()), "cublasLtCreate");
     require(cublasLtMatmulDescCreate(description_.place(), CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");
@@ -103,8 +106,9 @@ class matrix_products {
     workspace_ = device_array<unsigned char>(workspace_bytes);
   }
 
-  //! `alignment`: of the matrix, in bytes. `whole_outputs`: where the matrix is a part of the outputs of another, how
-  //! many that has: one algorithm is chosen as for all of them. Post: the product's number.
+  //! Adds a product and returns its number. `alignment` is that of the matrix, in bytes. Where the matrix is a part of
+  //! the rows of a larger one, `whole_outputs` is the number of outputs of that: with `one_algorithm` the algorithm is
+  //! chosen for the larger matrix. 0: the matrix is whole.
   int add(int outputs, int inputs, cudaDataType_t result, bool accumulate, std::uint32_t alignment = 256,
           int whole_outputs = 0) {
     products_.emplace_back();
@@ -115,7 +119,7 @@ class matrix_products {
     return static_cast<int>(products_.size()) - 1;
   }
 
-  //! Does nothing where this number of rows has been planned.
+  //! Chooses the algorithms for this number of rows; does nothing where that was done before.
   void plan(int rows) {
     if (std::binary_search(planned_.begin(), planned_.end(), rows)) return;
     for (product& p : products_) {
@@ -126,7 +130,7 @@ class matrix_products {
     planned_.insert(std::lower_bound(planned_.begin(), planned_.end(), rows), rows);
   }
 
-  //! Plans those numbers of rows of forward_bucket() that are less than `most`, and `most`.
+  //! Plans the numbers of rows of forward_bucket() below `most`, and `most` itself.
   void plan_up_to(int most) {
     for (int rows = 1; rows < most; rows = forward_bucket(rows + 1))
       plan(rows);
@@ -138,7 +142,9 @@ class matrix_products {
   //! Pre         n is at most the largest that has been planned
   int planned(int n) const { return *std::lower_bound(planned_.begin(), planned_.end(), n); }
 
-  //! Shapes      matrix [outputs][inputs], x [rows][inputs], y [rows][outputs], both aligned to 256 bytes
+  //! Computes the product of this number.
+  //!
+  //! Shapes      matrix [outputs][inputs], x [rows][inputs], y [rows][outputs]; x and y aligned to 256 bytes
   //! Pre         rows is planned
   void multiply(int number, const void* matrix, const void* x, void* y, int rows, cudaStream_t stream) const {
     const product& p = products_[static_cast<std::size_t>(number)];
@@ -152,9 +158,9 @@ class matrix_products {
  private:
   using layout = detail::lt_object<cublasLtMatrixLayout_t>;
 
-  // What the vendor advises for compute capability 9.0.
+  // The size that NVIDIA advises for compute capability 9.0.
   static constexpr std::size_t workspace_bytes = std::size_t{32} << 20;
-  // The algorithm for all numbers of rows is one that cuBLASLt advises for this many.
+  // With one_algorithm, cuBLASLt is asked for its advice for this number of rows.
   static constexpr int typical_rows = 64;
 
   struct sized {
@@ -173,7 +179,7 @@ class matrix_products {
     bool has_algorithm = false;
     cublasLtMatmulAlgo_t algorithm{};
 
-    // The first of at least that many rows.
+    // The first planned size with at least so many rows.
     std::vector<sized>::const_iterator size(int rows) const {
       return std::lower_bound(sizes.begin(), sizes.end(), rows, [](const sized& a, int b) { return a.rows < b; });
     }

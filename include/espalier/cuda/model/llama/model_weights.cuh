@@ -18,7 +18,9 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// Errors: model_error for a model that has layers which no kernel computes.
+// Refuses a model that has layers which no kernel computes.
+//
+// Errors: model_error
 inline void require_on_device(const model_config& c) {
   if (!c.is_hybrid()) return;
   raise<model_error>("a ", c.family,
@@ -26,7 +28,7 @@ inline void require_on_device(const model_config& c) {
                      "host's, espalier::llama_backend, does.");
 }
 
-// The sizes of matrices that a part of a model's weights may have less of than the whole.
+// The sizes of the matrices in memory. A rank has a part of a model, and so smaller ones than the whole model.
 struct weight_widths {
   int vocabulary = 0;    // outputs of the head, rows of the embedding
   int projected = 0;     // outputs of the query, key and value projections
@@ -48,7 +50,7 @@ struct weight_widths {
 //! Query, key and value projections are one matrix, rows in that order; so are gate and up. A tied embedding is held
 //! once.
 //!
-//! Shapes      matrix [outputs][inputs]; what a model does not have is null
+//! Shapes      matrix [outputs][inputs]; pointers to parts that a model does not have are null
 //! Complexity  load: reads the file once; 4 MiB of host memory; int8 rows are multiplied by their scales on the way.
 //!             Synchronises
 //! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for, and for
@@ -87,8 +89,8 @@ struct model_weights {
 
   std::size_t bytes() const { return matrices.bytes() + vectors.bytes(); }
 
-  //! Room for the weights of such a model, or of a part of it, which whoever asked writes: the head's matrix begins
-  //! the matrices, the first layer's norm the norms and biases.
+  //! Memory for the weights of a model, or of a part of it, which the caller fills. The matrices begin with the head's,
+  //! the norms and biases with the first layer's norm.
   static model_weights of_shape(const model_config& config) {
     return of_shape(config, detail::weight_widths::whole(config));
   }
@@ -114,7 +116,7 @@ struct model_weights {
   }
 
  private:
-  // Gives every part its place, or only counts where there is no memory yet.
+  // Gives each part its memory; while there is none yet, counts how much all parts need.
   void place(const model_config& c, const detail::weight_widths& w) {
     const auto size = [](int n) { return static_cast<std::size_t>(n); };
     const auto vector = [&](bool there, int n) { return there ? vectors.take(size(n)) : nullptr; };
@@ -147,7 +149,7 @@ struct model_weights {
     final_norm = norm();
   }
 
-  // Puts what the file holds in its place.
+  // Copies the tensors that model_tensors reads to the parts' memory.
   struct loader {
     model_weights& weights;
     detail::row_upload<NumberT> upload;

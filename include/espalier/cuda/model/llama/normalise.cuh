@@ -14,15 +14,16 @@
 
 namespace espalier::cuda::detail {
 
-// The arguments of normalise(), which brings rows of the residual stream into products: biases that the products before
-// left out are added, the row is kept if asked, and normalised by up to two norms. RMSNorm without, LayerNorm with a
-// bias. Where `output` is given, the biases are added to it, and it joins the stream through an RMSNorm of its own.
+// The arguments of normalise(), which makes the inputs of products from rows of the residual stream. It adds the biases
+// that the products before have left out, copies the row to `keep` where that is given, and normalises it by up to two
+// norms: a norm with a bias is LayerNorm, one without RMSNorm. Where `output` is given, the biases are added to that,
+// and its RMSNorm is added to the stream.
 //
 // Shapes: stream, output, keep [rows][width]; added, output_scale, scale, bias [width]; out [n][width]
 template <class NumberT>
 struct normalise_job {
   struct norm {
-    const float* scale = nullptr;  // null: none
+    const float* scale = nullptr;  // null: there is no such norm
     const float* bias = nullptr;
     NumberT* out = nullptr;
   };
@@ -31,17 +32,17 @@ struct normalise_job {
   const float* added[2] = {};
   const float* output = nullptr;        // a product that has not joined the stream yet, or null
   const float* output_scale = nullptr;  // of its norm
-  bool settles = false;                 // the stream gets what was added, too
-  float* keep = nullptr;                // or null
+  bool settles = false;                 // the stream is overwritten with the sums
+  float* keep = nullptr;                // where a copy of the stream goes, or null
   norm norms[2];
   const std::int32_t* rows =
-      nullptr;  // [n] which row out[i] is of, -1: of none; null: row i. With it, nothing but out is written
+      nullptr;  // [n] the row that out[i] is made of, -1: none; null: row i. With it, `out` alone is written
   std::int32_t width = 0;
-  std::int32_t n = 0;  // blocks beyond these ask for `next`
+  std::int32_t n = 0;  // rows of `out`; blocks beyond them ask for `next`
   float epsilon = 0;
   read_ahead next{};
 
-  // With nothing to do yet.
+  // A job over this stream that has nothing to do yet.
   static normalise_job of(float* stream, int width, float epsilon) {
     normalise_job job;
     job.stream = stream;
@@ -50,14 +51,14 @@ struct normalise_job {
     return job;
   }
 
-  // A product's bias, or null, joins the stream on the way into the next norm. Up to two.
+  // Adds a product's bias, or nothing where it is null, before the next norm. At most two are added.
   void add_later(const float* bias) {
     if (bias == nullptr) return;
     added[added[0] == nullptr ? 0 : 1] = bias;
     settles = true;
   }
 
-  // A product, rows as of the stream, joins it through a norm of this scale on the way into the next norm.
+  // Adds the RMSNorm, with this scale, of the rows of a product to the stream before the next norm.
   void add_normed(const float* product, const float* scale) {
     output = product, output_scale = scale;
     settles = true;
@@ -73,7 +74,7 @@ struct normalise_memory {
   float sum;
 };
 
-// The sum in all threads, in an order that does not depend on the block.
+// The sum of the values of all threads, which every thread gets. Its order is the same in each block.
 __device__ inline float block_sum(normalise_memory& memory, float value) {
   const float sum = normalise_memory::reduce_type(memory.storage).Sum(value);
   if (threadIdx.x == 0) memory.sum = sum;
@@ -83,7 +84,8 @@ __device__ inline float block_sum(normalise_memory& memory, float value) {
   return all;
 }
 
-// One block a row. A thread keeps what it reads of it, up to a width of 8 runs a thread.
+// The kernel of normalise(): one block for each row. A thread reads its numbers of a row once and keeps them, as far as
+// they are no more than 8 runs.
 template <class NumberT, int RunT>
 ESPALIER_KERNEL void normalise_rows(normalise_job<NumberT> job) {
   if (!job.next.ask_beside(job.n)) return;

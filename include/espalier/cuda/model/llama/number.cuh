@@ -10,7 +10,7 @@
 
 namespace espalier::cuda::detail {
 
-// The numbers that a transformer on the device computes with.
+// True for the types of numbers that a transformer on the device computes with.
 template <class NumberT>
 inline constexpr bool is_model_number =
     std::is_same_v<NumberT, float> || std::is_same_v<NumberT, __half> || std::is_same_v<NumberT, __nv_bfloat16>;
@@ -36,7 +36,8 @@ __device__ inline void store_run(NumberT* to, const number_run<NumberT, NT>& run
   *reinterpret_cast<number_run<NumberT, NT>*>(to) = run;
 }
 
-// How many numbers of a row of this width can be moved at once, where rows begin on 256 bytes and follow one another.
+// The number of neighbours that one instruction can move in rows of this width, which follow one another in an array
+// that begins on 256 bytes.
 inline constexpr int run_of(int width) {
   return width % 4 == 0 ? 4 : 1;
 }

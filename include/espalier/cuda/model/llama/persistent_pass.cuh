@@ -32,8 +32,8 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// Spreads a product over blocks: rows and columns are divided so that the slowest block has the least to do. Sums do
-// not depend on it.
+// The product with its rows and columns divided over blocks so that the slowest block has the least to do. No sum
+// depends on the division.
 inline pass_product plan_product(pass_product product, std::int32_t n_rows, std::int32_t n_blocks) {
   const auto up = [](std::int32_t n, std::int32_t by) { return (n + by - 1) / by; };
   const std::int32_t n_groups = up(std::max(n_rows, 1), pass_tile_rows);
@@ -44,7 +44,7 @@ inline pass_product plan_product(pass_product product, std::int32_t n_rows, std:
     const std::int32_t across = n_blocks / group_blocks;
     const std::int32_t tile_units = std::min(up(product.units, across), most), n_tiles = up(product.units, tile_units);
     const std::int32_t tile_blocks = std::min(across, n_tiles);
-    // To bring the rows and to leave the sums takes as long as some ten units.
+    // Loading the rows and storing the sums takes about as long as ten units.
     const std::int32_t time = up(n_groups, group_blocks) * up(n_tiles, tile_blocks) * (10 + tile_units);
     if (best != 0 && time >= best) continue;
     best = time;
@@ -56,14 +56,14 @@ inline pass_product plan_product(pass_product product, std::int32_t n_rows, std:
   return product;
 }
 
-// Row i of a product is row i of the batch; padding is left out.
+// The row of the batch that row i of a product is made of: row i, or -1 where that is padding.
 struct batch_rows {
   const pass_row* rows;
 
   __device__ std::int32_t operator()(std::int32_t i) const { return rows[i].sequence >= 0 ? i : -1; }
 };
 
-// Row i of a product is the row that output i is of.
+// The row of the batch that row i of a product is made of: the row of output i, or -1 for none or padding.
 struct output_rows {
   const pass_row* rows;
   const std::int32_t* outputs;
@@ -73,7 +73,8 @@ struct output_rows {
   }
 };
 
-// The whole pass. The blocks meet five times a layer; while they wait, the weights that come next are on their way.
+// The whole pass as one block makes it. The blocks meet five times a layer; while they wait, the weights of the next
+// product are on their way.
 template <class NumberT, class LogitT, int dim, class BarrierT>
 class pass_block {
  public:
@@ -143,7 +144,7 @@ class pass_block {
       multiply(job.query_key_value_product, layer.query_key_value, normed(stream_load{job.stream, job.hidden}), target);
       return;
     }
-    // The blocks of the first tile of columns have all rows among them.
+    // Each row is loaded by a block of the first tile of columns, so those blocks write the stream.
     const bool writes = static_cast<std::int32_t>(blockIdx.x) % job.query_key_value_product.tile_blocks == 0;
     multiply(job.query_key_value_product, layer.query_key_value,
              normed(embedding_load<NumberT>{batch.tokens, job.embedding, job.vocab, job.hidden,
@@ -212,18 +213,19 @@ ESPALIER_KERNEL __launch_bounds__(pass_threads, 1) void run_pass(const __grid_co
 
 }  // namespace detail
 
-//! A small transformer's whole pass as one launch: its blocks stay, and meet after each step, so that nothing is
-//! launched between one product and the next, whose weights come from the second-level cache.
+//! A small transformer's whole pass as one launch. The blocks stay on the device and meet after each step, so there is
+//! no launch between one product and the next. Weights come from the second-level cache.
 //!
 //! A layer is five steps: norm, query, key and value product, rotation and cache rows; attention; output product; norm,
 //! gate and up product and activation; down product. While the blocks wait for one another, each brings its weights of
 //! the next product into shared memory. A model of up to 4 MB runs in one cluster of sixteen blocks, whose barriers
-//! are short; a larger one, and any where the device or the program has no such clusters, on all multiprocessors.
+//! are short. A larger model runs on all multiprocessors, and so does any model where the device or the program has no
+//! such clusters.
 //!
 //! Complexity  one launch; 5 n_layers barriers; weights are read once for each 16 rows at most, from the second-level
 //!             cache
-//! Law         a row's bits depend on the tokens that it sees alone: not on other rows, their number, order, padding or
-//!             NaN, nor on which of those tokens lie in the tree
+//! Law         a row's bits depend on the tokens that it sees and on nothing else: not on other rows, their number,
+//!             their order, padding or NaN, nor on which of those tokens lie in the tree
 //! Errors      cuda_error
 template <class NumberT, class LogitT>
 class persistent_pass {
@@ -247,7 +249,7 @@ class persistent_pass {
                static_cast<std::size_t>(device.shared_bytes);
   }
 
-  //! Pre         fits(config, max_rows); the weights and buffers stay
+  //! Pre         fits(config, steps, max_rows); weights, tables and memory live as long as this
   persistent_pass(const model_config& config, const detail::model_steps& steps, const weights_type& weights,
                   const detail::rotary_table& rotary, const memory_type& memory)
       : config_(config), device_(this_device()), arrivals_(1) {
@@ -257,7 +259,7 @@ class persistent_pass {
     fill(steps, weights, rotary, memory);
   }
 
-  //! What the stream is after `layer` goes to `to`, too.
+  //! From now on each pass copies the stream after `layer` to `to`.
   void keep(int layer, float* to) { job_.layers[layer].keep = to; }
 
   void run(const kv_view<NumberT>& kv, const forward_batch_view& batch, cudaStream_t stream) const {
@@ -289,7 +291,7 @@ class persistent_pass {
             get(cudaDevAttrClusterLaunch)};
   }
 
-  // Of what each pass reads.
+  // Bytes of the weights that each pass reads.
   static double weight_bytes(const model_config& c) {
     const double hidden = c.hidden_size;
     return sizeof(NumberT) * hidden *
@@ -375,7 +377,7 @@ class persistent_pass {
     job_.epsilon = static_cast<float>(c.norm_epsilon);
   }
 
-  // Sixteen blocks are more than every device with clusters grants.
+  // Whether a cluster of sixteen blocks can run: not every device with clusters has room for so many.
   bool cluster_fits() const {
     const auto kernel = config_.head_dim == 64 ? &detail::run_pass<NumberT, LogitT, 64, cluster_barrier>
                                                : &detail::run_pass<NumberT, LogitT, 32, cluster_barrier>;

@@ -62,11 +62,11 @@ struct rotate_job {
   std::int32_t n_kv_heads = 0;
   std::int32_t head_dim = 0;
   std::int32_t rotary_dims = 0;
-  std::int32_t max_positions = 0;  // one beyond gives NaN
+  std::int32_t max_positions = 0;  // a position that is not below it gives NaN
   std::int32_t layer = 0;
-  read_ahead next{};  // asked for by blocks beyond those of rows
+  read_ahead next{};  // weights that blocks beyond the batch's rows ask for
 
-  // For all heads of the configuration.
+  // The job for all heads that a configuration has.
   template <class LayerT>
   static rotate_job of(const model_config& config, const rotary_tables& tables, const LayerT& layer, NumberT* projected,
                        const espalier::detail::model_step& step) {
@@ -91,7 +91,7 @@ struct rotate_job {
 
 inline constexpr int rotate_warps = 4;
 
-// Calls store(i, value) for each dimension of a head. A warp together.
+// Normalises and rotates one head, and calls store(i, value) for each of its dimensions. A warp together.
 template <class NumberT, class StoreT>
 __device__ void rotate_head(const rotate_job<NumberT>& job, const NumberT* x, const float* bias, const float* norm,
                             std::int32_t position, const StoreT& store) {
@@ -120,7 +120,7 @@ __device__ void rotate_head(const rotate_job<NumberT>& job, const NumberT* x, co
     store(i, normal(i));
 }
 
-// One warp a head of a row.
+// The kernel of rotate(): one warp for each head of a row.
 template <class NumberT>
 ESPALIER_KERNEL void rotate_rows(rotate_job<NumberT> job, kv_view<NumberT> kv, forward_batch_view batch) {
   ptx::allow_next();

@@ -15,13 +15,13 @@
 
 namespace espalier::cuda::detail {
 
-// Writes rows of float to the device as NumberT, neighbours together.
+// Writes rows of float to the device as NumberT. Rows that follow one another in memory are copied together.
 template <class NumberT>
 class row_upload {
  public:
   row_upload() : buffer_(std::size_t{1} << 21) {}
 
-  // Errors: model_error for a finite number that NumberT cannot hold.
+  // Takes n numbers for the memory from `to` on. Errors: model_error for a finite number that NumberT cannot hold.
   void add(NumberT* to, const float* values, std::size_t n) {
     for (std::size_t done = 0; done < n;) {
       if (used_ == buffer_.size() || to + done != to_ + used_) flush(to + done);
@@ -32,7 +32,7 @@ class row_upload {
     }
   }
 
-  // Writes what is left; what comes next goes to `next`.
+  // Copies the rows that wait in the buffer; the next row is expected at `next`.
   void flush(NumberT* next = nullptr) {
     if (used_ > 0)
       require(cudaMemcpy(to_, buffer_.data(), used_ * sizeof(NumberT), cudaMemcpyHostToDevice), "cudaMemcpy");
@@ -56,7 +56,7 @@ class row_upload {
   std::size_t used_ = 0;
 };
 
-// Synchronises.
+// Copies n numbers to the device. Synchronises.
 inline void upload_vector(float* to, const float* values, int n) {
   require(cudaMemcpy(to, values, static_cast<std::size_t>(n) * sizeof(float), cudaMemcpyHostToDevice), "cudaMemcpy");
 }

@@ -31,7 +31,7 @@ using espalier::detail::model_steps;
 using espalier::detail::step_kind;
 using espalier::detail::step_rows;
 
-// The numbers of a transformer's products in matrix_products; -1: this device has no part of the matrix.
+// The numbers by which matrix_products knows the products of a transformer; -1: this device has no part of the matrix.
 struct step_products {
   int query_key_value = -1, key_value = -1, attention_out = -1, widen = -1, down = -1, head = -1;
 
@@ -53,11 +53,11 @@ struct step_products {
   }
 };
 
-// The memory of one device that steps read and write: step_rows' arrays, with rows up to the planned number of rows.
+// The memory of one device that steps read and write: the arrays of step_rows, with room for the planned rows.
 template <class NumberT, class LogitT>
 struct model_memory {
   float* stream = nullptr;
-  float* output = nullptr;  // [hidden_size] a product before the norm by which it joins the stream, where it has one
+  float* output = nullptr;  // [hidden_size] a product whose norm is added to the stream, in models with such norms
   NumberT* normed = nullptr;
   NumberT* mlp_normed = nullptr;
   NumberT* projected = nullptr;
@@ -100,10 +100,10 @@ ESPALIER_KERNEL void cap_numbers(NumberT* numbers, std::int64_t n, float cap) {
 //
 // WeightsT is laid out as model_weights. PlaceT says what differs between a model on one device, a rank and a draft:
 //   embed(batch, stream)                        fills the stream
-//   add(step, number, linear, x, rows, stream)  makes a product that goes back: adds it to memory.stream where step.adds,
-//                                               else writes it to memory.output; without its bias
-//   stream_changed()                            a norm has changed the stream
-//   kept(layer) -> float*                       where the stream after a layer is kept
+//   add(step, number, linear, x, rows, stream)  computes a product that goes back, without its bias: adds it to
+//                                               memory.stream where step.adds, else writes it to memory.output
+//   stream_changed()                            is called when a norm has written to the stream
+//   kept(layer) -> float*                       the memory to which the stream after a layer is copied
 template <class NumberT, class LogitT, class AttentionT, class WeightsT, class PlaceT>
 class step_launcher {
  public:

@@ -8,17 +8,17 @@
 
 namespace espalier::cuda {
 
-//! espalier::Communicator on the device: what goes between ranks is work in a stream, of blocks of one size.
+//! espalier::Communicator on the device: its calls are work in a stream, which moves blocks of one size between ranks.
 //!
 //! Minimal definition
 //!   rank(), size() -> int               0 <= rank() < size()
-//!   begin_pass(stream)                  from here to end_pass() the stream waits for other ranks
-//!   all_gather(data, bytes, stream)     data: a block of so many bytes for each rank, one after another; this rank's
-//!                                       is filled before, all are after
-//!   all_to_all(from, to, bytes, stream) from: such a block for each rank; to: one of each rank
-//!   end_pass(rows, bytes, stream)       the pass has ended, and has left these rows; where a call between ranks has
-//!                                       failed, every byte of them becomes 0xFF, which is NaN
-//!   raise_failure()                     throws what has failed, if anything has
+//!   begin_pass(stream)                  a pass begins: until end_pass() the stream may wait for other ranks
+//!   all_gather(data, bytes, stream)     data: a block of so many bytes for each rank, one after another. This rank's
+//!                                       block is filled before the call, all blocks are after it
+//!   all_to_all(from, to, bytes, stream) sends block r of `from` to rank r; block r of `to` comes from rank r
+//!   end_pass(rows, bytes, stream)       the pass ends, and these rows are its result; where a call between ranks has
+//!                                       failed, every byte of the rows becomes 0xFF, which is NaN
+//!   raise_failure()                     throws the failure of a call between ranks, if there was one
 //! Laws
 //!   All ranks make the same calls in the same order, with the same bytes. No call synchronises or allocates: a graph
 //!   can capture a pass, and a replay makes its calls again. A pass ends, on every rank, in the same blocks or in a

@@ -40,14 +40,14 @@
 
 namespace espalier::cuda {
 
-//! Of parallel_backend on the device.
+//! Options of parallel_backend on the device.
 struct parallel_options {
   int max_rows = 257;     //!< longest batch of one forward pass: a tree of 256 and its root
-  int max_positions = 0;  //!< 0: as many as the model has
+  int max_positions = 0;  //!< positions that are computed; 0: as many as the model has
   int max_context = 0;    //!< slots of a sequence of the cache; 0: max_positions and a tree of 1024
   rank_split split = rank_split::outputs;
   rank_logits logits = rank_logits::rows;
-  bool batch_invariant = false;  //!< a row's bits do not depend on the batch: see parallel_backend's law
+  bool batch_invariant = false;  //!< a row's bits do not depend on the batch: see the law of parallel_backend
 
   static constexpr void describe(auto see) {
     see(option{"max_rows", &parallel_options::max_rows, "rows of the longest forward pass", 1, 1 << 16});
@@ -57,9 +57,9 @@ struct parallel_options {
   }
 };
 
-//! A rank's part of a transformer's weights in the memory of its device: espalier::rank_weights' twin. Norms, and the
-//! biases of what goes back to the stream, are whole; of every matrix a rank has the outputs of its part, or, with
-//! rank_split::sums, of attention_out and down all outputs of the inputs of its part.
+//! A rank's part of a transformer's weights in the memory of its device: espalier::rank_weights' twin. Norms are whole,
+//! and so are the biases of attention_out and down. Of every matrix a rank has the outputs of its part. With
+//! rank_split::sums it has of attention_out and down all outputs, and the inputs of its part.
 //!
 //! Complexity  as espalier::rank_weights; 4 MiB of host memory. Synchronises
 //! Errors      as model_weights
@@ -69,7 +69,7 @@ class rank_weights {
   using layer_type = typename model_weights<NumberT>::layer_type;
   using linear_type = typename model_weights<NumberT>::linear_type;
 
-  model_weights<NumberT> own;  //!< with the rank's outputs alone, numbered from 0
+  model_weights<NumberT> own;  //!< the rank's part, whose outputs are numbered from 0
 
   static rank_weights load(const model_config& config, espalier::tensor_source& file, const rank_part& part,
                            rank_split split) {
@@ -84,7 +84,8 @@ class rank_weights {
   }
 
   std::size_t bytes() const { return own.bytes(); }
-  //! Weights of matrices that load took from the file; those of a block that ranks share are counted by each.
+  //! Number of weights of matrices that load took from the file. Ranks that need parts of one block of the file each
+  //! count the whole block.
   std::int64_t weights_taken() const { return weights_taken_; }
 
  private:
@@ -133,7 +134,7 @@ class rank_weights {
         detail::upload_vector(to + first, values, n);
         return;
       }
-      // The rank's, in runs.
+      // The biases that the rank has, run by run.
       for (int i = 0, end = 0; i < n; i = end) {
         const int first_own = rows.own_output(place, first + i);
         for (end = i + 1; first_own >= 0 && end < n && rows.own_output(place, first + end) == first_own + end - i;)
@@ -150,24 +151,24 @@ class rank_weights {
 
 namespace espalier::cuda::detail {
 
-// What a pass of a transformer over ranks keeps on the rank's device. It begins as zeros: rows that no batch has
-// written are computed with, too.
+// The memory of a transformer's pass over ranks on the device of one rank. It begins as zeros, since a pass also
+// computes rows that no batch has written.
 template <class NumberT, class LogitT>
 struct rank_buffers {
   NumberT* normed = nullptr;       // [max_rows][hidden]
   NumberT* mlp_normed = nullptr;   // [max_rows][hidden], where the residual is parallel
   NumberT* projected = nullptr;    // [max_rows][own queries + 2 own kv_size]
   NumberT* wide = nullptr;         // [max_rows][gate, up][own intermediate]
-  NumberT* blocks = nullptr;       // what attention and activation leave, rank after rank
-  NumberT* whole = nullptr;        // [max_rows][that of all ranks], with rank_split::outputs
+  NumberT* blocks = nullptr;       // results of attention or activation, rank after rank
+  NumberT* whole = nullptr;        // [max_rows] those of all ranks, with rank_split::outputs
   float* stream = nullptr;         // [max_rows][hidden]
-  float* output = nullptr;         // [max_rows][hidden]: what goes back, where a norm comes between
+  float* output = nullptr;         // [max_rows][hidden] a product whose norm is added to the stream
   float* embedded = nullptr;       // [ranks][embedding_choice::stride_of(max_rows)]
-  float* hidden_blocks = nullptr;  // what goes back to the stream, rank after rank
-  float* partial = nullptr;        // [max_rows][hidden]: what the rank's inputs add, with rank_split::sums
-  float* parts = nullptr;          // to the own part of hidden, what each rank's inputs add
+  float* hidden_blocks = nullptr;  // a product that goes back to the stream, rank after rank
+  float* partial = nullptr;        // [max_rows][hidden] sums over this rank's inputs, with rank_split::sums
+  float* parts = nullptr;          // sums over each rank's inputs, for the columns of this rank
   LogitT* logits = nullptr;        // [max_rows][vocab]
-  LogitT* logit_blocks = nullptr;  // rank after rank
+  LogitT* logit_blocks = nullptr;  // the same, rank after rank
   part_maximum* maxima = nullptr;  // [ranks][maxima_stride(max_rows)], with rank_logits::maxima
 
   rank_buffers(const model_config& config, const rank_part& part, const parallel_options& options, int ranks) {
@@ -177,11 +178,11 @@ struct rank_buffers {
     numbers_.zero(nullptr), floats_.zero(nullptr), logits_.zero(nullptr), maxima_.zero(nullptr);
   }
 
-  // Maxima from one rank's to the next, on 256 bytes.
+  // Number of maxima from one rank's first to the next rank's, a multiple of 256 bytes.
   static std::int64_t maxima_stride(int n) { return (std::int64_t{n} + 31) / 32 * 32; }
 
  private:
-  // Gives every part its place, or only counts where there is no memory yet.
+  // Gives each array its memory; while there is none yet, counts how much all arrays need.
   void place(const model_config& c, const rank_part& part, const parallel_options& options, int ranks) {
     const int n = options.max_rows, own_queries = part.queries(c).size(), gates = c.gated_mlp ? 2 : 1;
     const auto size = [&](int width) { return static_cast<std::size_t>(n) * static_cast<std::size_t>(width); };
@@ -221,28 +222,29 @@ struct rank_buffers {
 
 namespace espalier::cuda {
 
-//! The device's transformer over ranks, a device each: espalier::parallel_backend's twin, for the models that
-//! llama_backend runs. All ranks make the same passes; each has its part of the weights and of the cache, runs a
-//! decoder of its own with the same parts, seed and prompt, and gets the same logits. What goes between ranks is work
-//! in the stream, and in the graph of a round.
+//! The device's transformer over ranks, each with a device of its own: espalier::parallel_backend's twin, for the
+//! models that llama_backend runs. All ranks make the same passes. Each has its part of the weights and of the cache,
+//! runs a decoder of its own with the same parts, seed and prompt, and gets the same logits. Ranks exchange rows by
+//! work in the stream, which a graph of a round can hold.
 //!
 //! Shapes      logits [n_outputs][vocab_size] on each rank; the cache has layers() layers of cache_row() numbers
-//! Complexity  calls between ranks: one for the embedding, one for the logits, and for each layer four. Of a pass of n
-//!             planned rows and R ranks a rank sends to each other one, with parts that divide evenly:
-//!             4 n (hidden + 2) bytes of embeddings, tokens and positions; for each layer n / R (s (queries +
-//!             intermediate) + 8 hidden) bytes, s those of a NumberT, or with rank_split::sums 16 n / R hidden; for
-//!             each row asked for vocab / R logits, or 8 bytes with rank_logits::maxima. No allocation, no
-//!             synchronisation: a graph can capture it
-//! Law         Backend's, within rounding. Logits are the same on each rank, bit for bit. With batch_invariant a row
-//!             depends on its tokens and positions alone, and with rank_split::outputs, too, it has the bits of
-//!             llama_backend with batch_invariant, whatever the number of ranks, where that runs no persistent_pass and
-//!             cuBLASLt sums an output alike in a part of a matrix: products take the algorithm of the whole
+//! Complexity  calls between ranks: one for the embedding, one for the logits, and four for each layer. In a pass of n
+//!             planned rows over R ranks, whose parts are equal, a rank sends to each other rank 4 n (hidden + 2)
+//!             bytes of embeddings, tokens and positions; for each layer n / R (s (queries + intermediate) + 8 hidden)
+//!             bytes, where s is the size of a NumberT, or with rank_split::sums 16 n / R hidden bytes; and for each
+//!             output vocab / R logits, or with rank_logits::maxima 8 bytes. No allocation, no synchronisation: a
+//!             graph can capture it
+//! Law         Backend's, within rounding. Logits are the same on each rank, bit for bit. With batch_invariant a row's
+//!             bits depend as in llama_backend on its tokens and positions alone. With batch_invariant and
+//!             rank_split::outputs a row has the bits that llama_backend with batch_invariant gives without
+//!             persistent_pass, whatever the number of ranks. This takes for granted that cuBLASLt sums an output in a
+//!             part of a matrix as in the whole; products take the algorithm of the whole matrix
 //! Law         with rank_split::sums, parts of a sum are added in the order of ranks, on the rank that has the output
-//! Law         with rank_logits::maxima, as espalier::parallel_backend: nothing but `greedy` may read such rows
-//! Errors      load: model_error, option_error, cuda_error. forward: input_error as llama_backend's; rank_error once a
-//!             rank is dead or late. Where that happens in a pass, or ranks have other tokens or positions, logits are
-//!             NaN, and raise_failure() throws rank_error
-//! Pre         as llama_backend's; the ranks' batches have the same shapes
+//! Law         with rank_logits::maxima, as in espalier::parallel_backend, only `greedy` may read the rows
+//! Errors      load: model_error, option_error, cuda_error. forward: input_error as in llama_backend; rank_error after
+//!             a rank has died or come late. Where that happens during a pass, or ranks have different tokens or
+//!             positions, the logits are NaN, and raise_failure() throws rank_error
+//! Pre         that of llama_backend; the ranks' batches have the same shapes
 //! Source      Shoeybi et al., Megatron-LM, section 3, for rank_split::sums
 template <Communicator CommunicatorT, class NumberT, class LogitT = float, class AttentionT = tree_attention<NumberT>>
 class parallel_backend {
@@ -291,18 +293,19 @@ class parallel_backend {
   const rank_part& part() const { return part_; }
   const weights_type& weights() const { return weights_; }
 
-  //! Layers of this rank's cache, and numbers of its rows: those of the rank's key-value heads; of one head, which
-  //! stays empty, where the rank has none.
+  //! The layers of this rank's cache, and the numbers in one of its rows: those of the rank's key-value heads, or of
+  //! one head, which stays empty, where the rank has none.
   int layers() const { return config_.n_layers; }
   int cache_row() const { return (std::max)(part_.kv_size(config_), config_.head_dim); }
 
-  //! Batches of this many rows or outputs will come often: products are planned for exactly as many. Not captured.
+  //! Plans products for exactly so many rows, where batches of so many rows or outputs come often. Must not be
+  //! captured.
   void reserve(int rows) {
     require_option("rows", rows, 1, max_rows());
     products_.plan(rows);
   }
 
-  //! Where batch.outputs is null, output i is row i.
+  //! The logits of the rows in batch.outputs; where that is null, output i is row i.
   template <class KVStoreT>
   requires requires(KVStoreT& kv) {
     { kv.view() } -> std::same_as<kv_view<NumberT>>;
@@ -319,7 +322,7 @@ class parallel_backend {
     return {buffers_.logits, batch.n_outputs, config_.vocab_size};
   }
 
-  //! Throws what has failed between ranks.
+  //! Throws the failure of a call between ranks, or says which rank had another batch.
   void raise_failure() {
     ranks_->raise_failure();
     if (parted_[0] == 0) return;
@@ -341,7 +344,7 @@ class parallel_backend {
   bool sums() const { return options_.split == rank_split::sums; }
   std::size_t logits_of(int n) const { return static_cast<std::size_t>(n) * static_cast<std::size_t>(vocab_size()); }
 
-  // The model as far as this rank computes it.
+  // The configuration with the sizes that this rank has of the model.
   model_config own_config() const {
     model_config own = config_;
     own.n_heads = own_queries() / config_.head_dim;
@@ -366,7 +369,7 @@ class parallel_backend {
   void add_products() {
     const int hidden = config_.hidden_size;
     constexpr cudaDataType_t numbers = detail::data_type_of<NumberT>;
-    // A rank may have no part of a matrix.
+    // Adds a product, or gives -1 where this rank has no part of the matrix.
     const auto add = [&](int outputs, int inputs, cudaDataType_t result, bool accumulate, int whole_outputs) {
       if (outputs == 0 || inputs == 0) return -1;
       return products_.add(outputs, inputs, result, accumulate, 256, whole_outputs);
@@ -423,7 +426,7 @@ class parallel_backend {
     if (n_outputs > 0) share_logits(logits, n_outputs, stream);
   }
 
-  // Each rank has a part of each matrix; products that go back are completed between ranks.
+  // The place of a rank, which has a part of each matrix: ranks complete products that go back together.
   struct place {
     parallel_backend& of;
     int n;  // rows of the batch
@@ -438,8 +441,9 @@ class parallel_backend {
     float* kept(int) const { return nullptr; }
   };
 
-  // Each rank finds the tokens of its part, and takes every other row from the rank that has it. Tokens and positions
-  // go along: batches that differ must not be computed.
+  // Fills the stream: each rank reads the embeddings of the tokens in its part of the vocabulary, and takes each other
+  // row from the rank that has it. The ranks also send their tokens and positions, so that batches that differ are
+  // found out.
   void embed(const forward_batch_view& batch, cudaStream_t stream) {
     const int n = batch.n_rows, width = config_.hidden_size, own_tokens = part_.vocabulary.size();
     const detail::embedding_choice job{
@@ -462,8 +466,8 @@ class parallel_backend {
     own_block_is_stale_ = true;
   }
 
-  // Adds W x, without the bias, to the stream, or writes it to buffers_.output where a norm comes between. Each rank has
-  // its own part of x.
+  // Adds W x, without the bias, to the stream, or writes it to buffers_.output where a norm comes between. Each rank
+  // has its own part of x.
   void go_back(const detail::model_step& step, int product, const linear_type& linear, const blocks_of<NumberT>& x,
                int n, int rows, cudaStream_t stream) {
     const blocks_of<float> back(buffers_.hidden_blocks, hidden_, rows);
@@ -511,13 +515,13 @@ class parallel_backend {
   model_config own_;  // with the heads, intermediate size and vocabulary of this rank
   detail::model_steps steps_;
   detail::rotary_tables rotary_;
-  std::optional<AttentionT> attention_;  // where the rank has heads
+  std::optional<AttentionT> attention_;  // none: the rank has no heads
   matrix_products products_;
-  pinned_array<std::int32_t> parted_{1};  // the rank that has another batch, or 0
+  pinned_array<std::int32_t> parted_{1};  // a rank that has had another batch than rank 0, or 0
   division queries_, hidden_, intermediate_, vocabulary_;
   detail::step_products numbers_;
   buffers_type buffers_;
-  // Whether the stream has something that the own block of hidden_blocks, which was unpacked into it, has not.
+  // Whether the stream has changed since this rank's block of hidden_blocks was unpacked into it.
   bool own_block_is_stale_ = true;
 };
 

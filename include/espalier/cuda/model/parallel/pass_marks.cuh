@@ -13,9 +13,9 @@
 
 namespace espalier::cuda::detail {
 
-// What a pass over ranks leaves in page-locked memory while it goes on.
+// Words in page-locked memory by which a stream and the host tell one another of passes over ranks.
 struct pass_words {
-  std::uint32_t begun, ended;  // passes
+  std::uint32_t begun, ended;  // numbers of passes
   std::uint32_t broken;        // not 0: calls between ranks have failed
 };
 
@@ -37,8 +37,8 @@ ESPALIER_KERNEL void end_pass(volatile pass_words* words, std::uint32_t* rows, s
   if (blockIdx.x == 0 && threadIdx.x == 0) words->ended = words->begun;
 }
 
-// Tells the host where the passes of a stream are, also those that a graph replays: when one begins and when it ends.
-// Where the host has said that calls between ranks have failed, what a pass leaves becomes NaN.
+// Tells the host when a pass of a stream begins and when it ends, also in the replay of a graph. After break_off() the
+// rows that a pass leaves become NaN.
 class pass_marks {
  public:
   pass_marks() : words_(1) { words_[0] = {}; }
@@ -52,7 +52,7 @@ class pass_marks {
            static_cast<std::uint32_t*>(rows), bytes / sizeof(std::uint32_t));
   }
 
-  // From now on.
+  // Calls between ranks have failed: the rows of each pass that ends from now on become NaN.
   void break_off() const { std::atomic_ref(words_[0].broken).store(1); }
   bool broken() const { return std::atomic_ref(words_[0].broken).load() != 0; }
 

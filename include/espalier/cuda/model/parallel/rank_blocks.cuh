@@ -16,8 +16,8 @@
 
 namespace espalier::cuda::detail {
 
-// Rows whose columns are divided over ranks, as they travel: a block for each rank, one after another, all of one size,
-// each on 256 bytes. A block is [rows][columns of the rank].
+// Rows whose columns are divided over ranks, in the order in which they are sent: a block for each rank, one after
+// another, all of one size, each beginning on 256 bytes. A block is [rows][columns of the rank].
 template <class NumberT>
 struct rank_blocks {
   NumberT* data = nullptr;
@@ -36,7 +36,7 @@ struct rank_blocks {
 
   ESPALIER_HOST_DEVICE NumberT* of(std::int32_t rank) const { return data + rank * stride; }
   std::size_t numbers() const { return static_cast<std::size_t>(stride * columns.ranks); }
-  // Of one block.
+  // Bytes of one block.
   std::size_t bytes() const { return static_cast<std::size_t>(stride) * sizeof(NumberT); }
 };
 
@@ -51,7 +51,7 @@ __device__ void each_column(const espalier::detail::rank_division& columns, std:
     use(begin + i, at + i);
 }
 
-// One block of threads a row and rank.
+// The kernel of unpack(): one block of threads for each row and rank.
 template <class NumberT>
 ESPALIER_KERNEL void unpack_blocks(rank_blocks<NumberT> blocks, NumberT* rows) {
   const auto rank = static_cast<std::int32_t>(blockIdx.y);
@@ -60,7 +60,7 @@ ESPALIER_KERNEL void unpack_blocks(rank_blocks<NumberT> blocks, NumberT* rows) {
   each_column(blocks.columns, rank, [&](std::int32_t column, std::int64_t at) { to[column] = from[at]; });
 }
 
-// Likewise, from rank `first` on.
+// The kernel of pack(): one block of threads for each row and each rank from `first` on.
 template <class NumberT>
 ESPALIER_KERNEL void pack_blocks(const NumberT* rows, rank_blocks<NumberT> blocks, std::int32_t first) {
   const std::int32_t rank = first + static_cast<std::int32_t>(blockIdx.y);
@@ -69,8 +69,9 @@ ESPALIER_KERNEL void pack_blocks(const NumberT* rows, rank_blocks<NumberT> block
   each_column(blocks.columns, rank, [&](std::int32_t column, std::int64_t at) { to[at] = from[column]; });
 }
 
-// One block of threads a row: the own block becomes the own columns of the rows, or zeros where rows is null, and what
-// each rank adds to them, in the order of ranks. In `parts`, every block is of the own columns.
+// The kernel of add(): one block of threads for each row. Writes to the block `to` of this rank the columns of the rows
+// that this rank has, or zeros where `rows` is null, plus the sums of each rank for them, in the order of ranks. Every
+// block of `parts` has the columns of this rank.
 template <class UnusedT = void>
 ESPALIER_KERNEL void add_blocks(const float* rows, rank_blocks<float> parts, std::int32_t own, float* to) {
   const float* from = rows + (rows != nullptr ? std::int64_t{blockIdx.x} * parts.columns.n : 0);
@@ -82,7 +83,7 @@ ESPALIER_KERNEL void add_blocks(const float* rows, rank_blocks<float> parts, std
   });
 }
 
-// Blocks to rows [n][columns.n], and back: of all ranks, or of one.
+// Copies blocks to rows [n][columns.n], or such rows to the blocks of all ranks or of one.
 template <class NumberT>
 void unpack(const rank_blocks<NumberT>& blocks, int n, NumberT* rows, cudaStream_t stream) {
   if (n == 0) return;
@@ -108,10 +109,11 @@ inline void add(const float* rows, int n, const rank_blocks<float>& parts, int o
          parts, own, to);
 }
 
-// Embeddings from the rank whose part of the vocabulary a token is of. One outside the vocabulary gives NaN. So does
-// a row of which ranks have other tokens or positions; one of those ranks is then told to the host.
+// The arguments of choose(), which takes the embedding of each token from the rank whose part of the vocabulary has it.
+// A token outside the vocabulary gives NaN, and so does a row for which a rank has another token or position than rank
+// 0; such a rank is told to the host.
 //
-// Shapes: tokens [rows]; from: of each rank a block, `stride` words apart: floats [rows][width], tokens [rows],
+// Shapes: tokens [rows]; from: a block of each rank, `stride` words apart, of floats [rows][width], tokens [rows] and
 // positions [rows]; to [rows][width]
 struct embedding_choice {
   const token_id* tokens = nullptr;
@@ -124,7 +126,7 @@ struct embedding_choice {
   std::int32_t* parted = nullptr;  // gets a rank that differs from rank 0
 
   static std::int64_t stride_of(std::int64_t rows, std::int32_t width) { return (rows * (width + 2) + 63) / 64 * 64; }
-  // Where a rank's tokens are, and its positions behind them.
+  // The tokens of a rank, which its positions follow.
   ESPALIER_HOST_DEVICE const std::int32_t* batch_of(std::int32_t rank) const {
     return reinterpret_cast<const std::int32_t*>(from + rank * stride + std::int64_t{rows} * width);
   }
@@ -132,7 +134,7 @@ struct embedding_choice {
 
 inline constexpr int choose_threads = 256;
 
-// One block a row.
+// The kernel of choose(): one block for each row.
 template <class UnusedT = void>
 ESPALIER_KERNEL void choose_embeddings(embedding_choice job) {
   const token_id token = job.tokens[blockIdx.x];
@@ -158,7 +160,8 @@ inline void choose(const embedding_choice& job, cudaStream_t stream) {
          stream, job);
 }
 
-// The greatest logit of a rank's part of a row, the first where several are; or the first that is not a number.
+// The greatest logit in a rank's part of a row, and its token; the first of several, or the first NaN where there is
+// one.
 struct part_maximum {
   float logit;
   token_id token;  // -1: the part is empty
@@ -181,7 +184,7 @@ struct maximum_memory {
   typename reduce_type::TempStorage storage;
 };
 
-// One block a row of the rank's block of logits, [n][width], whose first token is `first`.
+// The kernel of find_maxima(): one block for each row of the rank's logits [n][width], whose first token is `first`.
 template <class LogitT>
 ESPALIER_KERNEL void find_part_maxima(const LogitT* logits, std::int32_t width, token_id first, part_maximum* to) {
   auto& memory = *reinterpret_cast<maximum_memory*>(shared_memory());
@@ -193,9 +196,10 @@ ESPALIER_KERNEL void find_part_maxima(const LogitT* logits, std::int32_t width, 
   if (threadIdx.x == 0) to[blockIdx.x] = found;
 }
 
-// One block a row: minus infinity, but for the greatest logit of each rank's part.
+// The kernel of spread(): one block for each row. Writes the greatest logit of each rank's part to its place, and minus
+// infinity everywhere else.
 //
-// Shapes: maxima: n of each rank, `stride` apart; logits [n][vocab]
+// Shapes: maxima: n for each rank, `stride` from rank to rank; logits [n][vocab]
 template <class LogitT>
 ESPALIER_KERNEL void spread_maxima(const part_maximum* maxima, std::int64_t stride, std::int32_t ranks, LogitT* logits,
                                    std::int32_t vocab) {
