@@ -23,12 +23,8 @@ namespace {
 
 // Time passes only in forward passes.
 struct pass_clock {
-  using duration = std::chrono::nanoseconds;
-  using rep = duration::rep;
-  using period = duration::period;
-  using time_point = std::chrono::time_point<pass_clock>;
-  static inline duration elapsed{};
-  static time_point now() { return time_point(elapsed); }
+  static inline std::chrono::nanoseconds elapsed{};
+  static double now() { return std::chrono::duration<double>(elapsed).count(); }
 };
 
 const void* last_model = nullptr;

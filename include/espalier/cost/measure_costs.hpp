@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,6 +24,7 @@
 #include "espalier/core/tree.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/core/tree_view.hpp"
+#include "espalier/core/util/stopwatch.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cost/cost_curve.hpp"
 #include "espalier/cost/cost_model.hpp"
@@ -192,7 +192,7 @@ class pass_timer {
   }
 
   // Asks the drafter about n nodes from `first` on. Returns the time.
-  typename ClockT::duration propose(node_id first, std::int32_t n) {
+  double propose(node_id first, std::int32_t n) {
     nodes_.resize(static_cast<std::size_t>(n));
     std::iota(nodes_.begin(), nodes_.end(), first);
     const auto start = clock_.now();
@@ -200,7 +200,7 @@ class pass_timer {
     return clock_.now() - start;
   }
 
-  typename ClockT::duration forward(std::int32_t rows) {
+  double forward(std::int32_t rows) {
     tree_.reset(current().back(), rows - 1);
     for (std::int32_t i = 1; i < rows; ++i)
       tree_.append(root_node, token_at(i), 0.0F);
@@ -217,9 +217,7 @@ class pass_timer {
     return time;
   }
 
-  cost_sample sample(std::int32_t rows, typename ClockT::duration time) const {
-    return {rows, context_, std::chrono::duration<double>(time).count()};
-  }
+  cost_sample sample(std::int32_t rows, double seconds) const { return {rows, context_, seconds}; }
 
   // The median of the time by which samples of one row exceed a curve.
   static double median_beyond(const std::vector<cost_sample>& samples, const cost_curve& curve) {
@@ -263,7 +261,8 @@ class pass_timer {
 //! The drafter must sample as it will when it drafts, since making its rows is measured, too. Afterwards it follows a
 //! made-up text, and the sequence of the cache is empty. Rows that the sequence held before are taken for the beginning
 //! of the made-up text and not computed again. progress(share, what) is called before each size with the share of the
-//! time that is spent, from 0 to 1, and what comes next. clock.now() gives the time.
+//! time that is spent, from 0 to 1, and what comes next. clock.now() gives the
+//! time in seconds.
 //!
 //! Complexity  options.seconds; longer if reading the longest context, and two passes of each size after each context,
 //!             take longer. Sizes are powers of two and, if passes are fast, the midpoints between them
@@ -271,7 +270,7 @@ class pass_timer {
 //! Errors      option_error for options out of range, or if models and caches take less than one token and two rows;
 //!             input_error for a vocabulary that is not the target's; the errors of drafter and backend
 template <StepDrafter DrafterT, class BackendT, class KVStoreT, class ProgressT = detail::silent_progress,
-          class ClockT = std::chrono::steady_clock>
+          class ClockT = monotonic_clock>
 requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_costs(DrafterT& drafter, BackendT& target,
                                                                                    KVStoreT& kv,
                                                                                    const measure_options& options = {},
@@ -317,7 +316,7 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   // Seconds for one size in one turn.
   const double round_seconds = options.seconds / static_cast<double>(least_turns * contexts.size() * (rows.size() + 1));
   const auto done = [&](int turn) {
-    const double spent = std::chrono::duration<double>(clock.now() - start).count();
+    const double spent = clock.now() - start;
     return (std::min)(static_cast<double>(turn) / least_turns, spent < options.seconds ? spent / options.seconds : 1.0);
   };
   for (int turn = 0; done(turn) < 1; ++turn) {
@@ -345,8 +344,7 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
 }
 
 //! Measures a target alone, for drafters without a model: cost_model::without_draft.
-template <class BackendT, class KVStoreT, class ProgressT = detail::silent_progress,
-          class ClockT = std::chrono::steady_clock>
+template <class BackendT, class KVStoreT, class ProgressT = detail::silent_progress, class ClockT = monotonic_clock>
 requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_costs(BackendT& target, KVStoreT& kv,
                                                                                    const measure_options& options = {},
                                                                                    ProgressT&& progress = {},

@@ -18,9 +18,9 @@ namespace espalier::detail {
 //   reads_states() -> bool           whether it wants to be told: then the drafter is to keep its states
 //   read(logits, hidden)             the target's logits [vocab] and last hidden state at the node that was accepted,
 //                                    before observe(); hidden is empty where the backend keeps none
-//   read_draft(root, previous)       the draft's model_state after the pending token and after the token before it, when
-//                                    the drafter has answered about the root, before take(); previous.row is empty where
-//                                    that state is not known
+//   read_draft(root, previous)       the draft's model_state after the pending token and after the token before it,
+//                                    when the drafter has answered about the root, before take(); previous.row is empty
+//                                    where that state is not known
 template <class PolicyT, class NumberT>
 concept ReadsModelStates = requires(PolicyT& policy, const PolicyT& fixed, std::span<const NumberT> logits,
                                     std::span<const float> hidden, model_state<NumberT> state) {

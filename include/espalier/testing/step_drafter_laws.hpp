@@ -197,9 +197,9 @@ class step_drafter_laws {
 
 }  // namespace detail
 
-//! Checks the laws of Drafter and StepDrafter, of FeatureDrafter if the drafter is one, and of the states that it keeps,
-//! bit for bit: the row of each node is the expected one after its path, after commits, rounds given up and new texts. A
-//! BlockDrafter is checked as the StepDrafter that factorised makes of it.
+//! Checks the laws of Drafter and StepDrafter, of FeatureDrafter if the drafter is one, and of the states that it
+//! keeps, bit for bit: the row of each node is the expected one after its path, after commits, rounds given up and new
+//! texts. A BlockDrafter is checked as the StepDrafter that factorised makes of it.
 //!
 //! Pre         make() returns a fresh drafter of a vocabulary of 3 tokens or more; expected(text) returns the row after
 //!             a text; or expected(text, path) does, with the path below the text given apart

@@ -16,18 +16,10 @@ namespace espalier {
 
 #if ESPALIER_HOSTED
 
-//! Measures the seconds of one step after the other.
-class stopwatch {
- public:
-  //! Seconds since the last call, or since construction.
-  double lap() {
-    const double now = read();
-    return now - std::exchange(last_, now);
-  }
-
- private:
-  // Seconds since any fixed moment. Where POSIX is, <chrono> is not included for it: to parse it takes 0.3 s.
-  static double read() {
+//! A clock that never goes back.
+struct monotonic_clock {
+  //! Seconds since a fixed moment. Where POSIX is, <chrono> is not included for it, which takes 0.3 s to parse.
+  static double now() {
 #if defined(CLOCK_MONOTONIC)
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -36,8 +28,19 @@ class stopwatch {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 #endif
   }
+};
 
-  double last_ = read();
+//! Measures the seconds of one step after the other.
+class stopwatch {
+ public:
+  //! Seconds since the last call, or since construction.
+  double lap() {
+    const double now = monotonic_clock::now();
+    return now - std::exchange(last_, now);
+  }
+
+ private:
+  double last_ = monotonic_clock::now();
 };
 
 #else

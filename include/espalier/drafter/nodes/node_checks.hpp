@@ -23,8 +23,8 @@ inline bool opens_round(std::span<const node_id> nodes, std::size_t room) {
   return nodes.size() == 1 && nodes[0] == root_node;
 }
 
-// Checks that a StepDrafter may be asked about this node: one of the tree that there is room for, once a round, after its
-// parent. is_asked(node) tells whether a node was asked about.
+// Checks that a StepDrafter may be asked about this node: one of the tree that there is room for, once a round, after
+// its parent. is_asked(node) tells whether a node was asked about.
 //
 // Errors      input_error that says what is wrong
 template <class IsAskedT>

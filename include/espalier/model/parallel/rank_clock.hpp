@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <vector>
 
+#include "espalier/core/util/stopwatch.hpp"
 #include "espalier/model/parallel/communicator.hpp"
 
 namespace espalier {
@@ -22,25 +22,20 @@ namespace espalier {
 template <Communicator CommunicatorT>
 class rank_clock {
  public:
-  using duration = std::chrono::steady_clock::duration;
-  using rep = duration::rep;
-  using period = duration::period;
-  using time_point = std::chrono::steady_clock::time_point;
-  static constexpr bool is_steady = true;
-
   explicit rank_clock(CommunicatorT& ranks)
-      : ranks_(&ranks), counts_(static_cast<std::size_t>(ranks.size()), sizeof(rep)), all_(counts_.size()) {}
+      : ranks_(&ranks), counts_(static_cast<std::size_t>(ranks.size()), sizeof(double)), all_(counts_.size()) {}
 
-  time_point now() {
-    all_[static_cast<std::size_t>(ranks_->rank())] = std::chrono::steady_clock::now().time_since_epoch().count();
+  //! Seconds since a fixed moment of rank 0.
+  double now() {
+    all_[static_cast<std::size_t>(ranks_->rank())] = monotonic_clock::now();
     if (ranks_->size() > 1) ranks_->all_gather(reinterpret_cast<std::byte*>(all_.data()), counts_);
-    return time_point(duration(all_.front()));
+    return all_.front();
   }
 
  private:
   CommunicatorT* ranks_;
   std::vector<std::size_t> counts_;
-  std::vector<rep> all_;
+  std::vector<double> all_;
 };
 
 }  // namespace espalier

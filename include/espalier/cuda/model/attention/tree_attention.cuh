@@ -46,8 +46,8 @@ namespace espalier::cuda {
 //! row.
 //!
 //! Head dimensions 64 and 128 of half and bfloat16 numbers run on tensor cores; floats, and other dimensions up to 256,
-//! on a plain kernel that is meant for small models and comparison. Capped scores, and windows shorter than the context,
-//! take the plain kernel whatever the numbers are.
+//! on a plain kernel that is meant for small models and comparison. Capped scores, and windows shorter than the
+//! context, take the plain kernel whatever the numbers are.
 //!
 //! Tensor cores are used by mma.sync or, with tuning.warpgroups, by wgmma: on compute capability 9.0, where the program
 //! is compiled for sm_90a (CMAKE_CUDA_ARCHITECTURES 90a, or nvcc -gencode arch=compute_90a,code=sm_90a); code for plain
