@@ -21,12 +21,12 @@
 
 #include "../program.hpp"
 #include "espalier/core/forward_batch.hpp"
-#include "espalier/core/mask_blocks.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/model/llama/attention.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
+#include "mask_blocks.hpp"
 
 namespace {
 

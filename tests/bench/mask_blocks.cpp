@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include "espalier/core/mask_blocks.hpp"
+#include "../bench/micro/mask_blocks.hpp"
 
 #include <algorithm>
 #include <cmath>
