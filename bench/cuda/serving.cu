@@ -51,7 +51,7 @@ method method_of(std::string name, model& target, MakeDrafterT make_drafter, Mak
   return {std::move(name), [=, &target](std::int32_t n, const std::vector<bench::asked_text>& asked) {
             auto decode = device::make_batch_decoder(
                 make_drafter(), make_policy(), greedy(), target.kv, target.backend,
-                {.max_texts = n, .max_waiting = static_cast<std::int32_t>(asked.size()), .prompt_rows = 512});
+                {.max_texts = n, .max_waiting = static_cast<std::int32_t>(asked.size()), .prefill_rows = 512});
             // The graphs are captured, for every number of lanes, and no prompt is in the cache afterwards.
             for (std::int32_t lanes = 1; lanes <= n; lanes *= 2) {
               for (std::int32_t i = 0; i < lanes; ++i)

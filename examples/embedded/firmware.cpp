@@ -122,7 +122,7 @@ constexpr static_capacity capacity{
     .nodes = 8,
     .context = context,
     .vocabulary = vocab,
-    .chunk = 16,
+    .prefill_rows = 16,
     .target = Sampling,
 };
 

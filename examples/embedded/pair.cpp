@@ -143,7 +143,7 @@ constexpr static_capacity capacity{
     .nodes = most_nodes,
     .context = context,
     .vocabulary = target_shape.vocab,
-    .chunk = most_rows,
+    .prefill_rows = most_rows,
     .cache_row = target_shape.layers* target_shape.kv_size(),
     .draft_cache_row = draft_shape.layers* draft_shape.kv_size(),
     .target = Sampling,

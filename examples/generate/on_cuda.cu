@@ -110,9 +110,8 @@ written_text write_on_device(const text_task& work) {
           models_of(work.arguments.models.resolved(), (std::max)(cuda::most_asked<model_drafter>(grown) + 1, 64));
       cache kv = models.make_cache(models.target);
       const auto write = [&](auto&& drafter) {
-        auto decode =
-            cuda::make_decoder(drafter, std::move(grown), verifier.make(), kv, models.target, work.arguments.target,
-                               /*replay=*/true, constraint_of(work));
+        auto decode = cuda::make_decoder(drafter, std::move(grown), verifier.make(), kv, models.target,
+                                         work.arguments.target, constraint_of(work));
         result = write_by(decode, work);
       };
       if constexpr (!espalier::drafts<policy_type>) {

@@ -86,7 +86,7 @@ engine::~engine() {
 
 std::int32_t engine::max_rows(const engine_options& options) {
   const std::int32_t texts = options.max_texts * (most_nodes(options.policy) + 1);
-  return (std::min)(texts, 1024) + options.prompt_rows;
+  return (std::min)(texts, 1024) + options.prefill_rows;
 }
 
 event_reader engine::submit(text_request request) {
@@ -160,7 +160,7 @@ void engine::work_with(PolicyT policy, std::promise<void>& ready) {
                                              {.max_texts = options_.max_texts,
                                               .max_waiting = options_.max_waiting,
                                               .max_rows = models_.target.max_rows(),
-                                              .prompt_rows = options_.prompt_rows},
+                                              .prefill_rows = options_.prefill_rows},
                                              text_processor());
   text_writer writer(decode, models_.text, counts_, n_texts_);
   const auto show = [&] {

@@ -31,7 +31,7 @@ struct engine_options {
   std::string costs;  //!< file of the costs of passes, for cost_aware; empty: measured
   std::int32_t max_texts = 8;
   std::int32_t max_waiting = 256;
-  std::int32_t prompt_rows = 64;
+  std::int32_t prefill_rows = 64;
   std::int32_t cache_tokens = 0;
 
   static constexpr void describe(auto see) {
@@ -41,7 +41,7 @@ struct engine_options {
     see(option{"max_texts", &self::max_texts, "texts that are written at once", 1, 1024});
     see(option{"max_waiting", &self::max_waiting, "texts that may wait for a place; more are refused with 429", 0,
                1 << 20});
-    see(option{"prompt_rows", &self::prompt_rows, "tokens of prompts that a pass reads", 1, 4096});
+    see(option{"prefill_rows", &self::prefill_rows, "tokens of prompts that a pass reads", 1, 4096});
     see(option{"cache_tokens", &self::cache_tokens, "tokens that the cache holds; 0: the whole context of every text",
                0, 1 << 30});
   }

@@ -38,7 +38,7 @@ class text_writer {
   void start(const text_job& job) {
     std::vector<espalier::text_id> ids;
     try {
-      ids.push_back(decode_.add(job.texts.prompt, job.texts.stop, job.texts.options, 0, job.texts.process));
+      ids.push_back(decode_.add(job.texts.prompt, job.texts.stop, job.texts.options, {.processor = job.texts.process}));
       for (std::int32_t i = 1; i < job.texts.n; ++i)
         ids.push_back(decode_.fork(ids.front(), static_cast<std::uint32_t>(i)));
     } catch (const std::exception& error) {

@@ -40,7 +40,7 @@ template <class DrafterT, class PolicyT>
 void write(DrafterT&& drafter, PolicyT policy, torch_model& target, const std::vector<espalier::token_id>& prompt) {
   // PyTorch's allocator does not allow rounds to be captured, so each round is enqueued anew.
   auto decode = device::make_decoder(std::forward<DrafterT>(drafter), std::move(policy), espalier::greedy(), target.kv,
-                                     target.backend, {.text = {.sampling = {.temperature = 0.0F}}}, false);
+                                     target.backend, {.text = {.sampling = {.temperature = 0.0F}}, .replay = false});
   for (const espalier::token_id t : decode.generate(prompt, {.max_tokens = 128}))
     std::printf("%d ", t);
   std::printf("\n");

@@ -24,5 +24,5 @@ struct factory {
                                   model(), options);
   }
 };
-constexpr espalier::static_capacity room{.context = 16, .vocabulary = 4, .chunk = 64, .bytes = bytes};
+constexpr espalier::static_capacity room{.context = 16, .vocabulary = 4, .prefill_rows = 64, .bytes = bytes};
 espalier::static_decoder<room, factory> decode;

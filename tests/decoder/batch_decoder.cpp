@@ -82,11 +82,11 @@ TEST_CASE("the text does not depend on order, priority, rows of a pass, chunks, 
   const auto requests = many::requests(8, sampled);
   const auto expected = many::alone(requests, delayed(), traversal());
   for (const commit_mode mode : {commit_mode::compact, commit_mode::truncate}) {
-    for (const std::int32_t prompt_rows : {1, 7, 64}) {
+    for (const std::int32_t prefill_rows : {1, 7, 64}) {
       for (const std::int32_t max_rows : {20, 50, 1 << 20}) {
         two_models<> m = models_for(4, mode);
         auto decode =
-            batch_of(m, delayed(), traversal(), {.max_texts = 4, .max_rows = max_rows, .prompt_rows = prompt_rows});
+            batch_of(m, delayed(), traversal(), {.max_texts = 4, .max_rows = max_rows, .prefill_rows = prefill_rows});
         for (std::size_t i = requests.size(); i-- > 0;)
           many::add(decode, requests[i], static_cast<std::int32_t>(i % 3));
         for (const auto& [id, tokens] : many::run_all(decode))
@@ -125,7 +125,7 @@ TEST_CASE("one pass of the target a step, and as many of the draft as the deepes
     r.prompt.resize(20, 3);
   const auto expected = many::alone(requests, dynatree(), greedy());
   two_models<> m = models_for(8);
-  auto decode = batch_of(m, dynatree(), greedy(), {.prompt_rows = 400});
+  auto decode = batch_of(m, dynatree(), greedy(), {.prefill_rows = 400});
   for (const request& r : requests)
     many::add(decode, r);
   std::map<text_id, std::vector<token_id>> texts;
@@ -229,19 +229,19 @@ TEST_CASE("each text may have a policy of its own") {
   auto decode = batch_of(m, delayed(), traversal(), {.max_texts = 3});
   REQUIRE(policies[1].max_nodes() == policies[0].max_nodes());
   for (std::size_t i = 0; i < 3; ++i)
-    decode.add(requests[i].prompt, requests[i].stop(), requests[i].options, 0, policies[i]);
+    decode.add(requests[i].prompt, requests[i].stop(), requests[i].options, {.policy = policies[i]});
   const auto texts = many::run_all(decode);
   for (std::size_t i = 0; i < 3; ++i)
     CHECK(texts.at(static_cast<text_id>(i)) == many::alone({requests[i]}, policies[i], traversal()).texts[0]);
   CHECK(message_of<option_error>([&] {
-          decode.add(requests[0].prompt, {}, requests[0].options, 0, delayed({.paths = 7}));
+          decode.add(requests[0].prompt, {}, requests[0].options, {.policy = delayed({.paths = 7})});
         }).find("both need the same options") != std::string::npos);
 }
 
 TEST_CASE("a text of which nothing is to be written is read, and ends") {
   const auto check = [](auto policy) {
     two_models<> m = models_for(2);
-    auto decode = batch_of(m, policy, target_only(), {.max_texts = 2, .prompt_rows = 7});
+    auto decode = batch_of(m, policy, target_only(), {.max_texts = 2, .prefill_rows = 7});
     const text_id id = decode.add(std::vector<token_id>(30, 1), {.max_tokens = 0});
     const text_id other = decode.add(std::vector<token_id>(5, 2), {.max_tokens = 20});
     int steps = 0;

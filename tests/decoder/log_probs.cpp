@@ -95,7 +95,7 @@ void check_pair(PolicyT policy, VerifierT verifier, float temperature) {
       for (const std::int32_t k : {0, 1, 3, 20}) {
         for (const std::int32_t chunk : {3, 64}) {
           two_models m(model, mode, mode);
-          auto decode = m.decoder(policy, verifier, {.order = node_order::heavy_path, .prefill_chunk = chunk});
+          auto decode = m.decoder(policy, verifier, {.order = node_order::heavy_path, .prefill_rows = chunk});
           text_options options{.sampling = {.temperature = temperature, .top_k = temperature > 0 ? 7 : 0},
                                .seed = 4,
                                .log_probs = k,
@@ -139,7 +139,7 @@ TEST_CASE("log-probabilities are those of the raw logits, for every kind of tree
 TEST_CASE("the tokens of each turn are scored, whatever was read before") {
   for (const std::int32_t chunk : {4, 64}) {
     two_models m(model);
-    auto decode = m.decoder(chain(), target_only(), {.prefill_chunk = chunk});
+    auto decode = m.decoder(chain(), target_only(), {.prefill_rows = chunk});
     const text_options options{.sampling = {.temperature = 1}, .seed = 2, .log_probs = 2, .prompt_log_probs = true};
     decode.begin(some_prompt(30), {.max_tokens = 9}, options);
     REQUIRE(check_scores(decode, 2, 1) == 29);
@@ -156,7 +156,7 @@ TEST_CASE("the tokens of each turn are scored, whatever was read before") {
 TEST_CASE("a prompt that is scored alone, in parts, and given up in between") {
   for (int steps = 0; steps < 9; ++steps) {
     two_models m(model);
-    auto decode = m.decoder(chain(), greedy(), {.prefill_chunk = 4});
+    auto decode = m.decoder(chain(), greedy(), {.prefill_rows = 4});
     decode.begin(some_prompt(30), {.max_tokens = 0}, {.log_probs = 1, .prompt_log_probs = true});
     std::size_t scored = 0;
     for (int i = 0; i < steps && decode.step(); ++i) {
@@ -175,7 +175,7 @@ TEST_CASE("a prompt that is scored alone, in parts, and given up in between") {
 
 TEST_CASE("a chunk whose scores fail is scored again") {
   two_models m(model);
-  auto decode = m.decoder(chain(), greedy(), {.prefill_chunk = 4});
+  auto decode = m.decoder(chain(), greedy(), {.prefill_rows = 4});
   decode.begin(some_prompt(20), {.max_tokens = 5}, {.log_probs = 1, .prompt_log_probs = true});
   decode.step();
   std::size_t scored = decode.last_round().log_probs.size();

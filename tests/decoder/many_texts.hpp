@@ -40,7 +40,7 @@ inline std::vector<request> requests(std::size_t n, const espalier::sampling_opt
 
 template <class DecoderT>
 espalier::text_id add(DecoderT& decode, const request& r, std::int32_t priority = 0) {
-  return decode.add(r.prompt, r.stop(), r.options, priority);
+  return decode.add(r.prompt, r.stop(), r.options, {.priority = priority});
 }
 
 struct written_alone {

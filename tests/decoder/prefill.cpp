@@ -26,7 +26,7 @@ std::vector<token_id> long_prompt(std::int32_t n, int step = 7) {
 constexpr text_options sampled{.sampling = {.temperature = 1}, .seed = 8};
 
 decoder_options in_chunks(std::int32_t chunk) {
-  return {.text = sampled, .prefill_chunk = chunk};
+  return {.text = sampled, .prefill_rows = chunk};
 }
 
 std::vector<token_id> written_alone(const std::vector<token_id>& prompt, std::int32_t n) {

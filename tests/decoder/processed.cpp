@@ -120,10 +120,10 @@ TEST_CASE("texts of a batch decoder have processors of their own, and are what t
     auto decode = make_batch_decoder(m.drafter(), policy, verifier, m.kv, m.target, {.max_texts = 2}, list[0]);
     const text_options options{.sampling = sampling, .seed = 3};
     decode.add(prompt, {.max_tokens = 40}, options);
-    decode.add(prompt, {.max_tokens = 40}, options, 0, list[1]);
-    decode.add(prompt, {.max_tokens = 40}, options, 0, policy, list[2]);
-    decode.add(prompt, {.max_tokens = 40}, options, 0, policy, list[3]);
-    decode.add(prompt, {.max_tokens = 40}, options, 0, policy);
+    decode.add(prompt, {.max_tokens = 40}, options, {.processor = list[1]});
+    decode.add(prompt, {.max_tokens = 40}, options, {.policy = policy, .processor = list[2]});
+    decode.add(prompt, {.max_tokens = 40}, options, {.policy = policy, .processor = list[3]});
+    decode.add(prompt, {.max_tokens = 40}, options, {.policy = policy});
     expected.push_back(expected[0]);  // without one of its own, the decoder's
     std::map<text_id, tokens> texts;
     for (int step = 0; !decode.idle(); ++step) {
@@ -179,7 +179,7 @@ TEST_CASE("a text of which a processor leaves nothing ends there, and others go 
       const auto expected = write_plain({}, 30);
       auto decode = make_batch_decoder(m.drafter(), best_first({.budget = 8, .max_depth = 4}), greedy(), m.kv, m.target,
                                        {.max_texts = 2}, breaking());
-      decode.add(prompt, {.max_tokens = 30}, {}, 0, breaking{after, with});
+      decode.add(prompt, {.max_tokens = 30}, {}, {.processor = breaking{after, with}});
       decode.add(prompt, {.max_tokens = 30}, {});
       int ends = 0;
       while (!decode.idle()) {

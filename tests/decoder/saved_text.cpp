@@ -41,7 +41,7 @@ auto verifier_for() {
 
 template <class PolicyT>
 auto decoder_of(two_models<>& m, PolicyT policy, std::int32_t sequence = 0) {
-  return m.decoder(std::move(policy), verifier_for<PolicyT>(), {.sequence = sequence, .prefill_chunk = 16});
+  return m.decoder(std::move(policy), verifier_for<PolicyT>(), {.sequence = sequence, .prefill_rows = 16});
 }
 
 // Saved, written as bytes, and read into one of a decoder that has written something else.

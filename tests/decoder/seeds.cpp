@@ -40,7 +40,7 @@ TEST_CASE("equal options give equal texts, whatever decoder, sequence, chunk, or
                                 {.text = {.sampling = {.temperature = 0.3F}, .seed = 1, .stream = 9},
                                  .order = order,
                                  .sequence = sequence,
-                                 .prefill_chunk = chunk});
+                                 .prefill_rows = chunk});
         CHECK(write(decode, options) == expected);
         CHECK(write(decode, {.sampling = sampling, .seed = 18, .stream = 4}) != expected);
         CHECK(write(decode, options) == expected);

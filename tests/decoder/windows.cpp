@@ -61,7 +61,7 @@ struct windowed_models {
 };
 
 decoder_options sampled(float temperature, std::int32_t chunk = 64) {
-  return {.text = {.sampling = {.temperature = temperature}, .seed = 8}, .prefill_chunk = chunk};
+  return {.text = {.sampling = {.temperature = temperature}, .seed = 8}, .prefill_rows = chunk};
 }
 
 template <class PolicyT, class VerifierT>

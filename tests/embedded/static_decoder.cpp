@@ -198,9 +198,9 @@ struct factory_with_small_draft {
   }
 };
 constexpr static_capacity room_for_small_draft{
-    .nodes = 4, .context = 32, .vocabulary = vocab, .chunk = 32, .cache_row = 6, .draft_cache_row = 2};
+    .nodes = 4, .context = 32, .vocabulary = vocab, .prefill_rows = 32, .cache_row = 6, .draft_cache_row = 2};
 constexpr static_capacity room_for_as_wide_a_draft{
-    .nodes = 4, .context = 32, .vocabulary = vocab, .chunk = 32, .cache_row = 6};
+    .nodes = 4, .context = 32, .vocabulary = vocab, .prefill_rows = 32, .cache_row = 6};
 
 // A draft's rows are smaller than the target's, and its cache shorter than the text.
 void a_draft_may_be_smaller() {

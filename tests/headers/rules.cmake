@@ -91,8 +91,7 @@ set(tested_elsewhere
   "cost/cost_curve.cpp: cost/monotone_grid.hpp"
   "cost/measure_costs.cpp: cost/hardware_name.hpp"
   "decoder/ahead.cpp: decoder/drafting_ahead.hpp decoder/no_ahead.hpp decoder/side_thread.hpp"
-  "decoder/batch_decoder.cpp: decoder/batch_drafting.hpp decoder/batch_options.hpp
-    decoder/shared_budget.hpp decoder/step_record.hpp decoder/text_event.hpp decoder/text_table.hpp"
+  "decoder/batch_decoder.cpp: decoder/batch_drafting.hpp decoder/batch_options.hpp decoder/text_table.hpp"
   "decoder/decoder.cpp: backend/text.hpp decoder/no_pieces.hpp decoder/round_rows.hpp decoder/served_sizes.hpp
     decoder/served_text.hpp drafter/no_drafter.hpp kv_store/token_kv.hpp"
   "decoder/double_rows.cpp: backend/callable.hpp"
@@ -155,10 +154,10 @@ set(tested_elsewhere
     cuda/core/shared_memory.cuh cuda/core/stream.cuh cuda/core/tree.cuh"
   "cuda/core/tree_compile.cu: cuda/core/forward_batch.cuh cuda/core/text_batch.cuh cuda/core/tree_order.cuh"
   "cuda/decoder/batch_decoder.cu: cuda/core/prompt_chunk.cuh cuda/decoder/lane_table.cuh
-    cuda/decoder/prompt_rows.cuh cuda/decoder/served_texts.cuh cuda/decoder/text_caches.cuh"
+    cuda/decoder/prompt_rows.cuh cuda/decoder/text_caches.cuh"
   "cuda/decoder/decoder.cu: cuda/core/path.cuh
     cuda/decoder/accepted_path.cuh cuda/decoder/round_arrival.cuh cuda/decoder/round_graphs.cuh cuda/decoder/round_kernels.cuh cuda/decoder/round_parts.cuh
-    cuda/decoder/take_round.cuh cuda/decoder/text_place.cuh
+    cuda/decoder/take_round.cuh
     cuda/decoder/text_rounds.cuh cuda/drafter/autoregressive.cuh
     cuda/drafter/no_drafter.cuh"
   "cuda/decoder/shared_rows.cu: cuda/decoder/learnt_words.cuh cuda/decoder/round_size.cuh"

@@ -17,7 +17,6 @@
 #include "espalier/concepts/processor.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
-#include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/philox.hpp"
@@ -28,18 +27,96 @@
 #include "espalier/decoder/check_parts.hpp"
 #include "espalier/decoder/no_pieces.hpp"
 #include "espalier/decoder/processed_rows.hpp"
+#include "espalier/decoder/round.hpp"
 #include "espalier/decoder/saved_text.hpp"
 #include "espalier/decoder/served_text.hpp"
-#include "espalier/decoder/shared_budget.hpp"
-#include "espalier/decoder/step_record.hpp"
 #include "espalier/decoder/stop.hpp"
 #include "espalier/decoder/text.hpp"
-#include "espalier/decoder/text_event.hpp"
 #include "espalier/decoder/text_options.hpp"
 #include "espalier/decoder/text_table.hpp"
 #include "espalier/forward/checked_forward.hpp"
 
 namespace espalier {
+
+namespace detail {
+
+// Place of a text in a batch on the host.
+template <class ServedT, class EntryT>
+struct served_place : batch_place<EntryT> {
+  static constexpr bool releases_rows = true;
+  // Whether a text may begin with rows that another one computes.
+  static constexpr bool shares_prompts = ServedT::shares_rows && ServedT::adopts_prompts;
+
+  template <class... PartsT>
+  explicit served_place(PartsT&&... parts) : served(std::forward<PartsT>(parts)...) {}
+
+  ServedT served;
+  std::int32_t n_draft_unread = 0;  // tokens that its drafter has still to read
+  bool is_drafted_for = true;       // in this step
+  bool is_reading_draft = false;    // its drafter reads a prompt in this step
+  bool is_asked = false;            // its drafter takes part in the draft pass under way
+
+  void arrive() {}
+  void leave() {
+    served.give_up(this->text->value);
+    served.release(false);
+  }
+  bool holds_rows() const { return served.held() != 0; }
+  void release() { served.release(true); }
+  std::int32_t page_size() const { return served.page_size(); }
+
+  seat as_seat() const {
+    const auto& t = this->text->value;
+    const bool is_ready = served.writes(t, is_drafted_for);
+    return {is_ready, is_ready ? served.unread(t) : served.left(t), is_drafted_for, 0};
+  }
+  reading as_reading() const {
+    return {this->tokens(), served.held(), is_drafted_for ? n_draft_unread : 0, this->has_begun()};
+  }
+};
+
+// The budget that the texts of a batch_decoder share in a round, where their policy can; nothing where it cannot.
+template <class PolicyT, class DrafterT>
+class shared_budget {
+  using part = part_type<DrafterT, 0>;
+  static constexpr bool exists =
+      BudgetedPolicy<PolicyT> && n_parts<DrafterT> == 1 && (StepDrafter<part> || SequenceDrafter<part>);
+
+ public:
+  using type = typename std::conditional_t<exists, budget_of<PolicyT>, std::type_identity<no_budget>>::type;
+
+  shared_budget(const PolicyT& policy, bool shares) : budget_(first(policy)), shares_(shares) {}
+
+  // The budget, or nullptr where each text has its own.
+  type* get() { return shares_ ? &budget_ : nullptr; }
+
+  void begin(std::int32_t n_texts, std::int32_t context, std::int32_t n_reading, std::int32_t n_prompt_rows) {
+    if constexpr (exists) budget_.begin(n_texts, context, n_reading, n_prompt_rows);
+  }
+  // Whether it pays that the drafter of a text reads `unread` tokens of it, beside n_texts - 1 other texts.
+  bool worth_reading(std::int32_t n_texts, const text& t, std::int32_t unread) const {
+    if constexpr (exists) {
+      if (shares_ && unread > 0 && t.left() > 0) return budget_.worth_reading(n_texts, t.size(), unread, t.left());
+    }
+    return true;
+  }
+  void end() {
+    if constexpr (exists) budget_.end();
+  }
+
+ private:
+  static type first(const PolicyT& policy) {
+    if constexpr (exists)
+      return policy.budget();
+    else
+      return {};
+  }
+
+  type budget_;
+  bool shares_;
+};
+
+}  // namespace detail
 
 //! Tree speculative decoding of many texts at once, of the same five parts as decoder: in each step one pass of the
 //! target over the rounds of all texts, and over parts of the prompts of those that have just come; the passes of a
@@ -68,7 +145,17 @@ namespace espalier {
 //!             committed token until resume(); the others go on
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
-class batch_decoder {
+class batch_decoder
+    : public detail::batch_places<
+          detail::served_place<
+              detail::served_text<typename detail::batch_drafting<std::remove_reference_t<DrafterT>>::drafter_of_text,
+                                  TreePolicyT, std::remove_reference_t<KVStoreT>&, std::remove_reference_t<BackendT>,
+                                  ProcessorT>,
+              detail::batch_text<TreePolicyT, ProcessorT>>,
+          detail::text_table<TreePolicyT, ProcessorT>> {
+  using places = typename batch_decoder::batch_places;
+  using typename places::entry;
+  using typename places::place;
   using drafter_type = std::remove_reference_t<DrafterT>;
   using kv_type = std::remove_reference_t<KVStoreT>;
   using backend_type = std::remove_reference_t<BackendT>;
@@ -77,74 +164,63 @@ class batch_decoder {
   static_assert(detail::check_processor<ProcessorT>());
   using number = logit_number<backend_type, kv_type>;
   using drafting = detail::batch_drafting<drafter_type>;
-  using served_text =
-      detail::served_text<typename drafting::drafter_of_text, TreePolicyT, kv_type&, backend_type, ProcessorT>;
-  using text_table = detail::text_table<TreePolicyT, ProcessorT>;
-  using entry = typename text_table::entry;
   using saved_type = saved_text<TreePolicyT, ProcessorT>;
-  using places = detail::batch_places<served_text, text_table>;
-  using place = typename places::place;
 
  public:
   batch_decoder(DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
                 batch_options options = {}, ProcessorT processor = {})
-      : drafter_(std::forward<DrafterT>(drafter)),
+      : places(require_options(options)),
+        drafter_(std::forward<DrafterT>(drafter)),
         policy_(detail::without_history(std::move(policy))),
         processor_(std::move(processor)),
         verifier_(std::move(verifier)),
         kv_(std::forward<KVStoreT>(kv)),
         backend_(std::forward<BackendT>(backend)),
-        options_(require_options(options)),
+        options_(std::move(options)),
         context_(context_length(backend_, kv_)),
         max_nodes_((std::min)(policy_.max_nodes(), context_)),
-        max_rows_(detail::rows_of_pass(options_, backend_, max_nodes_)),
-        texts_(options_),
-        budget_(policy_, options.share_budget),
-        sizes_(sizes()),
-        places_(options.max_texts, [&](std::int32_t i) {
-          return std::make_unique<place>(drafter_for_text(drafter_, i), kv_, i, policy_, sizes_);
-        }) {
-    detail::require_text<VerifierT>(options.text, backend_);
+        max_rows_((std::min)(options_.max_rows, max_rows_of(backend_))),
+        budget_(policy_, options_.share_budget) {
+    detail::require_whole_tree(max_rows_, max_nodes_);
+    if (options_.costs)
+      raise<option_error>(
+          "costs are an option of the device's decoder; on the host the policy has them, as cost_aware.");
+    detail::require_text<VerifierT>(options_.text, backend_);
+    const detail::served_sizes sizes{.max_nodes = max_nodes_,
+                                     .max_asked = (std::min)(most_asked(policy_), context_),
+                                     .max_pending = (std::min)(options_.prefill_rows, max_rows_ - max_nodes_),
+                                     .prefill_rows = options_.prefill_rows,
+                                     .vocab = backend_.vocab_size()};
+    for (std::int32_t i = 0; i < options_.max_texts; ++i)
+      this->add_place(std::make_unique<place>(drafter_for_text(drafter_, i), kv_, i, policy_, sizes));
     detail::require_parts<VerifierT, ProcessorT>(drafter_, policy_, backend_, max_nodes_);
-    const std::int64_t all_rounds = std::int64_t{options_.max_texts} * (max_nodes_ + 1) + options_.prompt_rows;
+    const std::int64_t all_rounds = std::int64_t{options_.max_texts} * (max_nodes_ + 1) + options_.prefill_rows;
     const auto rows = static_cast<std::int32_t>((std::min)(all_rounds, std::int64_t{max_rows_}));
-    batch_.reserve(rows, sizes_.max_pending + max_nodes_, options_.max_texts);
-    drafting_.reserve(options_.max_texts, rows, sizes_.max_asked);
+    batch_.reserve(rows, sizes.max_pending + max_nodes_, options_.max_texts);
+    drafting_.reserve(options_.max_texts, rows, sizes.max_asked);
     target_.reserve(max_nodes_ + 1, backend_.vocab_size());
     reserve_verifier(verifier_, max_nodes_, backend_.vocab_size());
-    events_.reserve(static_cast<std::size_t>(options_.max_texts));
   }
 
-  batch_decoder(const batch_decoder&) = delete;
-
-  //! Adds a text, which waits for its turn: higher priorities go first.
+  //! Adds a text, which waits for its turn; it may have a policy and a processor of its own. Costs of its policy count
+  //! where no budget is shared.
   //!
-  //! Errors      as decoder::begin(); input_error where max_waiting texts wait
+  //! Errors      as decoder::begin(); input_error where max_waiting texts wait; option_error for a policy with another
+  //!             max_nodes() than the decoder's
   text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
-              std::int32_t priority = 0) {
-    return add(prompt, std::move(stop), options, priority, policy_, processor_);
-  }
-  text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
-              std::int32_t priority, ProcessorT processor) requires(detail::processes<ProcessorT>) {
-    return add(prompt, std::move(stop), options, priority, policy_, std::move(processor));
-  }
-
-  //! The same, with a policy of its own, whose costs count where no budget is shared, and perhaps a processor.
-  //!
-  //! Errors      also option_error for a policy with another max_nodes() than the decoder's
-  text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
-              std::int32_t priority, const TreePolicyT& policy, std::optional<ProcessorT> processor = {}) {
+              own_parts<TreePolicyT, ProcessorT> own = {}) {
     detail::require_text<VerifierT>(options, backend_);
-    detail::require_same_size(policy, policy_);
+    if (own.policy) detail::require_same_size(*own.policy, policy_);
     entry& e = spare();
     e.value.written.begin(prompt, std::move(stop), options, context_, backend_.vocab_size());
-    e.value.policy = policy;
+    detail::take_own(e.value.policy, own.policy, policy_);
     e.value.policy_in_step = false;
-    e.value.processor = processor ? std::move(*processor) : processor_;
+    detail::take_own(e.value.processor, own.processor, processor_);
     e.value.read_again();
-    return texts_.add(priority);
+    return this->texts().add(own.priority);
   }
 
+  //! The same, with the decoder's options for texts.
   text_id add(std::span<const token_id> prompt, stop_conditions stop = {}) {
     return add(prompt, std::move(stop), options_.text);
   }
@@ -156,42 +232,19 @@ class batch_decoder {
     detail::require_text<VerifierT>(saved.written.options(), backend_);
     entry& e = spare();
     saved.move_to(policy_, context_, backend_.vocab_size());
-    texts_.require_running(saved.written);
+    this->texts().require_running(saved.written);
     e.value = std::move(saved);
-    return texts_.add(priority);
-  }
-
-  //! Ends a text wherever it is, and forgets it.
-  void cancel(text_id id) {
-    entry& e = texts_.find(id);
-    if (e.stage == detail::text_stage::served) places_.leave(places_.at(e.place));
-    texts_.forget(e);
+    return this->texts().add(priority);
   }
 
   //! Goes on with a text that has ended, with `more` tokens in between (or none), or with one that a failure holds,
   //! which keeps its stop conditions. Errors as decoder::resume(); input_error for a text that is neither.
   void resume(text_id id, std::span<const token_id> more = {}, stop_conditions stop = {}) {
-    texts_.resume(texts_.find(id), more, std::move(stop), context_, backend_.vocab_size());
-  }
-
-  //! Another sample of a text, as it stands now: its further random numbers are those of this stream. Rows of a store
-  //! that shares them are not computed again.
-  //!
-  //! Errors      input_error for a text that has ended, and where max_waiting texts wait
-  text_id fork(text_id id, std::uint32_t stream) {
-    const entry& from = texts_.find(id);
-    texts_.require_running(from.value.written);
-    entry& e = spare();
-    e.value = from.value;
-    e.value.written.fork(stream);
-    return texts_.add(from.priority);
+    this->texts().resume(id, more, std::move(stop), context_, backend_.vocab_size());
   }
 
   //! A text as it stands, with what its policy has learnt.
-  saved_type save(text_id id) const { return texts_.find(id).value; }
-
-  //! Valid until the text is cancelled, or forgotten after its end.
-  const text& current(text_id id) const { return texts_.find(id).value.written; }
+  saved_type save(text_id id) const { return this->texts().find(id).value; }
 
   //! A round of each text that is served, or a part of its prompt. Tells what each has done; nothing once all have
   //! ended. `piece_of` as decoder's. Valid until the next step.
@@ -206,138 +259,150 @@ class batch_decoder {
   //! The same with chances of one's own: chance_of(id, text) gives that of a text's round.
   template <class ChancesT, class PieceT = no_pieces>
   std::span<const text_event> step_with(const ChancesT& chance_of, const PieceT& piece_of = {}) {
-    events_.clear();
-    record_ = {};
     watch_.lap();
-    places_.seat(texts_, kv_);
-    for (place* p : places_.in_turn()) {
-      attempt(*p, [&] {
-        if (!p->begun) places_.settle(*p, kv_);
-        if (!p->begun) return;
-        const text& t = p->text->value.written;
-        detail::require_pieces<PieceT>(t);
-        p->served.prepare(p->text->value);
-        p->n_draft_unread = p->served.draft_reads() ? drafting::unread(p->served.drafter(), t.size()) : 0;
-        p->drafts = budget_.worth_reading(places_.n_served(), t, p->n_draft_unread);
-      });
-    }
+    this->begin_step(kv_);
+    for (place* p : this->in_turn())
+      this->attempt(*p, [&] { prepare<PieceT>(*p); });
     const double before = draft_seconds();
-    drafting_.read_prompts(*this, drafter_, places_.in_turn(), options_.prompt_rows);
-    places_.plan(max_rows_, options_.prompt_rows, max_nodes_);
+    drafting_.read_prompts(*this, drafter_, this->in_turn(), options_.prefill_rows);
+    had_rounds_ = this->plan(limits()).n_rounds > 0;
+    this->begin_pass();
     draft(chance_of);
-    record_.seconds.draft_forward = draft_seconds() - before;
-    record_.seconds.grow = watch_.lap() - record_.seconds.draft_forward;
+    step_record& record = this->record();
+    record.seconds.draft_forward = draft_seconds() - before;
+    record.seconds.grow = watch_.lap() - record.seconds.draft_forward;
     add_rows();
-    record_.seconds.compile = watch_.lap();
+    record.seconds.compile = watch_.lap();
     forward(chance_of, piece_of);
-    places_.finish(texts_, events_);
+    finish();
     budget_.end();
-    record_.seconds.commit += watch_.lap();
-    return events_;
+    record.seconds.commit += watch_.lap();
+    return this->events();
   }
-
-  //! Whether all texts have ended, or are held.
-  bool idle() const { return n_running() + n_waiting() == 0; }
-  std::int32_t n_running() const { return places_.n_served(); }
-  std::int32_t n_waiting() const { return texts_.n_waiting(); }
-  const step_record& last_step() const { return record_; }
 
  private:
   friend drafting;
-  entry& spare() { return texts_.spare(policy_, places_.n_served(), processor_); }
-
-  detail::served_sizes sizes() const {
-    return {.max_nodes = max_nodes_,
-            .max_asked = (std::min)(most_asked(policy_), context_),
-            .max_pending = (std::min)(options_.prompt_rows, max_rows_ - max_nodes_),
-            .chunk = options_.prompt_rows,
-            .vocab = backend_.vocab_size()};
-  }
+  entry& spare() { return this->texts().spare(policy_, this->n_running(), processor_); }
 
   double draft_seconds() const { return forward_seconds_of(drafter_); }  // of passes that are shared
 
-  // Calls f for a text. What it throws is told in the text's event, and holds it.
-  template <class FunctionT>
-  void attempt(place& p, const FunctionT& f) {
-    attempt_all(f, [&](const auto& fail) { fail(p); });
+  detail::pass_limits limits() const {
+    return {.rows = max_rows_,
+            .prefill_rows = options_.prefill_rows,
+            .prefill_alone = options_.prefill_rows,
+            .max_chunks = options_.max_texts,
+            .max_nodes = max_nodes_,
+            .may_read_alone = had_rounds_};
   }
 
-  // The same for the texts of a pass: whose(fail) calls fail(place) for each of them.
-  template <class FunctionT, class WhoseT>
-  void attempt_all(const FunctionT& f, const WhoseT& whose) {
-#if ESPALIER_EXCEPTIONS
-    try {
-      f();
-    } catch (...) {
-      const std::exception_ptr error = std::current_exception();
-      whose([&](place& p) { events_.push_back(places_.fail(p, texts_, error)); });
+  // A text's caches and drafter follow it, unless it waits for rows that another text computes.
+  template <class PieceT>
+  void prepare(place& p) {
+    saved_type& t = p.text->value;
+    if (!p.has_begun()) settle(p);
+    if (!p.has_begun()) return;
+    detail::require_pieces<PieceT>(t.written);
+    p.served.prepare(t);
+    p.n_draft_unread = p.served.draft_reads() ? drafting::unread(p.served.drafter(), t.written.size()) : 0;
+    p.is_drafted_for = budget_.worth_reading(this->n_running(), t.written, p.n_draft_unread);
+  }
+
+  // A text that has not begun takes the rows that others have of it.
+  void settle(place& p) {
+    saved_type& t = p.text->value;
+    if (p.stage == detail::place_stage::arrived) p.served.begin(t);
+    p.stage = detail::place_stage::begun;
+    if constexpr (SharingKVStore<kv_type>) {
+      take_rows(p);
+      if (place::shares_prompts && !t.written.scores_prompt() && this->waits(p)) p.stage = detail::place_stage::waits;
     }
-#else
-    (void)whose;
-    f();
-#endif
   }
 
-  // Free places give up their rows for p, or else the last text in turn. Whether p may try again: not where it was the
-  // last itself.
+  // Rows of full pages, and rows that the sequence of another text holds in a page that is not full, as where this text
+  // was forked from it.
+  void take_rows(const place& p) {
+    const std::span<const token_id> wanted = p.tokens().first(p.tokens().size() - 1);
+    std::int32_t held = kv_.adopt(p.number, wanted);
+    for (const place* q : this->in_turn()) {
+      if (q->text == nullptr || q == &p) continue;
+      const std::span<const token_id> theirs = kv_.prefix(q->number);
+      const auto common =
+          std::mismatch(theirs.begin(), theirs.end(), wanted.begin(), wanted.end()).first - theirs.begin();
+      if (common <= held) continue;
+      kv_.fork(q->number, p.number);
+      held = static_cast<std::int32_t>(common);
+      kv_.truncate(p.number, held);
+    }
+  }
+
+  // Makes room in the caches for a text. False where it may not try again.
   bool make_room(place& p) {
-    if (places_.release_free()) return true;
-    if (places_.n_served() == 1) {
-      attempt(p, [&] {
-        const std::int32_t n = p.text->value.written.size();
-        raise<input_error>("the caches have no room for a text of ", n, " tokens, alone: others use their pages.");
-      });
-      return false;
+    if (places::make_room(p)) return true;
+    if (p.text == nullptr) return false;
+    this->attempt(p, [&] {
+      const std::int32_t n = p.text->value.written.size();
+      raise<input_error>("the caches have no room for a text of ", n, " tokens, alone: others use their pages.");
+    });
+    return false;
+  }
+
+  // The budget that texts share learns what this step writes: number of texts, tokens that the target sees of each
+  // before its last one, on average, other texts that are served, and rows of prompts in the same pass.
+  void open_budget() {
+    std::int32_t n = 0, n_reading = 0, n_prompt_rows = 0;
+    std::int64_t seen = 0;
+    for (const place* p : this->in_turn()) {
+      if (p->text == nullptr) continue;
+      (p->draws() ? n : n_reading) += 1;
+      if (p->draws()) seen += p->served.seen(p->text->value) - 1;
+      n_prompt_rows += p->task.n_rows;
     }
-    ++record_.preempted;
-    return &places_.preempt_last(texts_) != &p;
+    budget_.begin(n, n > 0 ? static_cast<std::int32_t>(seen / n) : 0, n_reading, n_prompt_rows);
   }
 
   template <class ChancesT>
   void draft(const ChancesT& chance_of) {
-    const auto written = places_.written();
-    budget_.begin(written.n, written.context, written.n_reading, written.n_prompt_rows);
-    for (place* p : places_.in_turn()) {
-      if (p->draws()) attempt(*p, [&] { p->served.open_tree(p->text->value, p->drafts, budget_.get()); });
+    open_budget();
+    for (place* p : this->in_turn()) {
+      if (p->draws()) this->attempt(*p, [&] { p->served.open_tree(p->text->value, p->is_drafted_for, budget_.get()); });
     }
-    drafting_.grow(*this, drafter_, places_.in_turn(), chance_of, budget_.get());
-    for (place* p : places_.in_turn()) {
-      if (p->draws()) attempt(*p, [&] { p->served.close_tree(p->text->value); });
+    drafting_.grow(*this, drafter_, this->in_turn(), chance_of, budget_.get());
+    for (place* p : this->in_turn()) {
+      if (p->draws()) this->attempt(*p, [&] { p->served.close_tree(p->text->value); });
     }
-    record_.draft_passes = drafting_.n_passes();
+    this->record().draft_passes = drafting_.n_passes();
   }
 
   void add_rows() {
     batch_.clear();
-    for (place* p : places_.in_turn()) {
-      if (p->does == detail::batch_task::none) continue;
+    for (place* p : this->in_turn()) {
+      if (p->task.kind == detail::pass_task::none) continue;
       bool has_room = false;
       do {
-        attempt(*p, [&] {
-          has_room = p->does == detail::batch_task::round
-                         ? p->served.add_round(batch_, p->text->value, options_.order)
-                         : p->served.add_chunk(batch_, p->text->value, p->n_prompt_rows);
+        this->attempt(*p, [&] {
+          has_room = p->draws() ? p->served.add_round(batch_, p->text->value, options_.order)
+                                : p->served.add_chunk(batch_, p->text->value, p->task.n_rows);
         });
       } while (p->text != nullptr && !has_room && make_room(*p));
     }
-    record_.target_rows = batch_.n_rows();
+    this->record().target_rows = batch_.n_rows();
   }
 
   template <class ChancesT, class PieceT>
   void forward(const ChancesT& chance_of, const PieceT& piece_of) {
     if (batch_.n_rows() == 0) return;
-    attempt_all(
+    this->attempt_all(
         [&] {
           const auto logits = checked_forward(backend_, kv_, batch_.view());
-          record_.seconds.target_forward = watch_.lap();
-          for (place* p : places_.in_turn()) {
-            if (p->does == detail::batch_task::none) continue;
-            attempt(*p, [&] { take(*p, logits, chance_of, piece_of); });
+          this->record().seconds.target_forward = watch_.lap();
+          for (place* p : this->in_turn()) {
+            if (p->task.kind == detail::pass_task::none) continue;
+            this->attempt(*p, [&] { take(*p, logits, chance_of, piece_of); });
           }
         },
         [&](const auto& fail) {
-          for (place* p : places_.in_turn()) {
-            if (p->does != detail::batch_task::none) fail(*p);
+          for (place* p : this->in_turn()) {
+            if (p->task.kind != detail::pass_task::none) fail(*p);
           }
         });
   }
@@ -346,18 +411,31 @@ class batch_decoder {
   void take(place& p, vocab_rows<number> logits, const ChancesT& chance_of, const PieceT& piece_of) {
     saved_type& t = p.text->value;
     round_record& r = p.served.record();
-    if (p.does == detail::batch_task::chunk) {
+    step_record& step = this->record();
+    if (!p.draws()) {
       p.served.finish_chunk(t, backend_, logits);
-      record_.prompt_rows += r.forwarded_rows;
+      step.prompt_rows += r.forwarded_rows;
     } else {
       auto&& chance = chance_of(p.text->id, t.written);
       const verdict v = p.served.verify(t, logits, verifier_, target_, chance);
-      record_.seconds.verify += watch_.lap();
+      step.seconds.verify += watch_.lap();
       p.served.commit(t, v, backend_, target_, piece_of);
-      ++record_.rounds;
-      record_.committed += static_cast<std::int32_t>(r.committed.size());
-      record_.drafted += r.tree.n_draws;
-      record_.seconds.commit += watch_.lap();
+      ++step.rounds;
+      step.committed += static_cast<std::int32_t>(r.committed.size());
+      step.drafted += r.tree.n_draws;
+      step.seconds.commit += watch_.lap();
+    }
+  }
+
+  // A step is over: tells what each text has done.
+  void finish() {
+    for (place* p : this->in_turn()) {
+      if (p->text == nullptr || !p->has_begun()) continue;
+      saved_type& t = p->text->value;
+      p->served.end_if_read(t, p->is_drafted_for);
+      if (p->task.kind == detail::pass_task::none && t.written.running()) continue;
+      p->served.record().state = t.written.state();
+      this->tell(*p, p->served.record());
     }
   }
 
@@ -371,15 +449,11 @@ class batch_decoder {
   std::int32_t context_;
   std::int32_t max_nodes_;
   std::int32_t max_rows_;
-  text_table texts_;
   detail::shared_budget<TreePolicyT, drafter_type> budget_;
-  detail::served_sizes sizes_;
-  places places_;
   drafting drafting_;
   forward_batch batch_;
   detail::target_rows<number, ProcessorT> target_;
-  std::vector<text_event> events_;
-  step_record record_;
+  bool had_rounds_ = true;  // the last pass
   stopwatch watch_;
 };
 

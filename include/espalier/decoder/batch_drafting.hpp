@@ -49,8 +49,8 @@ class batch_drafting {
   void read_prompts(HostT& host, DrafterT& model, std::span<PlaceT* const> places, std::int32_t most) {
     n_passes_ = 0;
     for (PlaceT* p : places) {
-      p->reads = p->text != nullptr && p->begun && p->drafts && p->served.draft_reads();
-      if (p->reads) p->served.set_draft_reads(false);  // unless a part needs more
+      p->is_reading_draft = p->text != nullptr && p->has_begun() && p->is_drafted_for && p->served.draft_reads();
+      if (p->is_reading_draft) p->served.set_draft_reads(false);  // unless a part needs more
     }
     for_each_part(model, [&](auto& shared, auto part) { read_part(part, host, shared, places, most); });
   }
@@ -105,14 +105,14 @@ class batch_drafting {
                  std::int32_t& most) {
     using drafter_type = part_type<drafter_of_text, Index>;
     for (PlaceT* p : places) {
-      p->asked = false;
-      if (p->text == nullptr || !p->reads || room_of(p->served.drafter(), Index) <= 0) continue;
+      p->is_asked = false;
+      if (p->text == nullptr || !p->is_reading_draft || room_of(p->served.drafter(), Index) <= 0) continue;
       drafter_type& drafter = part_of(p->served.drafter(), part);
       host.attempt(*p, [&] {
         if constexpr (SharedDrafter<drafter_type>) {
-          p->asked = most > 0;
-          if (!p->asked || drafter.want_prompt(most)) p->served.set_draft_reads(true);
-          if (p->asked) most -= drafter.n_wanted();
+          p->is_asked = most > 0;
+          if (!p->is_asked || drafter.want_prompt(most)) p->served.set_draft_reads(true);
+          if (p->is_asked) most -= drafter.n_wanted();
         } else if constexpr (PromptDrafter<drafter_type>) {
           if (drafter.read_prompt(most)) p->served.set_draft_reads(true);
         }
@@ -127,11 +127,11 @@ class batch_drafting {
                  const ChancesT& chance_of, BudgetT* budget) {
     using drafter_type = part_type<drafter_of_text, Index>;
     for (std::size_t i = 0; i < places.size(); ++i)
-      places[i]->asked = places[i]->text != nullptr && flags_[i] == Index;
+      places[i]->is_asked = places[i]->text != nullptr && flags_[i] == Index;
     // Calls f(place, drafter, chance) for all texts that ask.
     const auto for_each = [&](const auto& f) {
       for (PlaceT* p : places) {
-        if (p->text == nullptr || !p->asked) continue;
+        if (p->text == nullptr || !p->is_asked) continue;
         host.attempt(*p, [&] {
           auto&& chance = chance_of(p->text->id, p->text->value.written);
           f(*p, part_of(p->served.drafter(), part), chance);
@@ -184,7 +184,7 @@ class batch_drafting {
       for (std::size_t i = 0; i < places.size(); ++i) {
         PlaceT* p = places[i];
         const std::int32_t room = shared.max_rows() - pass.n_rows();
-        if (p->text == nullptr || !p->asked || room <= 0) continue;
+        if (p->text == nullptr || !p->is_asked || room <= 0) continue;
         const pass_place at{i, pass.n_outputs(), pass.n_rows()};
         std::int32_t n = 0;
         do {

@@ -3,52 +3,76 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
+#include <utility>
 
 #include "espalier/concepts/backend.hpp"
+#include "espalier/concepts/processor.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/tree_order.hpp"
+#include "espalier/cost/cost_model.hpp"
 #include "espalier/decoder/text_options.hpp"
 
 namespace espalier {
 
-//! Of a batch_decoder, beside its five parts.
+//! Options of a batch_decoder, on the host and on the device.
 struct batch_options {
-  text_options text{};                       //!< of texts that are added without their own
-  node_order order = node_order::insertion;  //!< of a tree's rows in the forward pass
-  std::int32_t max_texts = 8;                //!< served at once: sequences 0 to max_texts - 1 of both caches
+  text_options text{};                       //!< for texts that are added without their own
+  node_order order = node_order::insertion;  //!< order of a tree's rows in the forward pass
+  std::int32_t max_texts = 8;                //!< texts served at once, in sequences 0 to max_texts - 1 of both caches
   std::int32_t max_waiting = 1024;           //!< texts that may wait for a place
   std::int32_t max_ended = 64;               //!< texts that are known after their end, the latest ones
-  std::int32_t max_rows = 1 << 20;           //!< of the target's pass; the backend's max_rows where that is less
-  std::int32_t prompt_rows = 64;             //!< of a pass, for prompts that are being read
-  bool share_budget = true;  //!< whether the trees of all texts share a round's budget, where the policy can: faster,
-                             //!< but then a tree, and with it the words of a text that is sampled by another verifier
-                             //!< than target_only, depend on the other texts. Their distribution does not. On the
-                             //!< device with any policy, where rows are short or costs are given; without it rows are
-                             //!< divided evenly there
+  std::int32_t max_rows = 1 << 20;           //!< rows of a pass of the target; the backend's limit where that is less
+  std::int32_t prefill_rows = 64;            //!< rows of a pass for prompts that are being read
+  bool share_budget =
+      true;            //!< true: the trees of all texts may share the rows of a pass by what each node is expected
+                       //!< to gain, so that a tree depends on the other texts: on the host those of a
+                       //!< BudgetedPolicy, on the device those of any policy. The words of a text then depend on
+                       //!< the other texts, unless its verifier is greedy or target_only; their distribution does
+                       //!< not. false: a tree never depends on other texts; a round whose tree finds no room in a
+                       //!< pass waits for the next
+  bool replay = true;  //!< on the device, rounds are captured as graphs; false for backends that a graph cannot
+                       //!< capture. The host makes every pass anew
+  std::optional<cost_model> costs{};  //!< on the device, rounds have as many rows as pay by these costs where texts
+                                      //!< share a budget. On the host the policy has them (cost_aware)
 
   static constexpr void describe(auto see) {
     using self = batch_options;
-    see(option{"order", &self::order, "of a tree's rows in the forward pass"});
+    see(option{"order", &self::order, "order of a tree's rows in the forward pass"});
     see(option{"max_texts", &self::max_texts, "texts served at once", 1, 4096});
     see(option{"max_waiting", &self::max_waiting, "texts that may wait for a place", 0, 1 << 20});
     see(option{"max_ended", &self::max_ended, "texts known after their end", 0, 1 << 20});
     see(option{"max_rows", &self::max_rows, "rows of the target's pass at most", 1, 1 << 20});
-    see(option{"prompt_rows", &self::prompt_rows, "rows of a pass for prompts", 1, 4096});
+    see(option{"prefill_rows", &self::prefill_rows, "rows of a pass for prompts", 1, 4096});
   }
+};
+
+//! What a text of a batch_decoder has of its own besides its prompt, stop conditions and options. PolicyT is the policy
+//! on the host, and on the device the options of a TextwisePolicy.
+template <class PolicyT, class ProcessorT = no_processor>
+struct own_parts {
+  std::int32_t priority = 0;              //!< higher ones are served first
+  std::optional<PolicyT> policy{};        //!< in place of the decoder's
+  std::optional<ProcessorT> processor{};  //!< in place of the decoder's
 };
 
 namespace detail {
 
-// Rows of a pass at most. Errors: option_error where a round may not fit.
-template <class BackendT>
-std::int32_t rows_of_pass(const batch_options& options, const BackendT& backend, std::int32_t max_nodes) {
-  const std::int32_t most = (std::min)(options.max_rows, max_rows_of(backend));
-  if (most <= max_nodes) {
-    raise<option_error>("a pass takes at most ", most, " rows, but a round of this policy up to ", max_nodes + 1,
-                        ": lower the policy's budget, or raise max_rows here or of the backend.");
-  }
-  return most;
+// Makes `part` the text's own one, or else a copy of the decoder's in the memory that it has.
+template <class PartT>
+void take_own(PartT& part, std::optional<PartT>& own, const PartT& of_decoder) {
+  if (own)
+    part = std::move(*own);
+  else
+    part = of_decoder;
+}
+
+// Errors: option_error where a pass of max_rows rows has no room for a whole tree.
+inline void require_whole_tree(std::int32_t max_rows, std::int32_t max_nodes) {
+  if (max_rows > max_nodes) return;
+  raise<option_error>("a pass takes at most ", max_rows, " rows, but a round of this policy up to ", max_nodes + 1,
+                      ": lower the policy's budget, or raise max_rows here or of the backend.");
 }
 
 }  // namespace detail

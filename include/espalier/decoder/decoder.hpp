@@ -77,7 +77,7 @@ class decoder {
         served_(std::forward<DrafterT>(drafter), std::forward<KVStoreT>(kv), options.sequence, text_.policy, sizes()) {
     detail::require_text<VerifierT>(options.text, backend_);
     detail::require_parts<VerifierT, ProcessorT>(served_.drafter(), text_.policy, backend_, max_nodes_);
-    const std::int32_t rows = options_.prefill_chunk + max_nodes_;
+    const std::int32_t rows = options_.prefill_rows + max_nodes_;
     batch_.reserve(rows, rows);
     target_.reserve(max_nodes_ + 1, backend_.vocab_size());
     reserve_verifier(verifier_, max_nodes_, backend_.vocab_size());
@@ -90,11 +90,11 @@ class decoder {
   //! What the parts that it owns, its drafter and the decoder take of an arena.
   static constexpr std::size_t bytes(const static_capacity& c) {
     static_assert(!detail::processes<ProcessorT>, "processors are for programs with a heap");
-    const std::int32_t nodes = (std::min)(c.nodes, c.context), rows = c.chunk + nodes;
+    const std::int32_t nodes = (std::min)(c.nodes, c.context), rows = c.prefill_rows + nodes;
     const std::size_t drafter = arena::bytes_of_part<drafter_type>(c);
     return drafter + arena::bytes_of_part<TreePolicyT>(c) + arena::bytes_of_part<VerifierT>(c) +
            arena::bytes_of_part<KVStoreT>(c) + arena::bytes_of_part<BackendT>(c) + tree<>::bytes(nodes) +
-           round_rows::bytes(nodes + 1, rows) + prefill::bytes(c.chunk) + forward_batch::bytes(rows, rows) +
+           round_rows::bytes(nodes + 1, rows) + prefill::bytes(c.prefill_rows) + forward_batch::bytes(rows, rows) +
            lazy_rows<number>::bytes(c.target, nodes + 1, c.vocabulary) +
            arena::bytes_of<token_id>(static_cast<std::size_t>(c.context) + 1);
   }
@@ -148,7 +148,7 @@ class decoder {
     begin_text();
   }
 
-  //! One round, or a pass over the next prefill_chunk tokens of a long prompt, where last_round() has committed
+  //! One round, or a pass over the next prefill_rows tokens of a long prompt, where last_round() has committed
   //! nothing. False, and nothing is done, once the text has ended. `piece_of` is needed for stop strings and for
   //! round_record::shown.
   template <class PieceT = no_pieces>
@@ -230,11 +230,11 @@ class decoder {
   }
 
   detail::served_sizes sizes() const {
-    const std::int32_t max_pending = (std::min)(options_.prefill_chunk, max_rows_of(backend_) - max_nodes_);
+    const std::int32_t max_pending = (std::min)(options_.prefill_rows, max_rows_of(backend_) - max_nodes_);
     return {.max_nodes = max_nodes_,
             .max_asked = (std::min)(most_asked(text_.policy), context_),
             .max_pending = max_pending,
-            .chunk = options_.prefill_chunk,
+            .prefill_rows = options_.prefill_rows,
             .vocab = backend_.vocab_size(),
             .keeps_draft_rows = !detail::reads_target_alone<VerifierT>()};
   }
@@ -252,7 +252,7 @@ class decoder {
 
   void read_draft() {
     const double before = draft_forward_seconds();
-    served_.read_draft(options_.prefill_chunk);
+    served_.read_draft(options_.prefill_rows);
     lap_draft(before);
   }
 
@@ -279,7 +279,7 @@ class decoder {
 
   // Reads what the target's pass of a round cannot take beside the tree.
   void read_chunk() {
-    const std::int32_t n = (std::min)({served_.left(text_), options_.prefill_chunk, max_rows_of(backend_)});
+    const std::int32_t n = (std::min)({served_.left(text_), options_.prefill_rows, max_rows_of(backend_)});
     if (n <= 0) return;
     require_room(served_.add_chunk(batch_, text_, n));
     const auto logits = checked_forward(backend_, store(), batch_.view());

@@ -11,21 +11,23 @@
 
 namespace espalier {
 
-//! Of a decoder, beside its five parts.
+//! Options of a decoder, on the host and on the device.
 struct decoder_options {
-  text_options text{};                       //!< of texts that begin without their own
-  node_order order = node_order::insertion;  //!< of the tree's rows in the forward pass
-  std::int32_t sequence = 0;                 //!< in the KV store; no text depends on it
-  std::int32_t prefill_chunk = 64;           //!< rows of one pass over a prompt, and of a step() that reads one
+  text_options text{};                       //!< for texts that begin without their own
+  node_order order = node_order::insertion;  //!< order of the tree's rows in the forward pass
+  std::int32_t sequence = 0;                 //!< sequence of the KV store; no text depends on it
+  std::int32_t prefill_rows = 64;            //!< rows of one pass over a prompt, and of a step() that reads one
+  bool replay = true;  //!< on the device, rounds are captured as graphs; false for backends that a graph cannot
+                       //!< capture. The host makes every pass anew
 
-  //! Those that a capacity is made for.
+  //! The options that a capacity is made for.
   static constexpr decoder_options of(const static_capacity& c) {
-    return {.text = {.sampling = c.target}, .prefill_chunk = c.chunk};
+    return {.text = {.sampling = c.target}, .prefill_rows = c.prefill_rows};
   }
 
   static constexpr void describe(auto see) {
     see(option{"order", &decoder_options::order, "of a tree's rows in the forward pass"});
-    see(option{"prefill_chunk", &decoder_options::prefill_chunk, "rows of one pass over a prompt", 1, 4096});
+    see(option{"prefill_rows", &decoder_options::prefill_rows, "rows of one pass over a prompt", 1, 4096});
   }
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string_view>
 
@@ -54,6 +55,29 @@ struct round_record {
 
   //! Draft tokens on the accepted path: all that was committed but the last token.
   std::int32_t accepted() const { return committed.empty() ? 0 : static_cast<std::int32_t>(committed.size()) - 1; }
+};
+
+//! The number of a text among those of a batch_decoder: 0, 1, 2, ... in the order in which they were added.
+using text_id = std::int64_t;
+
+//! What one text did in a step of a batch_decoder. Views are valid until the next step, or until the text is resumed or
+//! cancelled.
+struct text_event {
+  text_id id = -1;
+  round_record round{};        //!< without seconds: see step_record
+  std::exception_ptr error{};  //!< what a part has thrown: the text waits at its last committed token until resume()
+};
+
+//! What one step of a batch_decoder took, all its texts together.
+struct step_record {
+  std::int32_t rounds = 0;        //!< texts that were written
+  std::int32_t committed = 0;     //!< tokens that they were written by
+  std::int32_t drafted = 0;       //!< draft tokens sent to the target
+  std::int32_t draft_passes = 0;  //!< passes of all drafters that share passes
+  std::int32_t target_rows = 0;   //!< rows of the target's pass, prompts included
+  std::int32_t prompt_rows = 0;   //!< rows of prompts, without those that a round takes with it
+  std::int32_t preempted = 0;     //!< texts that gave up their place, since pages had run out
+  station_seconds seconds{};
 };
 
 }  // namespace espalier

@@ -7,10 +7,10 @@ namespace espalier::detail {
 
 // What a place for one text is made for.
 struct served_sizes {
-  std::int32_t max_nodes;    // drafted tokens of a round
-  std::int32_t max_asked;    // the same while the tree grows
-  std::int32_t max_pending;  // tokens that a round's pass takes beside the drafted ones
-  std::int32_t chunk;        // tokens of a prompt that a pass takes
+  std::int32_t max_nodes;     // drafted tokens of a round
+  std::int32_t max_asked;     // the same while the tree grows
+  std::int32_t max_pending;   // tokens that a round's pass takes beside the drafted ones
+  std::int32_t prefill_rows;  // tokens of a prompt that a pass takes
   std::int32_t vocab;
   bool keeps_draft_rows = false;  // for the verifier, while the next round is drafted
 };

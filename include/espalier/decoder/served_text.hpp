@@ -69,11 +69,11 @@ class served_text {
         cache_(std::forward<KVStoreT>(kv), sequence),
         sizes_(sizes),
         tree_(sizes.max_asked),
-        rows_(sizes.max_nodes + 1, (std::max)(sizes.max_pending + sizes.max_nodes, sizes.chunk)),
+        rows_(sizes.max_nodes + 1, (std::max)(sizes.max_pending + sizes.max_nodes, sizes.prefill_rows)),
         ahead_(policy, sizes) {
-    prefill_.first_rows(sizes.chunk);  // takes its memory now
+    prefill_.first_rows(sizes.prefill_rows);  // takes its memory now
     require_scratch(cache_.store(), sizes.max_nodes);
-    require_rows(cache_.store(), (std::max)(sizes.max_pending + sizes.max_nodes, sizes.chunk));
+    require_rows(cache_.store(), (std::max)(sizes.max_pending + sizes.max_nodes, sizes.prefill_rows));
     keep_states(policy, drafter_);
     drafter_.reserve(tree_.capacity());
     if constexpr (has_processor) processor_.reserve(tree_.capacity(), sizes_.vocab);
@@ -322,7 +322,8 @@ class served_text {
     record_ = {};
     drafter_in_step_ = draft_reads_ = strayed_ = false;
     ahead_.give_up();
-    log_probs_.reserve((std::max)(sizes_.max_nodes + 1, sizes_.chunk), t.written.options().log_probs, sizes_.vocab);
+    log_probs_.reserve((std::max)(sizes_.max_nodes + 1, sizes_.prefill_rows), t.written.options().log_probs,
+                       sizes_.vocab);
   }
 
   // Ends the text, since the processor allows no token after it.

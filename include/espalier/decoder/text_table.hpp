@@ -13,10 +13,10 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/decoder/batch_options.hpp"
+#include "espalier/decoder/round.hpp"
 #include "espalier/decoder/saved_text.hpp"
 #include "espalier/decoder/stop.hpp"
 #include "espalier/decoder/text.hpp"
-#include "espalier/decoder/text_event.hpp"
 
 namespace espalier::detail {
 
@@ -113,8 +113,9 @@ class text_table {
   }
 
   // Goes on with a text that has ended, or that a failure holds. Errors: as batch_decoder::resume().
-  void resume(entry& e, std::span<const token_id> more, stop_conditions stop, std::int32_t context,
+  void resume(text_id id, std::span<const token_id> more, stop_conditions stop, std::int32_t context,
               std::int32_t vocab_size) {
+    entry& e = find(id);
     if (e.stage == text_stage::held && more.empty()) return wait(e);
     if (e.stage != text_stage::ended) {
       const bool is_held = e.stage == text_stage::held;

@@ -67,7 +67,7 @@ std::vector<setting> some_texts(std::int32_t n, float temperature) {
 
 template <class DecoderT>
 text_id add(DecoderT& decode, const setting& s, std::int32_t priority = 0) {
-  return decode.add(s.prompt, s.stop, s.options.text, priority);
+  return decode.add(s.prompt, s.stop, s.options.text, {.priority = priority});
 }
 
 // What each text has written so far, as events have told it.
@@ -139,7 +139,7 @@ TEST_CASE("A text is the same among others as alone, whatever the parts") {
       device::contiguous_kv<float> kv(1, 1, max_texts, 150), draft_kv(1, 1, max_texts, 150);
       const auto with = [&](auto&& drafter) {
         auto decode = device::make_batch_decoder(drafter, std::move(grown), verifier.make(), kv, target,
-                                                 {.max_texts = max_texts, .prompt_rows = 6});
+                                                 {.max_texts = max_texts, .prefill_rows = 6});
         told written;
         std::vector<text_id> ids;
         // Two join later, one of them in the middle of the others' rounds. One has options of its own.
@@ -149,7 +149,7 @@ TEST_CASE("A text is the same among others as alone, whatever the parts") {
           if constexpr (device::TextwisePolicy<device::device_policy<typename PolicyT::type>>) {
             if (i == 2) {
               make_small(own.options);
-              ids.push_back(decode.add(s.prompt, s.stop, s.options.text, 0, own.options));
+              ids.push_back(decode.add(s.prompt, s.stop, s.options.text, {.policy = own.options}));
               continue;
             }
           }
@@ -249,9 +249,9 @@ TEST_CASE("What a pass breaks holds its texts at their last tokens, and all go o
   failing.throws = throws;
   device::contiguous_kv<float> kv(1, 1, 4, 150), draft_kv(1, 1, 4, 150);
   // Three texts are written without a draft, so that the draft follows again when fewer are left.
-  auto decode = device::make_batch_decoder(device::autoregressive(draft, draft_kv),
-                                           device::make_on_device(chain_of_four), target_only(), kv, target,
-                                           {.max_texts = 4, .max_rows = fail_at % 2 == 0 ? 1 << 20 : 4}, false);
+  auto decode = device::make_batch_decoder(
+      device::autoregressive(draft, draft_kv), device::make_on_device(chain_of_four), target_only(), kv, target,
+      {.max_texts = 4, .max_rows = fail_at % 2 == 0 ? 1 << 20 : 4, .replay = false});
   std::vector<text_id> ids;
   for (const setting& s : texts)
     ids.push_back(add(decode, s));
@@ -311,7 +311,7 @@ TEST_CASE("What a model of the host throws while it reads a prompt is told at on
   device::on_host target(failing_host(passes, fail_at, n_failures), {.max_rows = 16, .max_columns = 64});
   device::on_host_kv kv(token_kv(150, commit_mode::compact, 3), 3);
   auto decode = device::make_batch_decoder(device::no_drafter(), device::plain(), target_only(), kv, target,
-                                           {.max_texts = 3, .prompt_rows = 8});
+                                           {.max_texts = 3, .prefill_rows = 8});
   std::vector<text_id> ids{add(decode, texts[3]), add(decode, texts[1])};
   told written;
   int failures = 0;
@@ -352,7 +352,7 @@ TEST_CASE("What a round has thrown is told of its own texts, whether rounds are 
     device::on_host target(failing_host(passes, fail_at, 1), {.max_rows = 16, .max_columns = 64});
     device::on_host_kv kv(token_kv(150, commit_mode::compact, 3), 3);
     auto decode = device::make_batch_decoder(device::no_drafter(), device::plain(), target_only(), kv, target,
-                                             {.max_texts = 3, .prompt_rows = 8}, replay);
+                                             {.max_texts = 3, .prefill_rows = 8, .replay = replay});
     add(decode, texts[0]);
     std::vector<news> all;
     for (int step = 0; (!decode.idle() || step < 6) && step < 300; ++step) {
@@ -425,8 +425,9 @@ TEST_CASE("No text begins with rows that a pass has failed to compute, whoever s
   device::paged_kv<float> kv(1, 1, 4, 60, 4, 200), draft_kv(1, 1, 4, 60, 4, 200);
   for (const auto* store : {&kv, &draft_kv})  // no row is there by chance
     device::require(cudaMemset(store->view().data, 0x3F, 200 * 4 * 2 * sizeof(float)), "cudaMemset");
-  auto decode = device::make_batch_decoder(device::autoregressive(draft, draft_kv), device::make_on_device(policy),
-                                           verifier.make(), kv, target, {.max_texts = 4, .prompt_rows = 12}, false);
+  auto decode =
+      device::make_batch_decoder(device::autoregressive(draft, draft_kv), device::make_on_device(policy),
+                                 verifier.make(), kv, target, {.max_texts = 4, .prefill_rows = 12, .replay = false});
   std::map<text_id, std::size_t> asked{{add(decode, texts[0]), 0}};
   const auto ask = [&](std::size_t i) { return asked[add(decode, texts[i], 1)] = i; };
   const auto cancel = [&](text_id id) {
@@ -469,7 +470,7 @@ TEST_CASE("A text that is only read has ended when the model of the host has rea
   device::on_host target(failing_host(passes, fail_at, 100), {.max_rows = 16, .max_columns = 64});
   device::on_host_kv kv(token_kv(150, commit_mode::compact, 3), 3);
   auto decode = device::make_batch_decoder(device::no_drafter(), device::plain(), target_only(), kv, target,
-                                           {.max_texts = 3, .prompt_rows = 8});
+                                           {.max_texts = 3, .prefill_rows = 8});
   add(decode, texts[1]);
   text_id read = -1;
   bool has_ended = false, was_held = false;
@@ -502,7 +503,7 @@ TEST_CASE("Prompts are read in the passes of other texts' rounds, which do not w
     device_text_backend draft(37, draft_model, 4 * chain_rows);
     auto decode =
         device::make_batch_decoder(device::autoregressive(draft, draft_kv), device::make_on_device(chain_of_four),
-                                   target_only(), kv, target, {.max_texts = 4, .prompt_rows = 24});
+                                   target_only(), kv, target, {.max_texts = 4, .prefill_rows = 24});
     std::vector<text_id> ids{add(decode, texts[0])};
     told written;
     take(decode, written);
@@ -541,7 +542,7 @@ TEST_CASE("A prompt that texts share is read once, and pages for half of the tex
   device::paged_kv<float> kv(1, 1, 4, 90, 4, n_pages), draft_kv(1, 1, 4, 90, 4, n_pages);
   auto decode =
       device::make_batch_decoder(device::autoregressive(draft, draft_kv), device::make_on_device(chain_of_four),
-                                 target_only(), kv, target, {.max_texts = 4, .prompt_rows = 16});
+                                 target_only(), kv, target, {.max_texts = 4, .prefill_rows = 16});
   std::vector<setting> texts = some_texts(6, 0.7F);
   std::vector<text_id> ids;
   for (std::size_t i = 0; i < texts.size(); ++i) {

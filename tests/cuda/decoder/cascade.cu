@@ -170,7 +170,9 @@ written_by_trees device_text(int kind, const setting& s, const VerifierT& verifi
   on_device d(s);
   written_by_trees text;
   with_parts(kind, s, h, d, [&](const auto&, const auto&, auto&& drafter, auto&& policy) {
-    auto decode = device::make_decoder(drafter, std::move(policy), verifier, d.kv, d.target, s.options, replay);
+    decoder_options options = s.options;
+    options.replay = replay;
+    auto decode = device::make_decoder(drafter, std::move(policy), verifier, d.kv, d.target, options);
     text.take(decode, s);
   });
   return text;
@@ -258,7 +260,7 @@ TEST_CASE("A text by a cascade is the same among others as alone") {
   on_device d(any, max_texts);
   with_parts(kind, any, h, d, [&](const auto&, const auto&, auto&& drafter, auto&& policy) {
     auto decode = device::make_batch_decoder(drafter, std::move(policy), target_only(), d.kv, d.target,
-                                             {.max_texts = max_texts, .prompt_rows = 6});
+                                             {.max_texts = max_texts, .prefill_rows = 6});
     std::map<text_id, std::vector<token_id>> texts;
     std::vector<text_id> ids;
     const auto add = [&](std::int32_t i) {
@@ -385,7 +387,7 @@ TEST_CASE("Processors change the rows of each draft model of a joint") {
     written_by_trees expected, text;
     auto on_the_host = make_decoder(host_drafter, host_policy, greedy(), h.kv, h.target, s.options, process);
     expected.take(on_the_host, s);
-    auto decode = device::make_decoder(drafter, std::move(policy), greedy(), d.kv, d.target, s.options, true, process);
+    auto decode = device::make_decoder(drafter, std::move(policy), greedy(), d.kv, d.target, s.options, process);
     text.take(decode, s);
     CHECK(tokens_of(text) == tokens_of(expected));
   });
@@ -443,7 +445,8 @@ TEST_CASE("A draft model in pages writes rows that have one, after those that it
     device::contiguous_kv<float> kv(1, 1, 1, 200);
     draft.found.fill_bytes(0, nullptr);
     auto&& drafter = drafter_over(draft, draft_kv);
-    auto decode = device::make_decoder(drafter, std::move(policy), greedy(), kv, target, s.options, false);
+    s.options.replay = false;
+    auto decode = device::make_decoder(drafter, std::move(policy), greedy(), kv, target, s.options);
     written text;
     text.take(decode, s);
     const misplaced found = espalier_test::to_host(draft.found).at(0);

@@ -55,7 +55,9 @@ written device_text(const PolicyT& policy, const VerifierT& verifier, const sett
   device::contiguous_kv<float> kv(1, 1, 1, s.context), draft_kv(1, 1, 1, s.draft_context);
   written text;
   const auto with = [&](auto&& drafter) {
-    auto decode = device::make_decoder(drafter, std::move(grown), verifier.make(), kv, target, s.options, replay);
+    decoder_options options = s.options;
+    options.replay = replay;
+    auto decode = device::make_decoder(drafter, std::move(grown), verifier.make(), kv, target, options);
     text.take(decode, s);
   };
   if constexpr (drafts<typename PolicyT::type>) {
@@ -537,9 +539,11 @@ TEST_CASE("A round that fails leaves the text at its last token, and nothing is 
   target.throws = throws;
   device_text_backend draft(s.vocab, draft_model, 8);
   device::contiguous_kv<float> kv(1, 1, 1, s.context);
+  decoder_options options = s.options;
+  options.replay = false;
   auto decode =
       device::make_decoder(device::autoregressive(draft, device::contiguous_kv<float>(1, 1, 1, s.context), s.draft),
-                           device::make_on_device(policy), target_only(), kv, target, s.options, false);
+                           device::make_on_device(policy), target_only(), kv, target, options);
   decode.begin(s.prompt, s.stop);
   written text;
   int failures = 0;

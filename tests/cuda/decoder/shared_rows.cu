@@ -300,9 +300,10 @@ void check_cut_trees(PolicyT policy, std::int32_t max_rows, node_order order, bo
   const auto& model = espalier_test::target_model;
   device_text_backend target(37, model, 4 * 13), draft(37, model, 4 * 13);
   device::contiguous_kv<float> kv(1, 1, 4, 150), draft_kv(1, 1, 4, 150);
+  batch_options options{.order = order, .max_texts = 4, .max_rows = max_rows};
+  if (costs) options.costs = free_rows(max_rows);
   auto decode = device::make_batch_decoder(device::autoregressive(draft, draft_kv), std::move(policy), greedy(), kv,
-                                           target, {.order = order, .max_texts = 4, .max_rows = max_rows}, true,
-                                           costs ? std::optional<cost_model>(free_rows(max_rows)) : std::nullopt);
+                                           target, options);
   std::vector<text_id> ids;
   for (std::int32_t i = 0; i < 5; ++i)
     ids.push_back(decode.add(prompt_of(i), {.max_tokens = 20 + 3 * i}));
@@ -405,7 +406,7 @@ TEST_CASE("Where drafts do not pay, texts are written without") {
     costs.draft_pass = cost_curve::linear(draft_pass, 0);
     auto decode = device::make_batch_decoder(device::autoregressive(draft, draft_kv),
                                              device::dynatree({.budget = 12, .max_depth = 5}), target_only(), kv,
-                                             target, {.max_texts = 4}, true, costs);
+                                             target, {.max_texts = 4, .costs = costs});
     std::vector<text_id> ids;
     for (std::int32_t i = 0; i < 4; ++i)
       ids.push_back(decode.add(prompt_of(i), {.max_tokens = 30}, {.sampling = {.temperature = 1}, .seed = 3}));
@@ -446,9 +447,9 @@ TEST_CASE("What was learnt of a text, and options of its own, go with it where i
       const stop_conditions stop{.max_tokens = 26};
       const auto prompt = prompt_of(8 + i);
       if (i == 1) {
-        decode.add(prompt, stop, {}, 0, narrow);
+        decode.add(prompt, stop, {}, {.policy = narrow});
       } else if (i == 2) {
-        decode.add(prompt, stop, {}, 0, small);
+        decode.add(prompt, stop, {}, {.policy = small});
       } else {
         decode.add(prompt, stop);
       }
@@ -480,6 +481,6 @@ TEST_CASE("What was learnt of a text, and options of its own, go with it where i
   auto decode = device::make_batch_decoder(device::autoregressive(draft, draft_kv), device::dynatree(usual), greedy(),
                                            kv, target, {.max_texts = 1});
   small.budget = 13;
-  CHECK_THROWS_AS(decode.add(prompt_of(1), {}, {}, 0, small), option_error);
+  CHECK_THROWS_AS(decode.add(prompt_of(1), {}, {}, {.policy = small}), option_error);
   CHECK(decode.idle());
 }

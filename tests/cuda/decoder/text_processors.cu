@@ -187,12 +187,13 @@ void compare(const PolicyT& policy, const VerifierT& verifier, std::int32_t cont
   s.context = s.draft_context = context;
   const auto list = some();
   for (const bool replay : {true, false}) {
+    s.options.replay = replay;
     auto grown = device::make_on_device(policy);
     const std::int32_t rows = espalier_test::rows_for(grown);
     device_text_backend target(vocab, s.target_law, rows), draft(vocab, s.draft_law, rows);
     device::contiguous_kv<float> kv(1, 1, 1, s.context), draft_kv(1, 1, 1, s.context);
     auto decode = device::make_decoder(device::autoregressive(draft, draft_kv, s.draft), std::move(grown),
-                                       verifier.make(), kv, target, s.options, replay, list.back());
+                                       verifier.make(), kv, target, s.options, list.back());
     for (std::size_t i = replay ? 0 : 5; i < (replay ? list.size() : 6); ++i) {
       INFO(policy.name << " with " << verifier.name << ", processor " << i);
       const written expected = host_text(policy, verifier, s, list[i]);
@@ -231,7 +232,7 @@ struct many_texts {
   auto decoder(std::int32_t max_rows = 1 << 20) {
     return device::make_batch_decoder(device::autoregressive(draft, draft_kv), device::make_on_device(chain_of_four),
                                       target_only(), kv, target,
-                                      {.max_texts = 3, .max_rows = max_rows, .prompt_rows = 6}, true, {},
+                                      {.max_texts = 3, .max_rows = max_rows, .prefill_rows = 6},
                                       all_processors({}, penalties(), {}, {}, {}, anything()));
   }
 };
@@ -375,7 +376,9 @@ TEST_CASE("Texts of a batch have processors of their own, and one that nothing m
   auto decode = models.decoder(GENERATE(1 << 20, 8));
   std::map<text_id, std::vector<token_id>> told;
   std::vector<text_id> ids;
-  const auto add = [&](std::size_t i) { ids.push_back(decode.add(s.prompt, s.stop, s.options.text, 0, list[i])); };
+  const auto add = [&](std::size_t i) {
+    ids.push_back(decode.add(s.prompt, s.stop, s.options.text, {.processor = list[i]}));
+  };
   for (std::size_t i = 0; i + 2 < list.size(); ++i)
     add(i);
   for (int step = 0; !decode.idle(); ++step) {
@@ -405,7 +408,7 @@ TEST_CASE("A text that nothing may follow can be resumed, and its constraint beg
   many_texts models;
   auto decode =
       device::make_decoder(device::autoregressive(models.draft, models.draft_kv), device::make_on_device(chain_of_four),
-                           greedy(), models.kv, models.target, s.options, true, process);
+                           greedy(), models.kv, models.target, s.options, process);
   text_backend target(vocab, s.target_law), draft(vocab, s.draft_law);
   token_kv kv(s.context), draft_kv(s.context);
   auto expected = make_decoder(autoregressive(draft, draft_kv, s.draft), chain_of_four.make(), greedy(), kv, target,
@@ -430,14 +433,15 @@ TEST_CASE("A processor that throws holds its text, and the others go on") {
   CAPTURE(steps);
   many_texts models;
   auto decode = models.decoder();
-  const text_id good = decode.add(s.prompt, s.stop, s.options.text, 0, list[4]);
-  const text_id bad = decode.add(s.prompt, s.stop, s.options.text, 0,
-                                 all_processors({}, penalties(), {}, {}, {}, matching("[a-f]{30}", true, steps)));
+  const text_id good = decode.add(s.prompt, s.stop, s.options.text, {.processor = list[4]});
+  const text_id bad =
+      decode.add(s.prompt, s.stop, s.options.text,
+                 {.processor = all_processors({}, penalties(), {}, {}, {}, matching("[a-f]{30}", true, steps))});
   // Its prompt is read in passes of the others' rounds.
   setting later = s;
   for (token_id t = 0; t < 40; ++t)
     later.prompt.push_back(t % 11);
-  const text_id reading = decode.add(later.prompt, later.stop, later.options.text, 0, list[1]);
+  const text_id reading = decode.add(later.prompt, later.stop, later.options.text, {.processor = list[1]});
   std::map<text_id, std::vector<token_id>> told;
   int failures = 0;
   while (!decode.idle()) {

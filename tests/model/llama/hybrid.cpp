@@ -71,9 +71,7 @@ struct composition {
   recurrent_kv kv = small_cache();
   autoregressive<faulty_backend&, recurrent_kv> drafter{faulty_draft, small_cache()};
 
-  auto decoder() {
-    return make_decoder(drafter, dynatree({.budget = 12}), greedy(), kv, faulty, {.prefill_chunk = 20});
-  }
+  auto decoder() { return make_decoder(drafter, dynatree({.budget = 12}), greedy(), kv, faulty, {.prefill_rows = 20}); }
 };
 
 std::vector<token_id> text_of(const auto& decode) {
@@ -194,7 +192,7 @@ TEST_CASE("a draft that is rejected leaves the state of what was committed") {
   const std::vector<token_id> prompt = prompt_of(200);
   recurrent_kv kv = small_cache();
   autoregressive drafter(draft, small_cache());
-  auto decode = make_decoder(drafter, chain({.length = 4}), greedy(), kv, target, {.prefill_chunk = 20});
+  auto decode = make_decoder(drafter, chain({.length = 4}), greedy(), kv, target, {.prefill_rows = 20});
   decode.begin(prompt, {.max_tokens = 60});
   int n_rejected = 0;
   while (decode.step()) {
@@ -227,7 +225,7 @@ TEST_CASE("several texts of a hybrid are written in one pass, each with its own 
   recurrent_kv kv = small_cache(3), draft_kv = small_cache(3);
   autoregressive drafter(draft, draft_kv);
   auto decode =
-      make_batch_decoder(drafter, dynatree({.budget = 8}), greedy(), kv, target, {.max_texts = 3, .prompt_rows = 24});
+      make_batch_decoder(drafter, dynatree({.budget = 8}), greedy(), kv, target, {.max_texts = 3, .prefill_rows = 24});
   std::map<text_id, std::vector<token_id>> expected;
   for (const int n : {5, 140, 1, 123, 9}) {
     const std::vector<token_id> prompt = prompt_of(n);

@@ -14,7 +14,7 @@ struct static_capacity {
   std::int32_t nodes = 0;       //!< drafted tokens of a round at most
   std::int32_t context = 0;     //!< tokens of a text at most, and rows of each cache
   std::int32_t vocabulary = 0;  //!< entries of the vocabulary
-  std::int32_t chunk = 16;      //!< tokens of the prompt that one pass takes at most: decoder_options::prefill_chunk
+  std::int32_t prefill_rows = 16;  //!< tokens of the prompt that one pass takes, as in decoder_options
   //! Floats of one token's keys in the target's cache, over all layers; 0 for a cache that holds none. Its values are
   //! as many.
   std::int32_t cache_row = 0;

@@ -8,33 +8,122 @@
 #include <cstdint>
 #include <exception>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "espalier/concepts/processor.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/util/stopwatch.hpp"
-#include "espalier/cost/cost_model.hpp"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/concepts/kv_store.cuh"
-#include "espalier/cuda/decoder/served_texts.cuh"
+#include "espalier/cuda/concepts/tree_policy.cuh"
+#include "espalier/cuda/core/prompt_chunk.cuh"
 #include "espalier/cuda/decoder/take_round.cuh"
-#include "espalier/cuda/decoder/text_place.cuh"
 #include "espalier/cuda/decoder/text_rounds.cuh"
 #include "espalier/decoder/batch_options.hpp"
+#include "espalier/decoder/batch_places.hpp"
 #include "espalier/decoder/check_parts.hpp"
 #include "espalier/decoder/no_pieces.hpp"
-#include "espalier/decoder/step_record.hpp"
+#include "espalier/decoder/round.hpp"
+#include "espalier/decoder/schedule.hpp"
 #include "espalier/decoder/text.hpp"
-#include "espalier/decoder/text_event.hpp"
 #include "espalier/decoder/text_options.hpp"
 #include "espalier/decoder/text_table.hpp"
 
 namespace espalier::cuda {
+
+namespace detail {
+
+// Policy of a text among others on the device: what was learnt in the text's rounds, options of its own included, as far
+// as it has come over. Empty where the text begins as all do.
+struct shared_policy {
+  std::vector<std::byte> learnt;
+
+  std::int32_t max_nodes() const { return 0; }
+};
+
+// Type of the options that a text may have of its own: none, unless the policy has options by text.
+template <class PolicyT>
+struct text_options_of : std::type_identity<std::monostate> {};
+template <TextwisePolicy PolicyT>
+struct text_options_of<PolicyT> : std::type_identity<typename PolicyT::options_type> {};
+
+// Place of a text on the device, as the host sees it. RoundsT is text_rounds.
+template <class RoundsT>
+struct text_place
+    : espalier::detail::batch_place<espalier::detail::batch_text<shared_policy, typename RoundsT::processor_type>> {
+  static constexpr bool releases_rows = RoundsT::can_release;
+
+  explicit text_place(RoundsT& all) : rounds(&all) {}
+
+  RoundsT* rounds;
+  std::int32_t n_read = 0;       // leading tokens of the text in the target's cache, or about to be
+  std::int32_t n_known = 0;      // of these, the ones that the host knows to be there
+  std::int32_t n_drafted = 0;    // leading tokens that the draft's cache has
+  std::int32_t n_under_way = 0;  // rounds of this text that have not come over
+  bool is_ready = false;         // its prompt is read, or about to be: rounds may begin
+  bool is_drafted_for = false;   // the draft's cache follows the text
+  bool has_rows = false;         // in the caches, with a text or without
+  std::uint64_t turn = 0;        // changes whenever rounds under way are no longer this text's
+
+  // Last token of the prompt that is read before a round: the round reads the one after it.
+  std::int32_t goal() const { return this->text->value.written.size() - 1; }
+
+  // The device has another text than the host, or none.
+  void lose_step() {
+    n_read = n_known = n_drafted = n_under_way = 0;
+    ++turn;
+    this->stage = espalier::detail::place_stage::arrived;
+    is_ready = is_drafted_for = false;
+  }
+
+  void arrive() {
+    lose_step();
+    rounds->sample(this->number, this->text->value.written.options().sampling);
+  }
+  void leave() {}
+  bool holds_rows() const { return has_rows; }
+  void release() {
+    rounds->release(this->number);
+    has_rows = false;
+  }
+  // Whether a store shares full pages alone is its own affair: a text waits for the last token, too.
+  std::int32_t page_size() const { return 1; }
+
+  // A round writes at least one token: a text is ready for as many rounds as it has tokens left.
+  espalier::detail::seat as_seat() const {
+    if (is_ready) return {this->text->value.written.left() > n_under_way, 0, true, 0};
+    return {false, goal() - n_read, true, 0};
+  }
+  espalier::detail::reading as_reading() const {
+    const bool is_read = is_ready && n_known == n_read;
+    return {this->tokens(), is_read ? goal() : n_known, 0, this->has_begun()};
+  }
+};
+
+// The texts of a round under way, by lane, unless they have left their places since: then `turn` is another.
+template <class PlaceT>
+struct round_ticket {
+  struct participant {
+    PlaceT* at;
+    std::uint64_t turn;
+    std::int32_t n_read = 0;  // tokens of its prompt, with those of this pass
+    bool is_there() const { return at->text != nullptr && at->turn == turn; }
+  };
+  std::vector<participant> texts;
+  std::vector<participant> readers;  // texts whose prompts the pass reads
+  std::int32_t n_rows = 0;           // rows of the pass
+  bool drafts = false;
+};
+
+}  // namespace detail
 
 //! Tree speculative decoding of many texts at once on the device: espalier::batch_decoder with parts that live there.
 //!
@@ -45,16 +134,18 @@ namespace espalier::cuda {
 //! learnt of a text is its own, and comes with it where it takes another place. The text in place i has sequence i of
 //! both caches.
 //!
-//! Up to batch_options::prompt_rows tokens of prompts are read in each round's pass, beside the trees, which leave them
-//! a quarter of max_rows if need be; in passes of their own where no text is written, and where max_rows has none to
-//! spare. A drafter reads prompts in passes of its own.
+//! What a pass does is planned by the same function as on the host: up to batch_options::prefill_rows tokens of prompts
+//! are read in each round's pass, beside the trees, which leave them a quarter of max_rows if need be; in passes of
+//! their own where no text is written, and where max_rows has none to spare. A drafter reads prompts in passes of its
+//! own.
 //!
 //! Where a pass of max_rows has no room for a whole tree of each text, its rows go to those nodes, whosever they are,
 //! that are expected to gain most, by the draft's probabilities and by what was lately accepted of each text; trees
-//! shrink to plain decoding if need be. With costs the host chooses, one round behind, how many rows a pass has: as
+//! shrink to plain decoding if need be. With batch_options::costs the host chooses, one round behind, how many rows a pass has: as
 //! many as are expected to pay. Trees that are drawn get their shares before anything is drawn, from earlier rounds
-//! alone. Rows are divided evenly with batch_options::share_budget = false, and where trees would be cut but the
-//! drafter is no RenumberingDrafter. Log-probabilities and saved texts are the host's alone.
+//! alone. With batch_options::share_budget = false, and where trees would be cut but the drafter is no
+//! RenumberingDrafter, trees are whole, and rounds that find no room in a pass wait for the next, as on the host.
+//! Log-probabilities and saved texts are the host's alone.
 //!
 //! Where pages run out, the last text in turn gives up its place and is read again later. Full pages that a store
 //! shares are read once.
@@ -68,210 +159,261 @@ namespace espalier::cuda {
 //!             whoever else is served, where the backends are batch-invariant. Where rows are short, or costs are
 //!             given, its trees depend on the other texts: with greedy and target_only its words are the same bit for
 //!             bit all the same, with other verifiers they are another draw of the same distribution
-//! Errors      as espalier::batch_decoder; option_error for max_rows below max_texts. What a round finds wrong in a
+//! Errors      as espalier::batch_decoder; option_error for max_rows below max_texts, or below a whole tree where trees
+//!             are not cut. What a round finds wrong in a
 //!             text, or its processor throws, holds that text; what a part throws while a round is enqueued, or a
 //!             model of the host in its pass, holds all texts of the round, those whose prompts it reads included. A
 //!             text that is held stands at its last committed token
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
-class batch_decoder {
+class batch_decoder
+    : public espalier::detail::batch_places<
+          detail::text_place<detail::text_rounds<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>,
+          espalier::detail::text_table<detail::shared_policy, ProcessorT>> {
+  using places = typename batch_decoder::batch_places;
+  using typename places::entry;
+  using typename places::place;
   using rounds_type = detail::text_rounds<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>;
-  using kv_type = std::remove_reference_t<KVStoreT>;
-  using place = detail::text_place<ProcessorT>;
-  using entry = typename place::entry;
-  using ticket = detail::round_ticket<ProcessorT>;
+  using ticket = detail::round_ticket<place>;
+  using task = espalier::detail::pass_task;
+  using own_options = typename detail::text_options_of<TreePolicyT>::type;
 
  public:
   batch_decoder(DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
-                batch_options options = {}, bool replay = true, std::optional<cost_model> costs = {},
-                ProcessorT processor = {})
-      : options_(require_options(options)),
+                batch_options options = {}, ProcessorT processor = {})
+      : places(require_options(options)),
+        options_(std::move(options)),
         processor_(std::move(processor)),
         rounds_(std::forward<DrafterT>(drafter), std::move(policy), std::move(verifier), std::forward<KVStoreT>(kv),
                 std::forward<BackendT>(backend),
-                {.order = options.order,
-                 .max_texts = options.max_texts,
-                 .max_rows = options.max_rows,
-                 .prompt_rows = options.prompt_rows,
-                 .share_rows = options.share_budget,
-                 .costs = options.share_budget ? std::move(costs) : std::nullopt,
+                {.order = options_.order,
+                 .max_texts = options_.max_texts,
+                 .max_rows = options_.max_rows,
+                 .prefill_rows = options_.prefill_rows,
+                 .share_budget = options_.share_budget,
+                 .costs = options_.share_budget ? options_.costs : std::nullopt,
                  .keeps_learnt = true,
-                 .replay = replay}),
-        served_(rounds_, options) {
-    rounds_.check(options.text);
-    const auto n = static_cast<std::size_t>(options.max_texts);
+                 .replay = options_.replay}) {
+    rounds_.check(options_.text);
+    const espalier::detail::pass_limits limits = rounds_.limits();
+    if (!limits.cuts_trees) espalier::detail::require_whole_tree(limits.rows, limits.max_nodes);
+    for (std::int32_t i = 0; i < options_.max_texts; ++i)
+      this->add_place(std::make_unique<place>(rounds_));
+    const auto n = static_cast<std::size_t>(options_.max_texts);
     lanes_.reserve(n), numbers_.reserve(n), chunks_.reserve(n);
     for (ticket& t : under_way_)
       t.texts.reserve(n), t.readers.reserve(n);
   }
 
-  batch_decoder(const batch_decoder&) = delete;
-
-  //! Adds a text, which waits for its turn: higher priorities go first.
+  //! Adds a text, which waits for its turn. It may have a processor of its own, and, where the policy has options by
+  //! text (TextwisePolicy), options of its own.
   //!
-  //! Errors      as decoder::begin(); input_error where max_waiting texts wait
+  //! Errors      as decoder::begin(); input_error where max_waiting texts wait; option_error for options that would make
+  //!             larger trees than the decoder's
   text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
-              std::int32_t priority = 0) {
+              own_parts<own_options, ProcessorT> own = {}) {
     rounds_.check(options);
-    entry& e = served_.texts().spare({}, n_running(), processor_);
+    std::vector<std::byte> learnt;
+    if constexpr (TextwisePolicy<TreePolicyT>) {
+      if (own.policy) learnt = rounds_.learnt_with(*own.policy);
+    }
+    entry& e = this->texts().spare({}, this->n_running(), processor_);
     e.value.written.begin(prompt, std::move(stop), options, rounds_.context(), rounds_.vocab_size());
-    e.value.policy.learnt.clear();
-    e.value.processor = processor_;
-    return served_.texts().add(priority);
+    e.value.policy.learnt = std::move(learnt);
+    espalier::detail::take_own(e.value.processor, own.processor, processor_);
+    return this->texts().add(own.priority);
   }
 
-  //! The same, with a processor of its own.
-  text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
-              std::int32_t priority, ProcessorT processor) requires(espalier::detail::processes<ProcessorT>) {
-    const text_id id = add(prompt, std::move(stop), options, priority);
-    served_.texts().find(id).value.processor = std::move(processor);
-    return id;
-  }
-
-  //! The same, drafted for with options of its own, where the policy has them by text (TextwisePolicy), and perhaps
-  //! with a processor of its own.
-  //!
-  //! Errors      also option_error for options that would make larger trees than the decoder's
-  template <class PolicyT = TreePolicyT>
-  requires TextwisePolicy<PolicyT> text_id add(std::span<const token_id> prompt, stop_conditions stop,
-                                               const text_options& options, std::int32_t priority,
-                                               const typename PolicyT::options_type& policy_options,
-                                               std::optional<ProcessorT> processor = {}) {
-    std::vector<std::byte> learnt = rounds_.learnt_with(policy_options);
-    const text_id id = add(prompt, std::move(stop), options, priority);
-    auto& added = served_.texts().find(id).value;
-    added.policy.learnt = std::move(learnt);
-    if (processor) added.processor = std::move(*processor);
-    return id;
-  }
-
+  //! The same, with the decoder's options for texts.
   text_id add(std::span<const token_id> prompt, stop_conditions stop = {}) {
     return add(prompt, std::move(stop), options_.text);
-  }
-
-  //! Ends a text wherever it is, and forgets it.
-  void cancel(text_id id) {
-    entry& e = served_.texts().find(id);
-    if (e.stage == espalier::detail::text_stage::served) served_.leave(served_.places().at(e.place));
-    served_.texts().forget(e);
   }
 
   //! Goes on with a text that has ended, with `more` tokens in between (or none), or with one that a failure holds,
   //! which keeps its stop conditions. Errors as decoder::resume(); input_error for a text that is neither.
   void resume(text_id id, std::span<const token_id> more = {}, stop_conditions stop = {}) {
-    auto& texts = served_.texts();
-    texts.resume(texts.find(id), more, std::move(stop), rounds_.context(), rounds_.vocab_size());
+    this->texts().resume(id, more, std::move(stop), rounds_.context(), rounds_.vocab_size());
   }
-
-  //! Another sample of a text, as it stands now: its further random numbers are those of this stream. Full pages of a
-  //! store that shares them are not read again.
-  //!
-  //! Errors      input_error for a text that has ended, and where max_waiting texts wait
-  text_id fork(text_id id, std::uint32_t stream) {
-    auto& texts = served_.texts();
-    const entry& from = texts.find(id);
-    texts.require_running(from.value.written);
-    entry& e = texts.spare({}, n_running());
-    e.value = from.value;
-    e.value.written.fork(stream);
-    return texts.add(from.priority);
-  }
-
-  //! Valid until the text is cancelled, or forgotten after its end. Tokens of a round that is under way are not there.
-  const text& current(text_id id) const { return served_.texts().find(id).value.written; }
 
   //! Reads prompts, has the next round under way, and takes in the one before. Tells what each text of it has written:
   //! nothing while there are only prompts to read, too. `piece_of` is for stop strings. Valid until the next step.
   template <class PieceT = no_pieces>
   std::span<const text_event> step(const PieceT& piece_of = {}) {
-    served_.begin_step();
     watch_.lap();
-    if (find_lanes(); lanes_.empty() || rounds_.prompt_rows_beside(n_lanes()) == 0)
-      served_.read_prompts(options_.prompt_rows);
+    this->begin_step(rounds_.kv());
+    read_alone();
     do {
       while (rounds_.n_under_way() < 2 && enqueue()) {
       }
       if (rounds_.n_under_way() > 0) take_in(piece_of);
-    } while (served_.events().empty() && rounds_.n_under_way() > 0);
-    served_.record().seconds.on_device = watch_.lap();
-    return served_.events();
+    } while (this->events().empty() && rounds_.n_under_way() > 0);
+    this->record().seconds.on_device = watch_.lap();
+    return this->events();
   }
-
-  //! Whether all texts have ended, or are held.
-  bool idle() const { return n_running() + n_waiting() == 0; }
-  std::int32_t n_running() const { return served_.places().n_served(); }
-  std::int32_t n_waiting() const { return served_.texts().n_waiting(); }
-  const step_record& last_step() const { return served_.record(); }
 
  private:
-  // The texts that have something left to write: a round writes at least one token.
-  void find_lanes() {
-    lanes_.clear();
-    for (place* p : served_.places().in_turn()) {
-      if (p->in_step && p->text->value.written.left() > p->n_under_way) lanes_.push_back(p);
+  // Plans the next pass, after texts that have not begun have taken the rows that others have of them.
+  espalier::detail::pass_plan plan_pass(bool may_read_alone) {
+    for (place* p : this->in_turn()) {
+      if (p->text != nullptr && !p->has_begun()) this->attempt(*p, [&] { settle(*p); });
+    }
+    espalier::detail::pass_limits limits = rounds_.limits();
+    limits.may_read_alone = may_read_alone;
+    return this->plan(limits);
+  }
+
+  void settle(place& p) {
+    const entry& e = *p.text;
+    const text& t = e.value.written;
+    if (p.stage == espalier::detail::place_stage::arrived) {
+      rounds_.put(p.number, t);
+      rounds_.follow(p.number, t, e.value.processor);
+      rounds_.learn(p.number, e.value.policy.learnt);
+    }
+    p.stage = espalier::detail::place_stage::waits;
+    p.n_read = p.n_known = rounds_.adopt(p.number, t.tokens().first(static_cast<std::size_t>(p.goal())));
+    if (rounds_type::shares_rows && this->waits(p)) return;
+    p.stage = espalier::detail::place_stage::begun;
+    if (p.n_read < p.goal() || !ensure(p, p.n_read + 1)) return;
+    reads_on(p, 0);
+    has_read(p, p.n_read);
+  }
+
+  // Reads prompts in passes of their own, if rounds leave them no rows, or no text is written.
+  void read_alone() {
+    if (plan_pass(true).n_rounds > 0) return;
+    this->begin_pass();
+    for (place* p : this->in_turn()) {
+      // The last part of a prompt may be under way in a round.
+      if (p->text == nullptr || p->task.kind != task::read || p->n_read != p->n_known) continue;
+      const std::int32_t n = p->task.n_rows;
+      this->attempt(*p, [&] {
+        if (!ensure(*p, p->n_read + n + 1)) return;
+        rounds_.read(p->number, p->n_read, p->n_read + n);
+        this->record().target_rows += n;
+        reads_on(*p, n);
+        has_read(*p, p->n_read);
+      });
     }
   }
-  std::int32_t n_lanes() const { return static_cast<std::int32_t>(lanes_.size()); }
 
-  // Has a round of all texts under way that have something left to write, and parts of others' prompts. False where
-  // none has.
+  // Slots of both caches; where pages have run out, others give up theirs. Whether the text still has its place.
+  bool ensure(place& p, std::int32_t n_slots) {
+    while (p.text != nullptr) {
+      try {
+        rounds_.ensure(p.number, n_slots);
+        p.has_rows = true;
+        return true;
+      } catch (const input_error&) {
+        if (!this->make_room(p) && p.text != nullptr) this->fail(p, std::current_exception());
+      } catch (...) {
+        this->fail(p, std::current_exception());
+      }
+    }
+    return false;
+  }
+
+  // The next n tokens of a prompt are about to be read, in the stream's order: rounds may begin once all are.
+  void reads_on(place& p, std::int32_t n) {
+    p.n_read += n;
+    this->record().prompt_rows += n;
+    if (p.n_read < p.goal()) return;
+    if (p.text->value.written.left() > 0) follow(p, 0);
+    p.is_ready = true;
+  }
+
+  // The first n_read tokens of a text have been read: no sooner does another text begin with their rows. A text that
+  // was only to be read has ended then.
+  void has_read(place& p, std::int32_t n_read) {
+    text& t = p.text->value.written;
+    if (p.n_known < n_read) rounds_.remember(p.number, t.tokens(), p.n_known, n_read);
+    p.n_known = n_read;
+    if (n_read < p.goal() || t.left() > 0) return;
+    t.end();
+    this->tell(p, {.state = t.state()});
+  }
+
+  // The draft's cache follows the text from here on, of which it has the first n_known tokens.
+  void follow(place& p, std::int32_t n_known) {
+    rounds_.begin_draft(p.number, p.tokens(), n_known);
+    p.is_drafted_for = true;
+    p.n_drafted = p.goal();
+  }
+
+  // What is under way is given up: all texts go on from where the host has them, with rows that it knows to be there.
+  void give_up() {
+    rounds_.give_up();
+    for (const auto& p : this->all_places())
+      p->lose_step();
+  }
+
+  // Has the round that is planned next under way, and parts of prompts. False where no text is ready for one.
   bool enqueue() {
-    find_lanes();
-    if (lanes_.empty()) return false;
-    auto plan = rounds_.plan(n_lanes(), mean_size(), served_.reads());
-    const bool drafts = plan.drafts();
-    if (drafts && std::any_of(lanes_.begin(), lanes_.end(), [](const place* p) { return !p->drafted; })) {
+    const espalier::detail::pass_plan planned = plan_pass(false);
+    if (planned.n_rounds == 0) return false;
+    lanes_.clear();
+    for (place* p : this->in_turn()) {
+      if (p->draws()) lanes_.push_back(p);
+    }
+    auto rows = rounds_.rows_of(planned, mean_size());
+    const bool drafts = rows.drafts();
+    if (drafts && std::any_of(lanes_.begin(), lanes_.end(), [](const place* p) { return !p->is_drafted_for; })) {
       if (rounds_.n_under_way() > 0) return false;  // first the host learns what was written without a draft
       for (place* p : lanes_) {
-        if (!p->drafted) served_.attempt(*p, [&] { served_.follow(*p, p->n_drafted); });
+        if (!p->is_drafted_for) this->attempt(*p, [&] { follow(*p, p->n_drafted); });
       }
     }
     chunks_.clear();
-    if (plan.n_prompt_rows > 0) served_.plan_chunks(plan.n_prompt_rows, chunks_);
+    for (place* p : this->in_turn()) {
+      const std::int32_t n = p->task.n_rows;
+      if (p->text == nullptr || p->task.kind != task::read || !ensure(*p, p->n_read + n + 1)) continue;
+      chunks_.push_back({.place = p->number, .first = p->n_read, .n = n});
+    }
     std::int32_t longest = 0;
     for (place* p : lanes_) {
       if (p->text == nullptr) continue;
       const std::int32_t most = p->text->value.written.size() + (p->n_under_way + 2) * (rounds_.max_nodes() + 1);
-      if (served_.ensure(*p, (std::min)(most, rounds_.context()))) longest = (std::max)(longest, most);
+      if (ensure(*p, (std::min)(most, rounds_.context()))) longest = (std::max)(longest, most);
     }
-    // Whoever has lost its place is not there: with fewer texts rounds may draft again.
+    // With fewer texts, where one has lost its place, another round is planned: it may draft again.
     if (std::any_of(lanes_.begin(), lanes_.end(), [](const place* p) { return p->text == nullptr; })) return enqueue();
-    const auto at = [&](const prompt_chunk& c) -> place& { return served_.places().at(c.place); };
-    std::erase_if(chunks_, [&](const prompt_chunk& c) { return at(c).text == nullptr; });
-    if (chunks_.empty()) plan.n_prompt_rows = 0;
+    const auto reader_of = [&](const prompt_chunk& c) -> place& { return this->at(c.place); };
+    std::erase_if(chunks_, [&](const prompt_chunk& c) { return reader_of(c).text == nullptr; });
+    if (chunks_.empty()) rows.n_prompt_rows = 0;
+    this->begin_pass();
     ticket& t = under_way_[next_ticket_];
     t.texts.clear(), t.readers.clear();
     for (const prompt_chunk& c : chunks_) {
-      t.readers.push_back({&at(c), at(c).turn, c.first + c.n});
+      t.readers.push_back({&reader_of(c), reader_of(c).turn, c.first + c.n});
       longest = (std::max)(longest, c.first + c.n);
     }
-    t.n_rows = plan.n_rows + plan.n_prompt_rows;
+    t.n_rows = rows.n_rows + rows.n_prompt_rows;
     t.drafts = drafts;
     numbers_.clear();
     for (place* p : lanes_) {
       t.texts.push_back({p, p->turn});
       numbers_.push_back(p->number);
       ++p->n_under_way;
-      p->drafted = p->drafted && (drafts || !rounds_type::draft_falls_behind);
+      p->is_drafted_for = p->is_drafted_for && (drafts || !rounds_type::draft_falls_behind);
     }
     try {
-      rounds_.enqueue(numbers_, longest, plan, chunks_);
+      rounds_.enqueue(numbers_, longest, rows, chunks_);
     } catch (...) {
       const std::exception_ptr error = std::current_exception();
-      served_.give_up();
+      give_up();
       for (place* p : lanes_)
-        served_.fail(*p, error);
+        this->fail(*p, error);
       for (const typename ticket::participant& r : t.readers)
-        served_.fail(*r.at, error);
+        this->fail(*r.at, error);
       return false;
     }
     for (const prompt_chunk& c : chunks_)
-      served_.attempt(at(c), [&] { served_.reads_on(at(c), c.n); });
+      this->attempt(reader_of(c), [&] { reads_on(reader_of(c), c.n); });
     next_ticket_ = 1 - next_ticket_;
     return true;
   }
 
-  // Tokens of a text, of those that take part.
+  // Tokens of a text of the round, on average.
   std::int32_t mean_size() const {
     std::int64_t sum = 0;
     for (const place* p : lanes_)
@@ -283,7 +425,7 @@ class batch_decoder {
   void take_in(const PieceT& piece_of) {
     const ticket& t = under_way_[rounds_.n_under_way() == 2 ? next_ticket_ : 1 - next_ticket_];
     const auto arrived = rounds_.wait(t.texts.size());
-    served_.record().target_rows += t.n_rows;
+    this->record().target_rows += t.n_rows;
     for (std::size_t lane = 0; lane < t.texts.size(); ++lane) {
       if (!t.texts[lane].is_there()) continue;
       place& p = *t.texts[lane].at;
@@ -293,16 +435,15 @@ class batch_decoder {
         arrived.raise_fault(lane);
         commit(p, arrived, arrived.outcomes[lane], t.drafts, piece_of);
       } catch (...) {
-        served_.fail(p, std::current_exception());
+        this->fail(p, std::current_exception());
       }
     }
     for (const typename ticket::participant& r : t.readers) {
       if (!r.is_there()) continue;
-      arrived.failure ? served_.fail(*r.at, arrived.failure) : served_.has_read(*r.at, r.n_read);
+      arrived.failure ? this->fail(*r.at, arrived.failure) : has_read(*r.at, r.n_read);
     }
     // Of several failures the first alone is told: whether the pass behind this one has read its prompts is not known.
-    if (arrived.failure && rounds_.n_under_way() > 0 && !under_way_[1 - next_ticket_].readers.empty())
-      served_.give_up();
+    if (arrived.failure && rounds_.n_under_way() > 0 && !under_way_[1 - next_ticket_].readers.empty()) give_up();
   }
 
   template <class PieceT>
@@ -315,13 +456,17 @@ class batch_decoder {
     const round_record round = detail::take_round(t, tree, outcome.decision, outcome.ends, piece_of);
     rounds_.remember(p.number, t.tokens(), held, t.size() - 1);
     if (drafts || !rounds_type::draft_falls_behind) p.n_drafted = t.size() - 1;
-    served_.tell(p, round, tree.n_draws, arrived.learnt_at(p.number));
+    const std::span<const std::byte> learnt = arrived.learnt_at(p.number);
+    e.value.policy.learnt.assign(learnt.begin(), learnt.end());
+    ++this->record().rounds;
+    this->record().committed += static_cast<std::int32_t>(round.committed.size());
+    this->record().drafted += tree.n_draws;
+    this->tell(p, round);
   }
 
   batch_options options_;
   [[no_unique_address]] ProcessorT processor_;
   rounds_type rounds_;
-  detail::served_texts<rounds_type> served_;
   std::vector<place*> lanes_;          // of the round that is enqueued
   std::vector<std::int32_t> numbers_;  // their places
   std::vector<prompt_chunk> chunks_;   // of prompts that its pass reads
@@ -332,23 +477,13 @@ class batch_decoder {
 
 //! Builds a batch_decoder on the device of five parts, and a processor where texts have one: policy, verifier and
 //! processor are moved, of the others lvalues are kept by reference.
-//!
-//! Without `replay`, each round is enqueued anew: for backends that a graph cannot capture. With `costs`, rounds have
-//! as many rows as pay.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 batch_decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT> make_batch_decoder(
     DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
-    batch_options options = {}, bool replay = true, std::optional<cost_model> costs = {}, ProcessorT processor = {}) {
-  return {std::forward<DrafterT>(drafter),
-          std::move(policy),
-          std::move(verifier),
-          std::forward<KVStoreT>(kv),
-          std::forward<BackendT>(backend),
-          std::move(options),
-          replay,
-          std::move(costs),
-          std::move(processor)};
+    batch_options options = {}, ProcessorT processor = {}) {
+  return {std::forward<DrafterT>(drafter), std::move(policy),  std::move(verifier), std::forward<KVStoreT>(kv),
+          std::forward<BackendT>(backend), std::move(options), std::move(processor)};
 }
 
 }  // namespace espalier::cuda

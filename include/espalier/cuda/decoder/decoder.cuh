@@ -54,12 +54,12 @@ class decoder {
 
  public:
   decoder(DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
-          decoder_options options = {}, bool replay = true, ProcessorT processor = {})
+          decoder_options options = {}, ProcessorT processor = {})
       : options_(require_options(options)),
         processor_(std::move(processor)),
         rounds_(std::forward<DrafterT>(drafter), std::move(policy), std::move(verifier), std::forward<KVStoreT>(kv),
                 std::forward<BackendT>(backend),
-                {.order = options.order, .first_sequence = options.sequence, .replay = replay}) {
+                {.order = options.order, .first_sequence = options.sequence, .replay = options.replay}) {
     rounds_.check(options.text);
   }
 
@@ -166,7 +166,8 @@ class decoder {
                                      drafted.begin());
   }
 
-  // Those of the text in the target's cache: of a store that does not remember none, another decoder may use it.
+  // Number of leading tokens of the text whose rows the target's cache still holds; 0 if the store does not remember
+  // its tokens, since another decoder may have overwritten the sequence.
   std::int32_t n_held() const {
     if constexpr (PrefixKVStore<kv_type>) return held_.of(rounds_.kv(), options_.sequence, text_.tokens());
     return 0;
@@ -211,7 +212,7 @@ class decoder {
     const std::int32_t longest = text_.size() + (rounds_.n_under_way() + 2) * drafted;
     const std::int32_t place = 0;
     rounds_.ensure(place, (std::min)(longest, rounds_.context()));
-    rounds_.enqueue(std::span(&place, 1), longest, rounds_.plan(1, text_.size(), false));
+    rounds_.enqueue(std::span(&place, 1), longest, rounds_.rows_of({1, 1, 0}, text_.size()));
   }
 
   template <class PieceT>
@@ -238,21 +239,13 @@ class decoder {
 
 //! Builds a decoder on the device of five parts, and a processor where texts have one: policy, verifier and processor
 //! are moved, of the others lvalues are kept by reference.
-//!
-//! Without `replay`, each round is enqueued anew: for backends that a graph cannot capture.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT> make_decoder(
     DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
-    decoder_options options = {}, bool replay = true, ProcessorT processor = {}) {
-  return {std::forward<DrafterT>(drafter),
-          std::move(policy),
-          std::move(verifier),
-          std::forward<KVStoreT>(kv),
-          std::forward<BackendT>(backend),
-          options,
-          replay,
-          std::move(processor)};
+    decoder_options options = {}, ProcessorT processor = {}) {
+  return {std::forward<DrafterT>(drafter), std::move(policy), std::move(verifier), std::forward<KVStoreT>(kv),
+          std::forward<BackendT>(backend), options,           std::move(processor)};
 }
 
 }  // namespace espalier::cuda

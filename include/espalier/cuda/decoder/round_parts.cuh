@@ -15,14 +15,14 @@
 
 namespace espalier::cuda::detail {
 
-// How many texts, and what their rounds are made for.
+// Number of texts that rounds are made for, and their options.
 struct rounds_shape {
   node_order order = node_order::insertion;
   std::int32_t max_texts = 1;
-  std::int32_t first_sequence = 0;    // of the cache: that of place 0
-  std::int32_t max_rows = 1 << 30;    // of a pass
-  std::int32_t prompt_rows = 0;       // of a pass, that read prompts beside trees
-  bool share_rows = false;            // of a pass, by what they are expected to gain
+  std::int32_t first_sequence = 0;    // sequence of the cache that place 0 has
+  std::int32_t max_rows = 1 << 30;    // rows of a pass
+  std::int32_t prefill_rows = 0;      // rows of a pass that read prompts beside trees
+  bool share_budget = false;          // trees share the rows of a pass by what nodes are expected to gain
   std::optional<cost_model> costs{};  // by which the number of rows is chosen
   bool keeps_learnt = false;          // the host gets what was learnt of each text
   bool replay = true;

@@ -47,6 +47,7 @@
 #include "espalier/cuda/sampling/team_sampler.cuh"
 #include "espalier/cuda/verifier/verify.cuh"
 #include "espalier/decoder/check_parts.hpp"
+#include "espalier/decoder/schedule.hpp"
 #include "espalier/decoder/text_options.hpp"
 
 namespace espalier::cuda::detail {
@@ -78,7 +79,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   static constexpr bool has_processor = espalier::detail::processes<ProcessorT>;
   static constexpr bool is_drawn = TreePolicyT::sampling != regime::deterministic;
   // Where trees are cut after they have grown, a drafter that keeps something of each node must know.
-  static constexpr bool can_share = is_drawn || !asks_by_steps<drafter_type>() || RenumberingDrafter<drafter_type>;
+  static constexpr bool can_cut = is_drawn || !asks_by_steps<drafter_type>() || RenumberingDrafter<drafter_type>;
 
  public:
   // Whether rounds that do not draft leave the drafter behind the text.
@@ -92,12 +93,12 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
       : caches(std::forward<DrafterT>(drafter), std::forward<KVStoreT>(kv), std::forward<BackendT>(backend), shape),
         policy_(std::move(policy)),
         shape_(std::move(shape)),
-        prompt_rows_((std::min)(shape_.prompt_rows, prefill::chunk)),
+        prefill_rows_((std::min)(shape_.prefill_rows, prefill::chunk)),
         max_nodes_((std::min)(policy_.max_nodes(), context_)),
         size_(shape_.costs, max_nodes_, max_rows_),
         tree_((std::min)(most_asked<drafter_type>(policy_), context_), shape_.max_texts,
               static_cast<std::size_t>(learnt_words()) * static_cast<std::size_t>(shape_.max_texts)),
-        compiler_(max_nodes_, shape_.order, shape_.max_texts, prompt_rows_),
+        compiler_(max_nodes_, shape_.order, shape_.max_texts, prefill_rows_),
         verification_(std::move(verifier), max_nodes_ + 1, backend_.vocab_size(), shape_.max_texts),
         path_(max_nodes_ + 1, shape_.max_texts),
         processors_(most_asked<drafter_type>(policy_) + 1, max_nodes_ + 1, backend_.vocab_size(), shape_.max_texts),
@@ -132,29 +133,28 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     caches::ensure(place, n_slots, rebuilds ? n_slots + tree_.capacity() : n_slots);
   }
 
-  // The next round of so many texts, of `context` tokens on average, in whose pass prompts are read or not: trees leave
-  // them their rows, down to one node of each text beside its root.
-  struct round_plan {
+  // Limits of a pass, for plan_step().
+  espalier::detail::pass_limits limits() const {
+    return {.rows = max_rows_,
+            .prefill_rows = prefill_rows_,
+            .prefill_alone = shape_.prefill_rows,
+            .max_chunks = max_chunks(prefill_rows_),
+            .max_nodes = max_nodes_,
+            .cuts_trees = cuts_trees(),
+            .max_lanes = shape_.max_texts};
+  }
+  // Rows of a round that was planned.
+  struct pass_rows {
     std::int32_t lanes;
-    std::int32_t n_rows;  // for trees, padding included
-    std::int32_t n_prompt_rows;
+    std::int32_t n_rows;         // for trees, padding included
+    std::int32_t n_prompt_rows;  // for prompts, padding included
     bool drafts() const { return n_rows > lanes; }
   };
-  round_plan plan(std::int32_t n, std::int32_t context, bool reads) const {
-    const std::int32_t lanes = lanes_of(n), prompts = reads ? prompt_rows_beside(n) : 0;
-    if (shared_) return {lanes, size_.choose(lanes, n, context, prompts), prompts};
+  // Rows of the round that was planned, of texts with `context` tokens on average.
+  pass_rows rows_of(const espalier::detail::pass_plan& plan, std::int32_t context) const {
+    const std::int32_t lanes = plan.n_lanes, prompts = plan.prefill_rows;
+    if (shared_) return {lanes, size_.choose(lanes, plan.n_rounds, context, prompts), prompts};
     return {lanes, lanes * (std::min)(max_nodes_ + 1, (max_rows_ - prompts) / lanes), prompts};
-  }
-  // Rows that prompts may have in a pass beside n texts: those that trees leave, or a quarter of the pass where that is
-  // more, for which trees shrink. 0: there is no room.
-  std::int32_t prompt_rows_beside(std::int32_t n) const {
-    const std::int32_t lanes = lanes_of(n), least = lanes * (max_nodes_ > 0 ? 2 : 1);
-    const std::int32_t share = (std::max)(max_rows_ - size_.most(lanes), max_rows_ / 4);
-    return (std::max)(0, (std::min)({prompt_rows_, share, max_rows_ - least}));
-  }
-  // Chunks in so many of them.
-  std::int32_t max_chunks(std::int32_t n_rows) const {
-    return (std::min)(prompt_rows::max_chunks(n_rows), shape_.max_texts);
   }
 
   // Errors: option_error for options that the verifier or the device does not take.
@@ -207,7 +207,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
 
   // A round of the texts in these places, the longest of which may reach so many tokens, whose pass reads these chunks
   // of prompts, too. Of one place, that is place 0.
-  void enqueue(std::span<const std::int32_t> places, std::int32_t longest, const round_plan& plan,
+  void enqueue(std::span<const std::int32_t> places, std::int32_t longest, const pass_rows& plan,
                std::span<prompt_chunk> chunks = {}) {
     const round_shape shape{plan.lanes, context_bucket(longest, context_), plan.n_rows, plan.n_prompt_rows,
                             processors_.prepare(places)};
@@ -253,16 +253,16 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     bool says_expected = false;
   };
 
-  std::int32_t lanes_of(std::int32_t n) const {
-    std::int32_t lanes = 1;
-    while (lanes < n)
-      lanes *= 2;
-    return (std::min)(lanes, shape_.max_texts);
+  // Number of prompts that a pass with so many rows for prompts may read.
+  std::int32_t max_chunks(std::int32_t n_rows) const {
+    return (std::min)(prompt_rows::max_chunks(n_rows), shape_.max_texts);
   }
-  // Whether passes may have no room for all trees, or should not have it, so that texts share their rows.
+  // Whether a tree may be cut to fewer nodes, so that others have room.
+  bool cuts_trees() const { return can_cut && shape_.share_budget; }
+  // Whether a pass may have no room for all trees, or should have less by costs, so that trees are cut.
   bool may_be_short() const {
-    const std::int64_t all_rows = std::int64_t{shape_.max_texts} * (max_nodes_ + 1) + prompt_rows_;
-    return can_share && shape_.share_rows && max_nodes_ > 0 && (size_.has_costs() || all_rows > max_rows_);
+    const std::int64_t all_rows = std::int64_t{shape_.max_texts} * (max_nodes_ + 1) + prefill_rows_;
+    return cuts_trees() && max_nodes_ > 0 && (size_.has_costs() || all_rows > max_rows_);
   }
   static constexpr std::int32_t gains_words = sizeof(text_gains) / sizeof(std::int32_t);
   // 32-bit words that are learnt of a text.
@@ -367,7 +367,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
 
   TreePolicyT policy_;
   rounds_shape shape_;
-  std::int32_t prompt_rows_;  // of a pass at most
+  std::int32_t prefill_rows_;  // rows of a pass for prompts, at most
   std::int32_t max_nodes_;
   round_size size_;
   tree tree_;

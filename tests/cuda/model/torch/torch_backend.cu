@@ -31,7 +31,7 @@ struct torch_model {
 template <class DrafterT, class PolicyT>
 std::vector<token_id> written(DrafterT&& drafter, PolicyT policy, torch_model& target, int& rounds) {
   auto decode = device::make_decoder(std::forward<DrafterT>(drafter), std::move(policy), greedy(), target.kv,
-                                     target.backend, {.text = {.sampling = {.temperature = 0.0F}}}, false);
+                                     target.backend, {.text = {.sampling = {.temperature = 0.0F}}, .replay = false});
   const auto text =
       decode.generate(std::vector<token_id>{1, 17, 5, 42}, {.max_tokens = 40}, [&](const round_record&) { ++rounds; });
   return {text.begin(), text.end()};

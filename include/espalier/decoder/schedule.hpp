@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "espalier/core/token.hpp"
+
+//! What a batch does next, as a pure function of lengths, turns and limits: the batch decoders of host and device both
+//! ask plan_step(), and do what it says.
+namespace espalier::detail {
+
+// What a text does in a pass of the target.
+enum class pass_task {
+  none,
+  read,   // a part of its prompt
+  round,  // its tree, and what the cache lacks before it
+};
+
+// A text that has a place, as far as the next pass depends on it.
+struct seat {
+  bool is_ready = false;           // a round may begin
+  std::int32_t n_unread = 0;       // tokens to be read: with the round where it may begin, else before it; 0: none
+  bool is_drafted_for = true;      // a round has a tree
+  std::int32_t n_passed_over = 0;  // latest passes, one after the other, that had no room for the text
+};
+
+// What a pass of the target has room for.
+struct pass_limits {
+  std::int32_t rows = 0;           // in all
+  std::int32_t prefill_rows = 0;   // for prompts, beside rounds
+  std::int32_t prefill_alone = 0;  // for prompts where no round is in the pass
+  std::int32_t max_chunks = 0;     // prompts that are read beside rounds
+  std::int32_t max_nodes = 0;      // drafted tokens of a whole tree
+  bool cuts_trees = false;         // trees may have fewer, down to none
+  std::int32_t max_lanes = 0;      // rounds are padded to a power of two, or to this number; 0: they are not
+  bool may_read_alone = true;      // prompts may have the pass where rounds leave them no row
+};
+
+// What a text does in the pass that was planned.
+struct seat_task {
+  pass_task kind = pass_task::none;
+  std::int32_t n_rows = 0;      // of its prompt: those of a part, or those that a round takes with it
+  bool is_passed_over = false;  // it could have done something, but found no room
+};
+
+// What a pass does, all texts together.
+struct pass_plan {
+  std::int32_t n_rounds = 0;
+  std::int32_t n_lanes = 0;       // the same, padded
+  std::int32_t prefill_rows = 0;  // that parts of prompts may have; 0 where nobody reads
+
+  bool operator==(const pass_plan&) const = default;
+};
+
+// Number of rounds in a pass when n of them are padded as limits say.
+inline std::int32_t lanes_of(std::int32_t n, std::int32_t max_lanes) {
+  if (max_lanes <= 0 || n == 0) return n;
+  std::int32_t lanes = 1;
+  while (lanes < n)
+    lanes *= 2;
+  return (std::min)(lanes, max_lanes);
+}
+
+// Calls f(i) for each seat: those that were passed over most often come first, then as they stand.
+template <class FunctionT>
+void for_each_in_turn(std::span<const seat> seats, const FunctionT& f) {
+  for (std::int32_t above = 1 << 30;;) {
+    std::int32_t most = -1;
+    for (const seat& s : seats)
+      most = s.n_passed_over < above ? (std::max)(most, s.n_passed_over) : most;
+    if (most < 0) return;
+    for (std::size_t i = 0; i < seats.size(); ++i) {
+      if (seats[i].n_passed_over == most) f(i);
+    }
+    above = most;
+  }
+}
+
+// Gives out the rows of the next pass: tasks[i] is what seats[i] does. Seats stand in turn.
+//
+// Rounds come first. Each has its last token, what its cache lacks and a whole tree, or, where trees may be cut, at
+// least its last token; one that finds no room waits for the next pass, and then comes before those that did not wait.
+// Prompts get the rows that whole trees leave; where trees may be cut, a quarter of the pass if that is more, but a
+// node is left to each tree. They are read in turn. Where no row is left for them, the pass is theirs if limits say so,
+// and rounds wait.
+//
+// A round that takes more of its prompt with it than a tree has nodes counts as the reading of a prompt.
+//
+// Shapes: tasks [seats]. Complexity: O(seats) times the numbers of passes that seats have waited for
+inline pass_plan plan_step(std::span<const seat> seats, const pass_limits& limits, std::span<seat_task> tasks) {
+  std::fill(tasks.begin(), tasks.end(), seat_task());
+  const std::int32_t least_tree = limits.cuts_trees ? 0 : limits.max_nodes;
+  pass_plan plan;
+  std::int32_t taken = 0, whole = 0, prefill = limits.prefill_rows;  // rows of rounds with least trees, and with whole
+  for_each_in_turn(seats, [&](std::size_t i) {
+    const seat& s = seats[i];
+    const std::int32_t of_prompt = s.n_unread > limits.max_nodes ? s.n_unread : 0;
+    if (!s.is_ready || of_prompt > prefill) return;
+    const std::int32_t lanes = lanes_of(plan.n_rounds + 1, limits.max_lanes), more = lanes - plan.n_lanes;
+    const std::int32_t n = s.n_unread + more * (1 + (s.is_drafted_for ? least_tree : 0));
+    if (taken + n > limits.rows) return;
+    taken += n;
+    whole += s.n_unread + more * (1 + (s.is_drafted_for ? limits.max_nodes : 0));
+    prefill -= of_prompt;
+    ++plan.n_rounds;
+    plan.n_lanes = lanes;
+    tasks[i] = {pass_task::round, s.n_unread};
+  });
+  const auto reads = [&](std::size_t i) {
+    const seat& s = seats[i];
+    return tasks[i].kind != pass_task::round && s.n_unread > (s.is_ready ? limits.max_nodes : 0);
+  };
+  bool any_reads = false;
+  for (std::size_t i = 0; i < seats.size(); ++i)
+    any_reads = any_reads || reads(i);
+  std::int32_t max_chunks = limits.max_chunks;
+  if (any_reads && plan.n_rounds > 0) {
+    const std::int32_t kept = limits.cuts_trees && limits.max_nodes > 0 ? plan.n_lanes : 0;
+    const std::int32_t share = (std::max)(limits.rows - whole, limits.cuts_trees ? limits.rows / 4 : 0);
+    plan.prefill_rows = (std::max)(0, (std::min)({prefill, share, limits.rows - taken - kept}));
+  }
+  if (any_reads && (plan.n_rounds == 0 || (plan.prefill_rows == 0 && limits.may_read_alone))) {
+    std::fill(tasks.begin(), tasks.end(), seat_task());
+    plan = {0, 0, (std::min)(limits.prefill_alone, limits.rows)};
+    max_chunks = static_cast<std::int32_t>(seats.size());
+  }
+  std::int32_t left = plan.prefill_rows;
+  for_each_in_turn(seats, [&](std::size_t i) {
+    if (reads(i) && left > 0 && max_chunks > 0) {
+      tasks[i] = {pass_task::read, (std::min)(seats[i].n_unread, left)};
+      left -= tasks[i].n_rows;
+      --max_chunks;
+    }
+    tasks[i].is_passed_over = tasks[i].kind == pass_task::none && (seats[i].is_ready || seats[i].n_unread > 0);
+  });
+  return plan;
+}
+
+// A text that has a place, as far as others may begin with its rows.
+struct reading {
+  std::span<const token_id> tokens;
+  std::int32_t n_held = 0;          // leading tokens whose rows the target's cache has
+  std::int32_t n_draft_unread = 0;  // tokens that its drafter has still to read
+  bool has_begun = false;           // it waits for nobody's rows
+};
+
+// Whether a text is to wait for another one, which goes before it: for full pages of rows that both begin with and that
+// the other one is about to compute.
+inline bool waits_for(const reading& text, const reading& other, std::int32_t page_size) {
+  const auto common =
+      std::mismatch(text.tokens.begin(), text.tokens.end(), other.tokens.begin(), other.tokens.end()).first -
+      text.tokens.begin();
+  const auto most = (std::min)(common, std::ssize(text.tokens) - 1);
+  const std::int32_t shared = static_cast<std::int32_t>(most) / page_size * page_size;
+  if (!other.has_begun) return shared > text.n_held;
+  return shared > 0 && (other.n_held < shared || other.n_draft_unread >= page_size);
+}
+
+}  // namespace espalier::detail
