@@ -55,6 +55,10 @@ json statistics_to_json(const espalier::statistics& s) {
   json seconds = json::object();
   for (const station& station : stations)
     seconds[std::string(station.name)] = s.seconds.*(station.seconds);
+  json limited_by = json::object();
+  for (std::size_t i = 0; i < s.limited_by.size(); ++i) {
+    if (s.limited_by[i] > 0) limited_by[espalier::to_string(static_cast<espalier::tree_limit>(i))] = s.limited_by[i];
+  }
   return {{"tokens", s.tokens},
           {"rounds", s.rounds},
           {"drafted", s.drafted},
@@ -66,6 +70,7 @@ json statistics_to_json(const espalier::statistics& s) {
           {"depth", s.depth()},
           {"time_to_first_token", s.time_to_first_token()},
           {"time_per_token", s.time_per_token()},
+          {"limited_by", limited_by},
           {"seconds", seconds}};
 }
 

@@ -41,8 +41,10 @@ std::string shown(const espalier::tokenizer& tokenizer, token_id token) {
 
 std::string round_in_words(const round_record& r) {
   const int drafted = r.tree.n_draws;
-  if (drafted == 0) return fmt::format("Round {}: nothing drafted", r.index);
-  return fmt::format("Round {}: {} of {} drafted tokens accepted", r.index, r.accepted(), drafted);
+  const char* limit = espalier::to_string(r.limited_by);
+  if (drafted == 0) return fmt::format("Round {}: nothing drafted, limited by {}", r.index, limit);
+  return fmt::format("Round {}: {} of {} drafted tokens accepted, limited by {}", r.index, r.accepted(), drafted,
+                     limit);
 }
 
 std::string table(const pairing& parts, const statistics& s, const std::string& end_in_words) {

@@ -51,6 +51,7 @@ void metrics::count_read(std::int64_t tokens) {
 void metrics::count_round(const round& r) {
   const std::lock_guard lock(mutex_);
   ++rounds_;
+  ++limited_by_[static_cast<std::size_t>(r.limited_by)];
   written_ += r.tokens;
   drafted_ += r.drafted;
   accepted_ += r.accepted;
@@ -77,6 +78,10 @@ std::string metrics::text() const {
   write_one(text, "espalier_tokens_written_total", "counter", "Tokens written.", written_);
   write_one(text, "espalier_tokens_read_total", "counter", "Tokens of prompts.", read_);
   write_one(text, "espalier_rounds_total", "counter", "Rounds of texts: each a tree and its verdict.", rounds_);
+  write_head(text, "espalier_rounds_limited_total", "counter", "Rounds of texts, by why the tree has no more nodes.");
+  for (std::size_t i = 1; i < limited_by_.size(); ++i)
+    text += fmt::format("espalier_rounds_limited_total{{by=\"{}\"}} {}\n",
+                        espalier::to_string(static_cast<espalier::tree_limit>(i)), limited_by_[i]);
   write_one(text, "espalier_tokens_drafted_total", "counter", "Tokens drafted.", drafted_);
   write_one(text, "espalier_tokens_accepted_total", "counter", "Drafted tokens that were accepted.", accepted_);
   write_one(text, "espalier_cache_pages", "gauge", "Pages of the target's cache.", now_.pages);

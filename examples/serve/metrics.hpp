@@ -8,6 +8,8 @@
 #include <mutex>
 #include <string>
 
+#include "espalier/core/tree_limit.hpp"
+
 namespace serve {
 
 //! The numbers of times that a duration lay below each of some bounds.
@@ -44,6 +46,7 @@ class metrics {
     std::int64_t accepted = 0;
     double seconds = 0;  //!< since the text's last tokens, or since it was asked for
     bool is_first = false;
+    espalier::tree_limit limited_by = espalier::tree_limit::none;
   };
 
   //! Counts a request that has ended: ok, invalid, unauthorized, refused, cancelled or failed.
@@ -61,6 +64,7 @@ class metrics {
                                                 {"refused", 0}, {"cancelled", 0}, {"failed", 0}};
   gauges now_;
   std::int64_t read_ = 0, written_ = 0, rounds_ = 0, drafted_ = 0, accepted_ = 0;
+  std::array<std::int64_t, espalier::n_tree_limits> limited_by_{};
   histogram first_token_, each_token_;
 };
 

@@ -127,7 +127,8 @@ class text_writer {
                          .drafted = round.tree.n_draws,
                          .accepted = round.accepted(),
                          .seconds = std::chrono::duration<double>(now - of.last).count(),
-                         .is_first = !of.has_tokens});
+                         .is_first = !of.has_tokens,
+                         .limited_by = round.limited_by});
     of.last = now;
     of.has_tokens = true;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <span>
@@ -8,6 +9,7 @@
 
 #include "espalier/core/status.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/core/tree_limit.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/decoder/log_probs.hpp"
@@ -51,11 +53,35 @@ struct round_record {
   std::string_view shown{};  //!< the text's new bytes, less what may be the beginning of a stop string
   station_seconds seconds{};
   status state = status::running;
-  bool drafted_ahead = false;  //!< the tree, during the last round's pass: see ahead
+  tree_limit limited_by = tree_limit::none;  //!< why the tree has no more nodes
+  bool drafted_ahead = false;                //!< the tree, during the last round's pass: see ahead
 
   //! Draft tokens on the accepted path: all that was committed but the last token.
   std::int32_t accepted() const { return committed.empty() ? 0 : static_cast<std::int32_t>(committed.size()) - 1; }
 };
+
+namespace detail {
+
+// Room that the tree of a round had, for what a text, its caches and its policy allow.
+struct tree_room {
+  bool is_drafted_for = true;
+  std::int32_t left = 0;     // tokens that the text may still have
+  std::int32_t context = 0;  // nodes that its context has room for
+  std::int32_t draft = 0;    // nodes that the draft's cache has room for
+  std::int32_t budget = 0;   // nodes that the policy may draft
+};
+
+// Why a tree of n drafted nodes is not larger: by its room, or else for `otherwise`.
+inline tree_limit limit_of(std::int32_t n, const tree_room& room, tree_limit otherwise) {
+  if (room.budget <= 0) return tree_limit::policy;
+  if (room.left <= 1) return tree_limit::last_token;
+  if (!room.is_drafted_for) return otherwise;
+  if (n >= (std::min)(room.context, room.draft) && (std::min)(room.context, room.draft) < room.budget)
+    return room.draft < room.context ? tree_limit::draft_capacity : tree_limit::context;
+  return n >= room.budget ? tree_limit::budget : otherwise;
+}
+
+}  // namespace detail
 
 //! The number of a text among those of a batch_decoder: 0, 1, 2, ... in the order in which they were added.
 using text_id = std::int64_t;

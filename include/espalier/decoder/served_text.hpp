@@ -190,6 +190,7 @@ class served_text {
   template <class BudgetT>
   void open_tree(text_type& t, bool drafts, BudgetT* budget) {
     const text& w = t.written;
+    is_drafted_for_ = drafts;
     detail::open_tree(tree_, drafter_, w.tokens().back(), w.size(), drafts ? w.left() : 0, w.room());
     if constexpr (has_processor) {
       processor_.open(t.processor);
@@ -227,13 +228,14 @@ class served_text {
 
   void close_tree(text_type& t) {
     detail::close_tree(growth_, t.policy, tree_, drafter_, sizes_.max_nodes, sizes_.vocab);
-    record_.tree = tree_.view();
+    record_tree(t);
   }
 
   // Takes the round's tree, and returns true, if it was drafted beside the last round's pass.
   bool take_ahead(text_type& t) {
     record_.drafted_ahead = ahead_.take(tree_, t.policy);
-    if (record_.drafted_ahead) record_.tree = tree_.view();
+    is_drafted_for_ = true;
+    if (record_.drafted_ahead) record_tree(t);
     return record_.drafted_ahead;
   }
   void draft_ahead(const text_type& t) {
@@ -318,6 +320,20 @@ class served_text {
   }
 
  private:
+  // The tree has grown: tells what it is, and why it is not larger.
+  void record_tree(const text_type& t) {
+    const text& w = t.written;
+    tree_limit otherwise = tree_limit::policy;
+    if constexpr (requires { t.policy.limited_by(); }) otherwise = t.policy.limited_by();
+    if constexpr (has_processor) otherwise = processor_.has_cut() ? tree_limit::processor : otherwise;
+    if (!is_drafted_for_) otherwise = tree_limit::not_drafting;
+    record_.tree = tree_.view();
+    record_.limited_by = limit_of(record_.tree.n_draws,
+                                  {is_drafted_for_, w.left(), w.room(), drafter_.capacity() - w.size(),
+                                   (std::min)(t.policy.max_nodes(), sizes_.max_nodes)},
+                                  otherwise);
+  }
+
   void start(const text_type& t) {
     record_ = {};
     drafter_in_step_ = draft_reads_ = strayed_ = false;
@@ -380,6 +396,7 @@ class served_text {
   [[no_unique_address]] ahead_type ahead_;
   vocab_rows<number> logits_;                                      // the rows of this text's nodes
   std::int32_t first_row_ = 0, first_output_ = 0, n_outputs_ = 0;  // of a chunk, in its pass
+  bool is_drafted_for_ = true;                                     // in this round
   bool drafter_in_step_ = false;
   bool draft_reads_ = false;
   // The drafter took another verdict than the target's, and must begin anew; all tokens are those of its own rounds.

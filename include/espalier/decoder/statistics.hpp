@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
+#include "espalier/core/tree_limit.hpp"
 #include "espalier/decoder/round.hpp"
 
 namespace espalier {
@@ -21,6 +24,7 @@ struct statistics {
   std::int64_t texts = 0;
   std::int64_t first_tokens = 0;   //!< committed in first rounds
   double first_token_seconds = 0;  //!< sum over texts of the time of their first round, prefill included
+  std::array<std::int64_t, n_tree_limits> limited_by{};  //!< rounds whose tree was limited so, by tree_limit
   station_seconds seconds;
   double reading_seconds = 0;  //!< of prompts that were read since the last first round
 
@@ -32,6 +36,7 @@ struct statistics {
       return;
     }
     ++rounds;
+    ++limited_by[static_cast<std::size_t>(r.limited_by)];
     tokens += static_cast<std::int64_t>(r.committed.size());
     drafted += r.tree.n_draws;
     accepted += r.accepted();
@@ -53,6 +58,8 @@ struct statistics {
     deepest += other.deepest, forwarded_rows += other.forwarded_rows, texts += other.texts;
     first_tokens += other.first_tokens, first_token_seconds += other.first_token_seconds;
     seconds += other.seconds;
+    for (std::size_t i = 0; i < limited_by.size(); ++i)
+      limited_by[i] += other.limited_by[i];
     return *this;
   }
 

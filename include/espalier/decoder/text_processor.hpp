@@ -32,9 +32,14 @@ class text_processor {
   }
 
   // A round of a text begins. A processor that is idle is none.
-  void open(ProcessorT& processor) { processor_ = is_idle(processor) ? nullptr : &processor; }
+  void open(ProcessorT& processor) {
+    processor_ = is_idle(processor) ? nullptr : &processor;
+    has_cut_ = false;
+  }
   void close() { processor_ = nullptr; }
   bool idle() const { return processor_ == nullptr; }
+  // Whether a run of this round was cut before a token that is forbidden.
+  bool has_cut() const { return has_cut_; }
 
   // Writes the row that follows node u. False, and `out` is the row of the model, where the processor leaves no token,
   // or a number that is none.
@@ -63,6 +68,7 @@ class text_processor {
       std::size_t n = 0;
       while (n < answer.tokens.size() && is_allowed(*processor_, answer.tokens.first(n), answer.tokens[n]))
         ++n;
+      has_cut_ = has_cut_ || n < answer.tokens.size();
       answer.tokens = answer.tokens.first(n);
       if (static_cast<std::int32_t>(n) >= most) return answer;
       run_.clear();
@@ -98,6 +104,7 @@ class text_processor {
   }
 
   ProcessorT* processor_ = nullptr;
+  bool has_cut_ = false;
   list<token_id> path_, run_;
   std::int32_t vocab_ = 0;
 };

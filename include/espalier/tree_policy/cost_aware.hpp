@@ -16,6 +16,7 @@
 #include "espalier/concepts/round_start.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/core/tree_limit.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cost/cost_model.hpp"
@@ -206,6 +207,9 @@ class cost_aware {
   void open(const round_start& start) { budget_.open(start); }
   void join(round_budget& budget) { budget_.join(budget); }
 
+  //! Why the last tree has no more nodes, as far as it is a matter of the policy.
+  tree_limit limited_by() const { return limited_by_; }
+
   std::int32_t max_asked() const { return max_nodes(); }
   std::span<const node_id> was() const { return asked_.was(); }
 
@@ -214,7 +218,9 @@ class cost_aware {
     pauses_.begin_round();
     limit_ = (std::min)(tree.limit(), options_.budget);
     budget_.begin(limit_);
-    asks_ = now().can_gain((std::min)(limit_, options_.max_depth)) && pauses_->asks();
+    const bool can_gain = now().can_gain((std::min)(limit_, options_.max_depth));
+    asks_ = can_gain && pauses_->asks();
+    limited_by_ = can_gain && !asks_ ? tree_limit::pause : tree_limit::price;
     best_.clear();
     n_worth_ = 0;
     depth_ = 1;
@@ -235,10 +241,12 @@ class cost_aware {
   template <class TreeT, class ChanceT>
   std::span<const node_id> take(TreeT& tree, token_run run, ChanceT&) {
     asks_ = false;  // no draft model was asked
+    limited_by_ = tree_limit::price;
     const std::int32_t n = runs_.worth(run, limit_, [this](std::int32_t rows) { return now().of_rows(rows); });
     node_id u = root_node;
     for (const token_id token : run.tokens.first(static_cast<std::size_t>(n)))
       u = tree.append(u, token, 0.0F);
+    if (n == std::ssize(run.tokens)) limited_by_ = tree_limit::policy;
     now().add_rows(n);
     return {};
   }
@@ -324,6 +332,7 @@ class cost_aware {
     if (asks_) {
       // A trial needs a token to learn from.
       if (pauses_->paused() && n_worth_ == 0 && !best_.empty()) n_worth_ = 1;
+      if (depth_ > options_.max_depth && n_worth_ == best_.size()) limited_by_ = tree_limit::policy;
       asked_.rebuild(tree, std::span(best_).first(n_worth_));
     }
     n_drafted_ = tree.size();
@@ -431,6 +440,7 @@ class cost_aware {
   acceptance_calibration other_child_{{0.0, 1.0}};
   run_acceptance runs_;
   asked_nodes asked_;
+  tree_limit limited_by_ = tree_limit::policy;
   double share_ = usual_share;           // share of best children that were accepted recently, if their parents were
   std::vector<double> reach_;            // [budget] probability that each node of the level is reached
   std::vector<prefix> best_;             // the best prefixes so far, best first

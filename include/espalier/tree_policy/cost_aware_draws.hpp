@@ -12,6 +12,7 @@
 #include "espalier/concepts/round_start.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/tree_limit.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/cost/cost_model.hpp"
@@ -84,14 +85,20 @@ class cost_aware_draws {
   void open(const round_start& start) { budget_.open(start); }
   void join(round_budget& budget) { budget_.join(budget); }
 
+  //! Why the last tree has no more nodes, as far as it is a matter of the policy.
+  tree_limit limited_by() const { return limited_by_; }
+
   template <class TreeT>
   std::span<const node_id> begin(TreeT& tree) {
     round_.begin_round();
     limit_ = (std::min)(tree.limit(), options_.budget);
     budget_.begin(limit_);
     asked_.clear();
-    if (!now().can_gain((std::min)(limit_, options_.max_depth)) || !round_->pauses.asks()) return {};
-    return ask(root_node, 1);
+    limited_by_ = tree_limit::price;
+    if (!now().can_gain((std::min)(limit_, options_.max_depth))) return {};
+    if (round_->pauses.asks()) return ask(root_node, 1);
+    limited_by_ = tree_limit::pause;
+    return {};
   }
 
   template <class TreeT, class NumberT, class ChanceT>
@@ -123,6 +130,7 @@ class cost_aware_draws {
       reach = next;
     }
     const std::int32_t last = is_trial ? 1 : options_.max_depth;
+    limited_by_ = tip != no_node && depth == last ? tree_limit::policy : tree_limit::price;
     gains_ = {};
     if (tip != no_node && depth < last && !full(tree)) look_ahead(reach, depth, tree.view().n_draws);
     now().offer(gains_);
@@ -292,6 +300,7 @@ class cost_aware_draws {
   round_budget::gains gains_{};    // gain from each number of further levels
   node_id tip_ = no_node;          // the node at which the path may go on, and the probability that it is reached
   double reach_ = 0;
+  tree_limit limited_by_ = tree_limit::policy;
   std::int32_t limit_ = 0;
 };
 

@@ -6,6 +6,7 @@
 
 #include "cuda/decoder/text_model.cuh"
 #include "espalier/backend/text.hpp"
+#include "espalier/core/tree_limit.hpp"
 #include "espalier/cuda/concepts/tree_policy.cuh"
 #include "espalier/cuda/drafter/autoregressive.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
@@ -35,9 +36,10 @@ struct setting {
   text_model draft_law = draft_model;
 };
 
-// What a decoder wrote: its tokens, round by round, and why it ended.
+// What a decoder wrote: its tokens, round by round, why each tree was not larger, and why the text ended.
 struct written {
   std::vector<std::vector<token_id>> rounds;
+  std::vector<tree_limit> limits;
   status end = status::idle;
 
   template <class DecoderT>
@@ -46,6 +48,7 @@ struct written {
     while (decode.step()) {
       const auto committed = decode.last_round().committed;
       rounds.emplace_back(committed.begin(), committed.end());
+      limits.push_back(decode.last_round().limited_by);
     }
     end = decode.current().state();
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <utility>
 #include <vector>
@@ -308,10 +309,13 @@ void check_cut_trees(PolicyT policy, std::int32_t max_rows, node_order order, bo
   for (std::int32_t i = 0; i < 5; ++i)
     ids.push_back(decode.add(prompt_of(i), {.max_tokens = 20 + 3 * i}));
   std::vector<std::int32_t> nodes;
+  std::map<tree_limit, int> limits;
   while (!decode.idle()) {
     for (const text_event& e : decode.step()) {
       REQUIRE(!e.error);
       const tree_view t = e.round.tree;
+      ++limits[e.round.limited_by];
+      if (t.n_draws == 12) CHECK(e.round.limited_by == tree_limit::budget);
       if (e.round.state == status::running) CHECK(t.is_leaf(e.round.decision.accepted));
       for (node_id u = 1; u < t.n_nodes; ++u)
         CHECK((t.parent[u] < u && t.depth[u] == t.depth[t.parent[u]] + 1));
@@ -321,6 +325,9 @@ void check_cut_trees(PolicyT policy, std::int32_t max_rows, node_order order, bo
   }
   const auto [least, most] = std::minmax_element(nodes.begin(), nodes.end());
   CHECK(*least < *most);
+  CHECK(limits[tree_limit::shared_rows] + limits[tree_limit::price] > 0);
+  if (!costs) CHECK(limits[tree_limit::price] == 0);
+  CHECK(limits[tree_limit::last_token] <= 5);
   for (std::int32_t i = 0; i < 5; ++i) {
     espalier_test::setting s;
     s.prompt = prompt_of(i);
@@ -400,7 +407,9 @@ TEST_CASE("Texts that share rows before their trees are drawn are distributed as
 
 TEST_CASE("Where drafts do not pay, texts are written without") {
   device_text_backend target(37, espalier_test::target_model, 4 * 13), draft(37, espalier_test::draft_model, 4 * 13);
+  std::int32_t n_dear = 0;
   const auto drafted_with = [&](double draft_pass) {
+    n_dear = 0;
     device::contiguous_kv<float> kv(1, 1, 4, 150), draft_kv(1, 1, 4, 150);
     cost_model costs = free_rows(60);
     costs.draft_pass = cost_curve::linear(draft_pass, 0);
@@ -412,7 +421,8 @@ TEST_CASE("Where drafts do not pay, texts are written without") {
       ids.push_back(decode.add(prompt_of(i), {.max_tokens = 30}, {.sampling = {.temperature = 1}, .seed = 3}));
     std::int32_t drafted = 0, rounds = 0;
     while (!decode.idle()) {
-      decode.step();
+      for (const text_event& e : decode.step())
+        n_dear += e.round.limited_by == tree_limit::price;
       drafted += decode.last_step().drafted;
       rounds += decode.last_step().rounds;
     }
@@ -424,6 +434,7 @@ TEST_CASE("Where drafts do not pay, texts are written without") {
     return std::pair(texts, drafted);
   };
   const auto cheap = drafted_with(0.001), dear = drafted_with(10);
+  CHECK(n_dear > 50);  // of the latter
   CHECK(cheap.first == dear.first);
   CHECK(cheap.second > 4 * dear.second);
   CHECK(dear.second <= 4 * 12 * 3);  // until it is known

@@ -11,9 +11,9 @@ namespace espalier {
 //! The sizes that a static_decoder has room for. From them each part computes, at compile time, how much memory it
 //! takes.
 struct static_capacity {
-  std::int32_t nodes = 0;       //!< drafted tokens of a round at most
-  std::int32_t context = 0;     //!< tokens of a text at most, and rows of each cache
-  std::int32_t vocabulary = 0;  //!< entries of the vocabulary
+  std::int32_t nodes = 0;          //!< drafted tokens of a round at most
+  std::int32_t context = 0;        //!< tokens of a text at most, and rows of each cache
+  std::int32_t vocabulary = 0;     //!< entries of the vocabulary
   std::int32_t prefill_rows = 16;  //!< tokens of the prompt that one pass takes, as in decoder_options
   //! Floats of one token's keys in the target's cache, over all layers; 0 for a cache that holds none. Its values are
   //! as many.

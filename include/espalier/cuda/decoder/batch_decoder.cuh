@@ -19,6 +19,7 @@
 #include "espalier/concepts/processor.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/core/tree_limit.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/util/stopwatch.hpp"
 #include "espalier/cuda/concepts/drafter.cuh"
@@ -109,7 +110,7 @@ struct text_place
 };
 
 // The texts of a round under way, by lane, unless they have left their places since: then `turn` is another.
-template <class PlaceT>
+template <class PlaceT, class RowsT>
 struct round_ticket {
   struct participant {
     PlaceT* at;
@@ -119,8 +120,7 @@ struct round_ticket {
   };
   std::vector<participant> texts;
   std::vector<participant> readers;  // texts whose prompts the pass reads
-  std::int32_t n_rows = 0;           // rows of the pass
-  bool drafts = false;
+  RowsT rows{};
 };
 
 }  // namespace detail
@@ -174,7 +174,7 @@ class batch_decoder
   using typename places::entry;
   using typename places::place;
   using rounds_type = detail::text_rounds<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>;
-  using ticket = detail::round_ticket<place>;
+  using ticket = detail::round_ticket<place, typename rounds_type::pass_rows>;
   using task = espalier::detail::pass_task;
   using own_options = typename detail::text_options_of<TreePolicyT>::type;
 
@@ -387,8 +387,7 @@ class batch_decoder
       t.readers.push_back({&reader_of(c), reader_of(c).turn, c.first + c.n});
       longest = (std::max)(longest, c.first + c.n);
     }
-    t.n_rows = rows.n_rows + rows.n_prompt_rows;
-    t.drafts = drafts;
+    t.rows = rows;
     numbers_.clear();
     for (place* p : lanes_) {
       t.texts.push_back({p, p->turn});
@@ -425,7 +424,7 @@ class batch_decoder
   void take_in(const PieceT& piece_of) {
     const ticket& t = under_way_[rounds_.n_under_way() == 2 ? next_ticket_ : 1 - next_ticket_];
     const auto arrived = rounds_.wait(t.texts.size());
-    this->record().target_rows += t.n_rows;
+    this->record().target_rows += t.rows.n_rows + t.rows.n_prompt_rows;
     for (std::size_t lane = 0; lane < t.texts.size(); ++lane) {
       if (!t.texts[lane].is_there()) continue;
       place& p = *t.texts[lane].at;
@@ -433,7 +432,7 @@ class batch_decoder
       try {
         espalier::detail::require_pieces<PieceT>(p.text->value.written);
         arrived.raise_fault(lane);
-        commit(p, arrived, arrived.outcomes[lane], t.drafts, piece_of);
+        commit(p, arrived, arrived.outcomes[lane], t.rows, piece_of);
       } catch (...) {
         this->fail(p, std::current_exception());
       }
@@ -447,15 +446,16 @@ class batch_decoder
   }
 
   template <class PieceT>
-  void commit(place& p, const typename rounds_type::arrival& arrived, const detail::round_outcome& outcome, bool drafts,
-              const PieceT& piece_of) {
+  void commit(place& p, const typename rounds_type::arrival& arrived, const detail::round_outcome& outcome,
+              const typename rounds_type::pass_rows& rows, const PieceT& piece_of) {
     const tree_view tree = arrived.tree(p.number);
     entry& e = *p.text;
     text& t = e.value.written;
     const std::int32_t held = t.size() - 1;
-    const round_record round = detail::take_round(t, tree, outcome.decision, outcome.ends, piece_of);
+    const tree_limit limited_by = rounds_.limit_of(t, tree, arrived.limit(p.number), rows);
+    const round_record round = detail::take_round(t, tree, limited_by, outcome.decision, outcome.ends, piece_of);
     rounds_.remember(p.number, t.tokens(), held, t.size() - 1);
-    if (drafts || !rounds_type::draft_falls_behind) p.n_drafted = t.size() - 1;
+    if (rows.drafts() || !rounds_type::draft_falls_behind) p.n_drafted = t.size() - 1;
     const std::span<const std::byte> learnt = arrived.learnt_at(p.number);
     e.value.policy.learnt.assign(learnt.begin(), learnt.end());
     ++this->record().rounds;

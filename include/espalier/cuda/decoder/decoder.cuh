@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "espalier/concepts/processor.hpp"
+#include "espalier/core/tree_limit.hpp"
 #include "espalier/core/util/stopwatch.hpp"
 #include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/decoder/take_round.cuh"
@@ -206,13 +207,16 @@ class decoder {
     in_step_ = true;
   }
 
+  // Rows of a round: the text is alone, and no prompt is read beside it.
+  typename rounds_type::pass_rows rows() const { return rounds_.rows_of({1, 1, 0}, text_.size()); }
+
   void enqueue_round() {
     // What is under way may add as many tokens each.
     const std::int32_t drafted = rounds_.max_nodes() + 1;
     const std::int32_t longest = text_.size() + (rounds_.n_under_way() + 2) * drafted;
     const std::int32_t place = 0;
     rounds_.ensure(place, (std::min)(longest, rounds_.context()));
-    rounds_.enqueue(std::span(&place, 1), longest, rounds_.rows_of({1, 1, 0}, text_.size()));
+    rounds_.enqueue(std::span(&place, 1), longest, rows());
   }
 
   template <class PieceT>
@@ -221,7 +225,8 @@ class decoder {
     arrived.raise_fault(0);
     const std::int32_t held = text_.size() - 1;
     const auto& outcome = arrived.outcomes[0];
-    record_ = detail::take_round(text_, arrived.tree(0), outcome.decision, outcome.ends, piece_of);
+    const tree_limit limited_by = rounds_.limit_of(text_, arrived.tree(0), arrived.limit(0), rows());
+    record_ = detail::take_round(text_, arrived.tree(0), limited_by, outcome.decision, outcome.ends, piece_of);
     remember(held);
     record_.seconds.on_device = watch_.lap();
   }

@@ -26,6 +26,10 @@ struct round_arrival {
   tree_view tree(std::int32_t place) const {
     return tree::at(trees + static_cast<std::size_t>(place) * tree::n_words(capacity), capacity).view();
   }
+  // Number of nodes that the tree was allowed to have, or was cut to.
+  std::int32_t limit(std::int32_t place) const {
+    return tree::at(trees + static_cast<std::size_t>(place) * tree::n_words(capacity), capacity).limit();
+  }
   // What is known of the text in this place after the round.
   std::span<const std::byte> learnt_at(std::int32_t place) const {
     const auto n = static_cast<std::size_t>(learnt_words);

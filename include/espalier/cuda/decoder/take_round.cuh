@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "espalier/core/status.hpp"
+#include "espalier/core/tree_limit.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/decoder/round.hpp"
@@ -15,9 +16,11 @@ namespace espalier::cuda::detail {
 // The host's text takes what a round of the device has committed, up to its stop condition, or up to the depth after
 // which nothing may follow, unless it is -1. The record's views are those of the text and of the tree.
 template <class PieceT>
-round_record take_round(text& written, tree_view tree, verdict decision, std::int32_t ends, const PieceT& piece_of) {
+round_record take_round(text& written, tree_view tree, tree_limit limited_by, verdict decision, std::int32_t ends,
+                        const PieceT& piece_of) {
   if (ends == 0) {
     round_record nothing{.index = written.round(), .tree = tree, .decision = decision, .forwarded_rows = tree.n_nodes};
+    nothing.limited_by = limited_by;
     written.stop(status::nothing_allowed);
     nothing.shown = written.shown();
     nothing.state = written.state();
@@ -26,6 +29,7 @@ round_record take_round(text& written, tree_view tree, verdict decision, std::in
   const status after = ends > 0 ? status::nothing_allowed : status::running;
   const verdict admitted = written.admit(tree, decision, piece_of, after);
   round_record record{.index = written.round(), .tree = tree, .decision = admitted, .forwarded_rows = tree.n_nodes};
+  record.limited_by = limited_by;
   const std::size_t before = written.tokens().size();
   written.commit(tree, admitted);
   record.committed = written.tokens().subspan(before);

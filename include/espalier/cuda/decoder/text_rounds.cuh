@@ -16,6 +16,7 @@
 #include "espalier/concepts/processor.hpp"
 #include "espalier/concepts/regime.hpp"
 #include "espalier/config.hpp"
+#include "espalier/core/tree_limit.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/cost/cost_model.hpp"
@@ -47,6 +48,7 @@
 #include "espalier/cuda/sampling/team_sampler.cuh"
 #include "espalier/cuda/verifier/verify.cuh"
 #include "espalier/decoder/check_parts.hpp"
+#include "espalier/decoder/round.hpp"
 #include "espalier/decoder/schedule.hpp"
 #include "espalier/decoder/text_options.hpp"
 
@@ -145,16 +147,32 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   }
   // Rows of a round that was planned.
   struct pass_rows {
-    std::int32_t lanes;
-    std::int32_t n_rows;         // for trees, padding included
-    std::int32_t n_prompt_rows;  // for prompts, padding included
+    std::int32_t lanes = 0;
+    std::int32_t n_rows = 0;         // for trees, padding included
+    std::int32_t n_prompt_rows = 0;  // for prompts, padding included
+    // Why a tree has no more nodes, if it is as large as its rows allow.
+    tree_limit limited_by = tree_limit::pass_rows;
     bool drafts() const { return n_rows > lanes; }
   };
   // Rows of the round that was planned, of texts with `context` tokens on average.
   pass_rows rows_of(const espalier::detail::pass_plan& plan, std::int32_t context) const {
     const std::int32_t lanes = plan.n_lanes, prompts = plan.prefill_rows;
-    if (shared_) return {lanes, size_.choose(lanes, plan.n_rounds, context, prompts), prompts};
+    if (shared_) {
+      const std::int32_t n = size_.choose(lanes, plan.n_rounds, context, prompts);
+      const bool has_more = n < (std::min)(size_.most(lanes), max_rows_ - prompts);
+      return {lanes, n, prompts, has_more ? tree_limit::price : tree_limit::shared_rows};
+    }
     return {lanes, lanes * (std::min)(max_nodes_ + 1, (max_rows_ - prompts) / lanes), prompts};
+  }
+
+  // Why the tree of a text as it stood before the round has no more nodes. `limit` is what the tree was allowed to have
+  // or was cut to, in a round with these rows.
+  tree_limit limit_of(const espalier::text& t, tree_view tree, std::int32_t limit, const pass_rows& rows) const {
+    const espalier::detail::tree_room room{rows.drafts(), t.left(), t.room(), drafter_.capacity() - t.size(),
+                                           max_nodes_};
+    const std::int32_t most = (std::min)({room.context, room.draft, room.budget});
+    const bool is_cut = !rows.drafts() || (tree.n_draws >= limit && limit < most);
+    return espalier::detail::limit_of(tree.n_draws, room, is_cut ? rows.limited_by : tree_limit::policy);
   }
 
   // Errors: option_error for options that the verifier or the device does not take.

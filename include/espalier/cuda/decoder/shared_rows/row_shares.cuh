@@ -199,7 +199,7 @@ ESPALIER_KERNEL void __launch_bounds__(share_threads)
     }
     __syncthreads();
   }
-  if (thread == 0) tree.size->n_nodes = n_kept, tree.size->n_draws = n_kept - 1;
+  if (thread == 0) *tree.size = {n_kept, n_kept - 1, n_kept - 1};
 }
 
 }  // namespace espalier::cuda::detail

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstddef>
+
+namespace espalier {
+
+//! Why the tree of a round has no more nodes than it has.
+enum class tree_limit {
+  none,            //!< no tree was grown: a step has read a part of a prompt
+  policy,          //!< the policy wanted no more, by its shape or by what the draft said
+  budget,          //!< the tree has as many nodes as the policy may draft
+  last_token,      //!< one token is left to the text, and that one is the target's own
+  context,         //!< the text has no more room in its context
+  draft_capacity,  //!< the draft's cache has no more room
+  not_drafting,    //!< the text is not drafted for: to have its drafter read it would not pay
+  pass_rows,       //!< the target's pass has no more rows, which are divided evenly
+  shared_rows,     //!< the rows of the target's pass went to other texts and prompts
+  price,           //!< more nodes would have cost more time than they gain, by the costs of passes
+  pause,           //!< the policy does not draft for a while, since drafts have gained nothing lately
+  processor,       //!< the text's processor forbids what a drafter proposed
+};
+
+//! Number of values of tree_limit.
+inline constexpr std::size_t n_tree_limits = 12;
+
+//! The limit as a word, for people and for metrics.
+constexpr const char* to_string(tree_limit limit) {
+  constexpr const char* words[n_tree_limits] = {"none",        "policy",         "budget",       "last-token",
+                                                "context",     "draft-capacity", "not-drafting", "pass-rows",
+                                                "shared-rows", "price",          "pause",        "processor"};
+  return words[static_cast<std::size_t>(limit)];
+}
+
+}  // namespace espalier
