@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "espalier/core/status.hpp"
-#include "espalier/decoder/fresh_seed.hpp"
+#include "espalier/decoder/text.hpp"
 
 namespace serve {
 

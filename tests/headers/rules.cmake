@@ -90,7 +90,7 @@ set(tested_elsewhere
   "core/weights.cpp: core/sums.hpp"
   "cost/cost_curve.cpp: cost/monotone_grid.hpp"
   "cost/measure_costs.cpp: cost/hardware_name.hpp"
-  "decoder/ahead.cpp: decoder/drafting_ahead.hpp decoder/no_ahead.hpp decoder/side_thread.hpp"
+  "decoder/ahead.cpp: decoder/drafting_ahead.hpp decoder/no_ahead.hpp"
   "decoder/batch_decoder.cpp: decoder/batch_drafting.hpp decoder/batch_options.hpp decoder/text_table.hpp"
   "decoder/decoder.cpp: backend/text.hpp decoder/no_pieces.hpp decoder/round_rows.hpp decoder/served_sizes.hpp
     decoder/served_text.hpp drafter/no_drafter.hpp kv_store/token_kv.hpp"
@@ -98,7 +98,7 @@ set(tested_elsewhere
   "decoder/guards.cpp: core/require_token.hpp decoder/check_round.hpp decoder/grow.hpp"
   "decoder/prefill.cpp: forward/prefill.hpp"
   "decoder/saved_text.cpp: kv_store/memory/serialize_rows.hpp kv_store/saved_sequence.hpp"
-  "decoder/seeds.cpp: decoder/decoder_options.hpp decoder/fresh_seed.hpp decoder/text_options.hpp"
+  "decoder/seeds.cpp: decoder/decoder_options.hpp decoder/text_options.hpp"
   "decoder/sharing.cpp: decoder/check_parts.hpp forward/checked_forward.hpp"
   "decoder/states.cpp: concepts/round_start.hpp core/model_state.hpp decoder/model_states.hpp"
   "decoder/statistics.cpp: core/util/stopwatch.hpp decoder/observer.hpp decoder/round.hpp"
@@ -153,10 +153,10 @@ set(tested_elsewhere
   "cuda/core/arrays.cu: cuda/core/device_array.cuh cuda/core/error.cuh cuda/core/fault.cuh cuda/core/launch.cuh
     cuda/core/shared_memory.cuh cuda/core/stream.cuh cuda/core/tree.cuh"
   "cuda/core/tree_compile.cu: cuda/core/forward_batch.cuh cuda/core/text_batch.cuh cuda/core/tree_order.cuh"
-  "cuda/decoder/batch_decoder.cu: cuda/core/prompt_chunk.cuh cuda/decoder/lane_table.cuh
+  "cuda/decoder/batch_decoder.cu: cuda/core/prompt_chunk.cuh
     cuda/decoder/prompt_rows.cuh cuda/decoder/text_caches.cuh"
   "cuda/decoder/decoder.cu: cuda/core/path.cuh
-    cuda/decoder/accepted_path.cuh cuda/decoder/round_arrival.cuh cuda/decoder/round_graphs.cuh cuda/decoder/round_kernels.cuh cuda/decoder/round_parts.cuh
+    cuda/decoder/accepted_path.cuh cuda/decoder/round_kernels.cuh cuda/decoder/round_parts.cuh
     cuda/decoder/take_round.cuh
     cuda/decoder/text_rounds.cuh cuda/drafter/autoregressive.cuh
     cuda/drafter/no_drafter.cuh"

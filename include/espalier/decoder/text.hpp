@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/static/list.hpp"
@@ -17,11 +18,26 @@
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/decoder/fresh_seed.hpp"
 #include "espalier/decoder/stop.hpp"
 #include "espalier/decoder/text_options.hpp"
 
+#if ESPALIER_HOSTED
+#include <random>
+#endif
+
 namespace espalier {
+
+//! A random seed, another each time: for texts that need not be written again. Where ESPALIER_HOSTED is 0, always 0:
+//! such a machine has its own source, if any.
+inline std::uint64_t fresh_seed() {
+#if ESPALIER_HOSTED
+  // Kept: to open one asks the processor what it can do, which takes a virtual machine 16 microseconds.
+  thread_local std::random_device device;
+  return static_cast<std::uint64_t>(device()) << 32 | device();
+#else
+  return 0;
+#endif
+}
 
 //! A text as it is written: its tokens, what it is written with, and why it ended. A value: it does not know where it
 //! is served.

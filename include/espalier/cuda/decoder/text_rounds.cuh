@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -25,6 +26,8 @@
 #include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/concepts/tree_policy.cuh"
 #include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/prompt_chunk.cuh"
 #include "espalier/cuda/core/stream.cuh"
@@ -33,11 +36,8 @@
 #include "espalier/cuda/core/tree_compile.cuh"
 #include "espalier/cuda/decoder/accepted_path.cuh"
 #include "espalier/cuda/decoder/grow.cuh"
-#include "espalier/cuda/decoder/lane_table.cuh"
 #include "espalier/cuda/decoder/learnt_words.cuh"
 #include "espalier/cuda/decoder/prompt_rows.cuh"
-#include "espalier/cuda/decoder/round_arrival.cuh"
-#include "espalier/cuda/decoder/round_graphs.cuh"
 #include "espalier/cuda/decoder/round_kernels.cuh"
 #include "espalier/cuda/decoder/round_parts.cuh"
 #include "espalier/cuda/decoder/round_size.cuh"
@@ -53,6 +53,106 @@
 #include "espalier/decoder/text_options.hpp"
 
 namespace espalier::cuda::detail {
+
+// What comes over from a round: by lane, and the trees by place.
+struct round_arrival {
+  std::span<const round_outcome> outcomes;
+  std::int32_t* trees;
+  std::int32_t capacity;
+  std::span<const std::int32_t> learnt{};
+  std::int32_t learnt_words = 0;    // of a place
+  std::exception_ptr failure{};     // of a model of the host, where any text has a fault
+  std::exception_ptr processing{};  // of a processor, likewise
+
+  tree_view tree(std::int32_t place) const {
+    return tree::at(trees + static_cast<std::size_t>(place) * tree::n_words(capacity), capacity).view();
+  }
+  // Number of nodes that the tree was allowed to have, or was cut to.
+  std::int32_t limit(std::int32_t place) const {
+    return tree::at(trees + static_cast<std::size_t>(place) * tree::n_words(capacity), capacity).limit();
+  }
+  // What is known of the text in this place after the round.
+  std::span<const std::byte> learnt_at(std::int32_t place) const {
+    const auto n = static_cast<std::size_t>(learnt_words);
+    return std::as_bytes(learnt.subspan(static_cast<std::size_t>(place) * n, n));
+  }
+
+  // Throws what the round has found in a text. What a model or a processor of the host has thrown says more than the
+  // logits that it left.
+  void raise_fault(std::size_t lane) const {
+    const fault& found = outcomes[lane].found;
+    if (found.what != fault::kind::none && failure) std::rethrow_exception(failure);
+    if (found.what != fault::kind::none && processing) std::rethrow_exception(processing);
+    cuda::raise_fault(found);
+  }
+};
+
+// What the launches of a round are made for.
+struct round_shape {
+  std::int32_t lanes = 1;
+  std::int32_t bucket = 0;         // tokens that a text may reach
+  std::int32_t n_rows = 1;         // of the target's pass, for trees
+  std::int32_t n_prompt_rows = 0;  // and for prompts
+  bool processes = false;          // processors change rows
+
+  bool operator==(const round_shape&) const = default;
+};
+
+// A graph for each shape of rounds.
+class round_graphs {
+ public:
+  // Replays the round, which enqueue() captures. False for the first one of its shape, which is to be enqueued as it
+  // is: what is loaded when it is first used is loaded by then.
+  template <class EnqueueT>
+  bool replay(const round_shape& shape, cudaStream_t stream, const EnqueueT& enqueue) {
+    for (captured& c : all_) {
+      if (c.shape != shape) continue;
+      if (!c.made) c.made.emplace(stream, enqueue);
+      c.made->launch(stream);
+      return true;
+    }
+    all_.push_back({shape, std::nullopt});
+    return false;
+  }
+
+ private:
+  struct captured {
+    round_shape shape;
+    std::optional<graph> made;
+  };
+  std::vector<captured> all_;
+};
+
+// Which lane of a round has which place: the device's table, and what the host has put there.
+class lane_table {
+ public:
+  explicit lane_table(std::int32_t max_texts) : place_of_(static_cast<std::size_t>(max_texts)) {}
+
+  // On the device, [lanes]: -1 for an empty lane.
+  const std::int32_t* data() const { return place_of_.data(); }
+
+  // These places, in this order; further lanes are empty. Nothing is launched where it is so already.
+  void seat(std::span<const std::int32_t> places, std::int32_t lanes, cudaStream_t stream) {
+    const auto same = static_cast<std::size_t>(lanes) == now_.size() &&
+                      std::equal(places.begin(), places.end(), now_.begin()) &&
+                      std::all_of(now_.begin() + std::ssize(places), now_.end(), [](std::int32_t p) { return p < 0; });
+    if (same) return;
+    now_.assign(static_cast<std::size_t>(lanes), -1);
+    std::copy(places.begin(), places.end(), now_.begin());
+    for (std::int32_t first = 0; first < lanes; first += some_lanes::max) {
+      some_lanes some{first, (std::min)(lanes - first, some_lanes::max), {}};
+      std::copy_n(now_.begin() + first, some.n, some.place);
+      launch("set_lanes", set_lanes<>, {.threads = some_lanes::max}, stream, place_of_.data(), some);
+    }
+  }
+
+  // Nothing is known of what the device has.
+  void forget() { now_.clear(); }
+
+ private:
+  device_array<std::int32_t> place_of_;
+  std::vector<std::int32_t> now_;
+};
 
 // The rounds of texts on the device, as work in one stream. A text has a place, with its tokens, its state and a
 // sequence of both caches; a round is over the texts of some places, its lanes. What a round leaves for the host comes
