@@ -32,7 +32,7 @@ class ahead : public DrafterT {
  public:
   explicit ahead(DrafterT drafter) : DrafterT(std::move(drafter)) {}
 
-  //! What the decoder drafts with, for such a policy.
+  //! Type that the decoder drafts with, for this policy.
   template <class PolicyT>
   using drafting_type = detail::drafting_ahead<ahead, PolicyT>;
 };

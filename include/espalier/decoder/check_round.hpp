@@ -9,16 +9,16 @@
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 
-//! What a decoder asks of a round before it goes on with it.
+//! Checks of a round by a decoder.
 namespace espalier::detail {
 
-// Of what was drafted, before the target sees it.
+// Checks the drafted tokens before the target sees them. Errors: input_error for one outside the vocabulary.
 inline void require_tokens(tree_view tree, std::int32_t vocab) {
   for (node_id u = 1; u < tree.n_nodes; ++u)
     require_token(tree, u, vocab);
 }
 
-// Before caches, drafter and policy hear of it.
+// Checks a verdict before caches, drafter and policy get it. Errors: input_error for no node, or no token.
 inline void require_verdict(tree_view tree, verdict v, std::int32_t vocab) {
   if (v.accepted < 0 || v.accepted >= tree.n_nodes) {
     raise<input_error>("the verifier accepts node ", v.accepted, ", but the tree has the nodes 0 to ", tree.n_nodes - 1,

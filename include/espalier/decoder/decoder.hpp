@@ -87,7 +87,7 @@ class decoder {
     }
   }
 
-  //! What the parts that it owns, its drafter and the decoder take of an arena.
+  //! Bytes of an arena that the decoder and its parts take.
   static constexpr std::size_t bytes(const static_capacity& c) {
     static_assert(!detail::processes<ProcessorT>, "processors are for programs with a heap");
     const std::int32_t nodes = (std::min)(c.nodes, c.context), rows = c.prefill_rows + nodes;

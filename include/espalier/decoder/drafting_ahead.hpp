@@ -116,7 +116,7 @@ class drafting_ahead {
 
   void start(DrafterT& drafter, const tree<>& drafted, const PolicyT& policy, const text& written) {
     is_ready_ = false;
-    // Where nothing was asked, or nothing more is written, nothing is to be gained.
+    // Nothing can be gained if the drafter was not asked, or if the text ends with the round under way.
     if (!drafter.rows().has(root_node) || written.left() <= 2) return;
     runs_ = attempt([&] {
       drafter_ = &drafter;
@@ -164,7 +164,7 @@ class drafting_ahead {
   }
 
  private:
-  // Where it fails the round drafts its own tree.
+  // Runs work() on the second thread. If it fails, the round drafts its tree itself.
   template <class WorkT>
   static bool attempt(WorkT&& work) {
 #if ESPALIER_EXCEPTIONS
@@ -195,7 +195,7 @@ class drafting_ahead {
     double log_prob;
   };
 
-  // Those that the drafter has; its own are gone once it takes a verdict. A verifier that reads none needs no others.
+  // Copies the drafter's rows, which are gone once it takes a verdict, for verifiers that read them.
   void keep_rows() {
     rows_ = drafter_->rows();
     if (!sizes_.keeps_draft_rows) return;

@@ -65,7 +65,7 @@ class log_probs {
     tokens_.push_back({of(token), best});
   }
 
-  //! What a verdict commits, if any are collected; rows.logits(u) are the logits after node u.
+  //! Adds the tokens that a verdict commits, if any are collected; rows.logits(u) are the logits after node u.
   template <class RowsT>
   void add(tree_view tree, verdict v, RowsT& rows, std::int32_t sequence) {
     const std::int32_t n = k_ < 0 ? -1 : tree.depth[v.accepted];

@@ -9,7 +9,7 @@
 
 namespace espalier::detail {
 
-// In the place of drafting_ahead, where each round drafts its tree when it begins.
+// Takes the place of drafting_ahead for drafters that do not draft ahead: each round drafts when it begins.
 struct no_ahead {
   no_ahead(const auto&...) {}
 
@@ -23,7 +23,7 @@ struct no_ahead {
   void give_up() {}
 };
 
-// What a drafter brings that works ahead, where it can: where nothing but tokens goes from a round to the next tree.
+// Type that drafts ahead for a drafter, if it has one and only tokens go from a round to the next tree (Can).
 template <class DrafterT, class PolicyT, bool Can>
 struct ahead_of : std::type_identity<no_ahead> {};
 template <class DrafterT, class PolicyT>

@@ -39,7 +39,7 @@ struct station_seconds {
   }
 };
 
-//! What happened in one step: a round, or the reading of a part of the prompt, where nothing is committed. Views are
+//! Record of one step: of a round, or of the reading of a part of the prompt, where nothing is committed. Views are
 //! valid until the next step or text.
 struct round_record {
   std::int32_t index = 0;                 //!< of the round in its text
@@ -86,18 +86,18 @@ inline tree_limit limit_of(std::int32_t n, const tree_room& room, tree_limit oth
 //! The number of a text among those of a batch_decoder: 0, 1, 2, ... in the order in which they were added.
 using text_id = std::int64_t;
 
-//! What one text did in a step of a batch_decoder. Views are valid until the next step, or until the text is resumed or
-//! cancelled.
+//! Record of one text in a step of a batch_decoder. Views are valid until the next step, or until the text is resumed
+//! or cancelled.
 struct text_event {
   text_id id = -1;
-  round_record round{};        //!< without seconds: see step_record
-  std::exception_ptr error{};  //!< what a part has thrown: the text waits at its last committed token until resume()
+  round_record round{};        //!< its seconds are 0: step_record has them
+  std::exception_ptr error{};  //!< exception of a part: the text waits at its last committed token until resume()
 };
 
-//! What one step of a batch_decoder took, all its texts together.
+//! Record of one step of a batch_decoder, all its texts together.
 struct step_record {
   std::int32_t rounds = 0;        //!< texts that were written
-  std::int32_t committed = 0;     //!< tokens that they were written by
+  std::int32_t committed = 0;     //!< tokens that were committed
   std::int32_t drafted = 0;       //!< draft tokens sent to the target
   std::int32_t draft_passes = 0;  //!< passes of all drafters that share passes
   std::int32_t target_rows = 0;   //!< rows of the target's pass, prompts included

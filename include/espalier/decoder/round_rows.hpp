@@ -26,12 +26,12 @@ class round_rows {
     in_batch_.reserve(static_cast<std::size_t>(max_rows));
   }
 
-  //! What the constructor takes of an arena.
+  //! Bytes of an arena that the constructor takes.
   static constexpr std::size_t bytes(std::int32_t max_nodes, std::int32_t max_rows) {
     return tree_order::bytes(max_nodes) + 2 * arena::bytes_of<std::int32_t>(static_cast<std::size_t>(max_rows));
   }
 
-  //! Adds them to a batch, of a sequence whose scratch begins at slot `prefix`.
+  //! Adds the rows of a round to a batch. The scratch of the sequence begins at slot `prefix`.
   void add_to(forward_batch& batch, tree_view tree, node_order order, std::span<const token_id> pending,
               std::int32_t sequence, std::int32_t prefix) {
     n_pending_ = static_cast<std::int32_t>(pending.size());
@@ -44,14 +44,14 @@ class round_rows {
   }
 
   std::int32_t n_pending() const { return n_pending_; }
-  //! The first row of logits, and [n_nodes] those of the nodes, counted from there.
+  //! First row of logits, and the rows of the nodes counted from it, [n_nodes].
   std::int32_t first_output() const { return first_output_; }
   std::span<const std::int32_t> logits_rows() const { return order_.rows(); }
   //! The row of a node in the batch.
   std::int32_t row(node_id u) const { return first_row_ + scratch_row(u); }
 
-  //! The scratch rows that are committed where the path to this node is accepted: all that were pending, then those of
-  //! the path. Valid until the next call.
+  //! Scratch rows to commit if the path to this node is accepted: all pending ones, then the rows of the path. Valid
+  //! until the next call.
   std::span<const std::int32_t> kept(tree_view tree, node_id accepted) {
     kept_.resize(static_cast<std::size_t>(n_pending_ + tree.depth[accepted]));
     for (std::int32_t i = 0; i < n_pending_; ++i)
@@ -61,7 +61,7 @@ class round_rows {
     return kept_;
   }
 
-  //! The same as rows of the batch, whose row first_row is their first one. Valid until the next call.
+  //! These scratch rows as rows of the batch, where the first scratch row is first_row. Valid until the next call.
   std::span<const std::int32_t> in_batch(std::span<const std::int32_t> kept, std::int32_t first_row) {
     in_batch_.assign(kept.begin(), kept.end());
     for (std::int32_t& row : in_batch_)

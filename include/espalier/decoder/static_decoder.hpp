@@ -40,8 +40,8 @@ namespace espalier {
 //!     constexpr static_capacity room{.nodes = 4, .context = 64, .vocabulary = 16};
 //!     static static_decoder<room, factory> decode;
 //!
-//! What would be an error is a status here: failed, until a text begins or, after a failed step, goes on. One thread at
-//! a time uses any static_decoder of a program.
+//! An error is a status here: failed, until the next text begins, or until a step after the failed one succeeds. Only
+//! one thread at a time may use static_decoders, all of a program together.
 //!
 //! Law         texts are those of the decoder that it holds
 template <const static_capacity& Capacity, class FactoryT>

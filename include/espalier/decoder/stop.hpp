@@ -91,7 +91,7 @@ class stop_string_search {
   //! Takes back what was pushed since keep().
   void take_back() { text_.resize(kept_); }
 
-  //! What keep() let go of: bytes that no stop string can begin in any more. Valid until the next keep().
+  //! Bytes that keep() let go of: no stop string can begin in them any more. Valid until the next keep().
   std::string_view shown() const { return shown_; }
 
   //! Bytes not shown yet: those to be shown first, and what may turn out to be the beginning of a stop string.
@@ -100,7 +100,7 @@ class stop_string_search {
   //! The next shown() begins with these bytes, in which no stop string is looked for.
   void show_first(std::string_view bytes) { first_ = bytes; }
 
-  //! What is held back.
+  //! Saves or loads the bytes that are held back.
   template <class ArchiveT>
   void serialize(ArchiveT& archive) {
     take_back();
@@ -122,8 +122,8 @@ class stop_string_search {
     return n;
   }
 
-  // Where the text ends for its reader, however it was cut into pieces: by the stop string that ends first, the longest
-  // of these.
+  // Position at which the text ends for its reader: where the stop string begins that ends first, or the longest of
+  // several that end there.
   std::size_t end_of_text() const {
     std::size_t begin = text_.size(), end = begin + 1;
     for (const std::string& s : strings_) {

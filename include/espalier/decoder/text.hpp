@@ -27,11 +27,11 @@
 
 namespace espalier {
 
-//! A random seed, another each time: for texts that need not be written again. Where ESPALIER_HOSTED is 0, always 0:
+//! A random seed, different each time, for texts that need not be written again. Where ESPALIER_HOSTED is 0, always 0:
 //! such a machine has its own source, if any.
 inline std::uint64_t fresh_seed() {
 #if ESPALIER_HOSTED
-  // Kept: to open one asks the processor what it can do, which takes a virtual machine 16 microseconds.
+  // The device is kept, since opening one takes 16 microseconds on a virtual machine.
   thread_local std::random_device device;
   return static_cast<std::uint64_t>(device()) << 32 | device();
 #else
@@ -97,22 +97,22 @@ class text {
   }
 
   std::span<const token_id> tokens() const { return tokens_; }
-  //! What was written after the prompt.
+  //! Tokens that were written after the prompt.
   std::span<const token_id> written() const { return tokens().subspan(static_cast<std::size_t>(prompt_size_)); }
   std::int32_t size() const { return static_cast<std::int32_t>(tokens_.size()); }
   status state() const { return state_; }
   bool running() const { return state_ == status::running; }
   const text_options& options() const { return options_; }
-  //! The seed that it is written with, given or not.
+  //! Seed that the text is written with, whether it was given or chosen.
   std::uint64_t seed() const { return options_.seed.value_or(0); }
   //! Rounds committed since begin() or resume().
   std::int32_t round() const { return round_; }
-  //! Whether log-probabilities of prompt tokens are asked for and still to be told: those from n_scored() on.
+  //! Whether log-probabilities of prompt tokens, from token n_scored() on, are asked for and not told yet.
   bool scores_prompt() const { return n_scored_ < prompt_size_; }
   std::int32_t n_scored() const { return n_scored_; }
-  //! Those of the first n tokens have been told.
+  //! Notes that the log-probabilities of the first n tokens have been told.
   void score(std::int32_t n) { n_scored_ = (std::max)(n_scored_, n); }
-  //! Whether it waits for a stop string, and so needs the text of every token.
+  //! Whether the text waits for a stop string, and so needs the characters of every token.
   bool reads_pieces() const { return !search_.empty(); }
   //! Tokens that may still be written.
   std::int32_t left() const {
@@ -125,8 +125,8 @@ class text {
   //! commit().
   std::string_view shown() const { return search_.shown(); }
 
-  //! What the text takes of a verdict: all up to the first stop condition. `piece_of(token)` gives a token's text,
-  //! `after` is the state once all is taken. Nothing has changed until commit(): a round may be given up in between.
+  //! The part of a verdict that the text takes: all up to the first stop condition. `piece_of(token)` gives a token's
+  //! characters, `after` is the state if all is taken. The text changes in commit() only: the round may be given up.
   template <class PieceT>
   verdict admit(tree_view tree, verdict v, const PieceT& piece_of, status after = status::running) {
     search_.take_back();
@@ -162,7 +162,7 @@ class text {
   }
 
 #if ESPALIER_HOSTED
-  //! All but the context: see move_to().
+  //! Saves or loads all members but the context, which move_to() gives.
   template <class ArchiveT>
   void serialize(ArchiveT& archive) {
     for_each_option(options_.sampling, [&](const auto&, auto& value) { archive(value); });

@@ -40,7 +40,7 @@ class text_cache {
   std::int32_t sequence() const { return sequence_; }
   //! Committed rows.
   std::int32_t size() const { return kv_.size(sequence_); }
-  //! Those that the target sees: all, or a window of them.
+  //! Committed rows that the target sees: all, or a window of them.
   std::int32_t held() const {
     if constexpr (WindowedKVStore<kv_type>) return kv_.held(sequence_);
     return size();

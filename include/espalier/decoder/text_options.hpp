@@ -9,11 +9,11 @@
 
 namespace espalier {
 
-//! What a text is written with, wherever it is served: over equal parts, equal options, stop conditions and prompts
-//! give equal texts.
+//! Options of a text, wherever it is served: over equal parts, equal options, stop conditions and prompts give equal
+//! texts.
 struct text_options {
-  sampling_options sampling{};          //!< of the target
-  std::optional<std::uint64_t> seed{};  //!< without one, each text gets another: text::seed() tells it
+  sampling_options sampling{};          //!< how the target's rows are sampled
+  std::optional<std::uint64_t> seed{};  //!< if none is given, each text gets a different one: text::seed() tells it
   std::uint32_t stream = 0;             //!< samples of one seed: give each its own
   std::int32_t log_probs = -1;  //!< the target's log-probabilities in the round record: -1 none, 0 those of the text's
                                 //!< tokens, k also the k best at each place

@@ -20,14 +20,15 @@
 
 namespace espalier::detail {
 
+// What becomes of a text in a batch.
 enum class text_stage {
-  waiting,  // for a place
-  served,
-  held,  // a part has failed
+  waiting,  // the text waits for a place
+  served,   // it has a place
+  held,     // a part has failed: it waits for resume()
   ended,
 };
 
-// A text among others.
+// One text of a batch.
 template <class PolicyT, class ProcessorT = no_processor>
 struct batch_text {
   saved_text<PolicyT, ProcessorT> value;
@@ -36,7 +37,7 @@ struct batch_text {
   text_stage stage = text_stage::waiting;
   std::int32_t place = -1;  // where it is served
 
-  // Whether it goes before another: by priority, then as they came.
+  // Whether the text comes before another one in turn: by priority, then in the order of arrival.
   bool before(const batch_text& other) const {
     return priority != other.priority ? priority > other.priority : id < other.id;
   }
@@ -48,7 +49,7 @@ class text_table {
  public:
   using entry = batch_text<PolicyT, ProcessorT>;
 
-  // As many that have ended are kept, and may wait, as the options say.
+  // For as many waiting and ended texts as the options say.
   explicit text_table(const batch_options& options)
       : max_ended_(static_cast<std::size_t>(options.max_ended)),
         max_waiting_(options.max_waiting),
@@ -92,7 +93,7 @@ class text_table {
     return *spare_;
   }
 
-  // The spare one is known from now on, and waits.
+  // The text in the spare memory is known from now on, and waits. Returns its number.
   text_id add(std::int32_t priority) {
     entry& e = *std::exchange(spare_, nullptr);
     e.id = next_++;

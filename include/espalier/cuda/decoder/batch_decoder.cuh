@@ -42,8 +42,8 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// Policy of a text among others on the device: what was learnt in the text's rounds, options of its own included, as far
-// as it has come over. Empty where the text begins as all do.
+// Values that were learnt in a text's rounds, its own options included, as far as they have reached the host. Empty for
+// a text that begins as all do. It stands for the policy of a text among others.
 struct shared_policy {
   std::vector<std::byte> learnt;
 
@@ -134,16 +134,16 @@ struct round_ticket {
 //! learnt of a text is its own, and comes with it where it takes another place. The text in place i has sequence i of
 //! both caches.
 //!
-//! What a pass does is planned by the same function as on the host: up to batch_options::prefill_rows tokens of prompts
+//! The same function as on the host plans what a pass does: up to batch_options::prefill_rows tokens of prompts
 //! are read in each round's pass, beside the trees, which leave them a quarter of max_rows if need be; in passes of
 //! their own where no text is written, and where max_rows has none to spare. A drafter reads prompts in passes of its
 //! own.
 //!
 //! Where a pass of max_rows has no room for a whole tree of each text, its rows go to those nodes, whosever they are,
 //! that are expected to gain most, by the draft's probabilities and by what was lately accepted of each text; trees
-//! shrink to plain decoding if need be. With batch_options::costs the host chooses, one round behind, how many rows a pass has: as
-//! many as are expected to pay. Trees that are drawn get their shares before anything is drawn, from earlier rounds
-//! alone. With batch_options::share_budget = false, and where trees would be cut but the drafter is no
+//! shrink to plain decoding if need be. With batch_options::costs the host chooses, one round behind, how many rows a
+//! pass has: as many as are expected to pay. Trees that are drawn get their shares before anything is drawn, from
+//! earlier rounds alone. With batch_options::share_budget = false, and where trees would be cut but the drafter is no
 //! RenumberingDrafter, trees are whole, and rounds that find no room in a pass wait for the next, as on the host.
 //! Log-probabilities and saved texts are the host's alone.
 //!
@@ -208,8 +208,8 @@ class batch_decoder
   //! Adds a text, which waits for its turn. It may have a processor of its own, and, where the policy has options by
   //! text (TextwisePolicy), options of its own.
   //!
-  //! Errors      as decoder::begin(); input_error where max_waiting texts wait; option_error for options that would make
-  //!             larger trees than the decoder's
+  //! Errors      as decoder::begin(); input_error where max_waiting texts wait; option_error for options that would
+  //!             make larger trees than the decoder's
   text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
               own_parts<own_options, ProcessorT> own = {}) {
     rounds_.check(options);
@@ -340,7 +340,7 @@ class batch_decoder
     p.n_drafted = p.goal();
   }
 
-  // What is under way is given up: all texts go on from where the host has them, with rows that it knows to be there.
+  // Gives up the rounds under way: all texts go on from where the host has them, with the rows that it knows of.
   void give_up() {
     rounds_.give_up();
     for (const auto& p : this->all_places())
@@ -441,7 +441,7 @@ class batch_decoder
       if (!r.is_there()) continue;
       arrived.failure ? this->fail(*r.at, arrived.failure) : has_read(*r.at, r.n_read);
     }
-    // Of several failures the first alone is told: whether the pass behind this one has read its prompts is not known.
+    // A model tells its first failure alone, so the pass behind this one may have failed to read its prompts, too.
     if (arrived.failure && rounds_.n_under_way() > 0 && !under_way_[1 - next_ticket_].readers.empty()) give_up();
   }
 

@@ -67,7 +67,7 @@ class decoder {
   decoder(const decoder&) = delete;
 
   //! Starts a text. From here to its end, the sequence of the cache, drafter and backend belong to this decoder alone.
-  //! What the caches hold of the text's beginning is used again. Synchronises.
+  //! Rows of the text's beginning that the caches hold are used again. Synchronises.
   //!
   //! Errors      as espalier::decoder; option_error for log_probs, which are of the host
   void begin(std::span<const token_id> prompt, stop_conditions stop, const text_options& options) {
@@ -142,7 +142,7 @@ class decoder {
   const round_record& last_round() const { return record_; }
 
  private:
-  // Where a round fails or the text ends, rounds under way are given up, and both sides go on from the host's text.
+  // Gives up the rounds under way if a round fails or the text ends: both sides go on from the host's text.
   struct flight_guard {
     decoder& self;
     bool finished = false;
@@ -211,7 +211,7 @@ class decoder {
   typename rounds_type::pass_rows rows() const { return rounds_.rows_of({1, 1, 0}, text_.size()); }
 
   void enqueue_round() {
-    // What is under way may add as many tokens each.
+    // Each round under way may add as many tokens.
     const std::int32_t drafted = rounds_.max_nodes() + 1;
     const std::int32_t longest = text_.size() + (rounds_.n_under_way() + 2) * drafted;
     const std::int32_t place = 0;

@@ -16,13 +16,13 @@
 //! other, and of the rounds.
 namespace espalier::cuda::detail {
 
-// A part of what is learnt of texts. Shapes: from [places][n]
+// Values that one part of the rounds has learnt of the texts. Shapes: from [places][n]
 struct learnt_part {
   const std::int32_t* from = nullptr;
   std::int32_t n = 0;
 };
 
-// What is learnt of texts: on the device by place, and where it is kept for the host, one part after the other.
+// Learnt values of the texts on the device, by part, and the memory that is copied to the host.
 template <std::size_t N>
 struct learnt_words {
   learnt_part parts[N];
@@ -44,13 +44,13 @@ ESPALIER_KERNEL void keep_learnt(text_batch texts, WordsT learnt) {
   }
 }
 
-// To the device, in the stream's order; the host's memory may go at once.
+// Copies bytes to the device, in the stream's order. The memory of the host is not needed after the call.
 inline void put_bytes(void* to, std::span<const std::byte> from, cudaStream_t stream) {
   if (from.empty()) return;
   require(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
 }
 
-// 32-bit words that a policy learns of a text.
+// Number of 32-bit words that a policy learns of a text.
 template <class PolicyT>
 std::int32_t learnt_words_of(const PolicyT& policy) {
   std::size_t n = 0;
@@ -60,7 +60,7 @@ std::int32_t learnt_words_of(const PolicyT& policy) {
   return static_cast<std::int32_t>(n / sizeof(std::int32_t));
 }
 
-// What was learnt of a text elsewhere is that of this place. Pre: as many bytes as a policy learns
+// Gives the policy, for the text in this place, values that were learnt elsewhere. Pre: as many bytes as it learns
 template <class PolicyT>
 void put_learnt(const PolicyT& policy, std::int32_t place, std::span<const std::byte> learnt, cudaStream_t stream) {
   for_each_part(policy, [&]<class OneT>(const OneT& one, auto) {
@@ -72,7 +72,7 @@ void put_learnt(const PolicyT& policy, std::int32_t place, std::span<const std::
   });
 }
 
-// Of a policy, and of the rounds: gains [places][gains.n], nothing where its n is 0. Shapes: kept [places][all words]
+// Copies what policy and rounds have learnt to `kept`. Shapes: gains [places][gains.n], kept [places][all words]
 template <class PolicyT>
 void keep_learnt_of(const text_batch& texts, const PolicyT& policy, learnt_part gains, std::int32_t* kept,
                     cudaStream_t stream) {

@@ -70,10 +70,10 @@ class prompt_rows {
  public:
   prompt_rows() : chunks_(some_chunks::max) {}
 
-  // Chunks that a pass with so many rows for prompts may have.
+  // Number of chunks that a pass with so many rows for prompts may have.
   static std::int32_t max_chunks(std::int32_t n_rows) { return (std::min)(n_rows, some_chunks::max); }
 
-  // What the next pass reads. Pre: as many as there may be, in the order of their rows
+  // Sets the chunks that the next pass reads. Pre: at most max_chunks(), in the order of their rows
   void set(std::span<const prompt_chunk> chunks, cudaStream_t stream) const {
     some_chunks some{};
     std::copy(chunks.begin(), chunks.end(), some.of);
@@ -92,7 +92,7 @@ class prompt_rows {
     return batch;
   }
 
-  // On the device.
+  // The chunks, in memory of the device.
   const prompt_chunk* chunks() const { return chunks_.data(); }
 
  private:

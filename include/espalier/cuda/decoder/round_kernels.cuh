@@ -22,7 +22,7 @@ ESPALIER_KERNEL void put_state(StateT* to, StateT state, fault* found) {
   *found = {};
 }
 
-// Which places some lanes have, by value into a kernel.
+// Places of some lanes, to be passed to a kernel by value.
 struct some_lanes {
   static constexpr std::int32_t max = 256;
   std::int32_t first = 0;
@@ -37,10 +37,10 @@ ESPALIER_KERNEL void set_lanes(std::int32_t* place_of, some_lanes some) {
   if (i < some.n) place_of[some.first + i] = some.place[i];
 }
 
-// What a round tells the host of a lane, besides its tree.
+// Outcome of a round for one lane, besides its tree, for the host.
 struct round_outcome {
   fault found;
-  verdict decision;  // what is committed; its token is -1 where nothing is
+  verdict decision;  // the committed part; its token is -1 if nothing is committed
   std::int32_t ends =
       -1;              // the depth after which nothing may follow on the accepted path, or -1: so many are committed
   float expected = 0;  // of entry i: what all texts would have gained if the pass had had 2^i rows for each lane
@@ -61,7 +61,7 @@ ESPALIER_KERNEL void open_round(text_batch texts, std::int32_t max_nodes, std::i
   here.tree.reset(here.text.tokens[state.size - 1], limit);
 }
 
-// After which nodes nothing may follow. Shapes: of [places][nodes], nullptr: nobody has found out
+// Nodes after which nothing may follow. Shapes: of [places][nodes], nullptr: it is not known
 struct ends_view {
   const std::int32_t* of;
   std::int32_t nodes;

@@ -15,9 +15,9 @@
 
 namespace espalier::cuda::detail {
 
-// How many rows the target's pass of a round has: one for each lane, twice as many, four times, ..., or all that trees
-// may have. With costs that number by which most tokens a second are expected, after what the latest rounds that have
-// come over said; without, all. The host chooses it before a round, so that no draw is looked at.
+// Chooses the number of rows of a round's pass of the target: one for each lane, twice as many, four times, ..., or all
+// that trees may have. With costs it is the number with which most tokens a second are expected, by what the latest
+// rounds gained; without costs it is all. The host chooses before a round, so the choice depends on no draw.
 class round_size {
  public:
   round_size(std::optional<cost_model> costs, std::int32_t max_nodes, std::int32_t max_rows)
@@ -28,16 +28,16 @@ class round_size {
   }
 
   bool has_costs() const { return costs_.has_value(); }
-  // Sizes of which rounds are to say what is expected: number i has 2^i rows for each lane.
+  // Number of sizes that rounds are to estimate gains for: size i has 2^i rows for each lane.
   std::int32_t n_sizes() const { return n_sizes_; }
-  // All that trees of so many lanes may have.
+  // Largest number of rows that trees of so many lanes may have.
   std::int32_t most(std::int32_t lanes) const {
     const std::int64_t rows = std::int64_t{lanes} * (max_nodes_ + 1);
     return static_cast<std::int32_t>((std::min)(rows, std::int64_t{max_rows_}));
   }
 
-  // Of a round of so many lanes, `n_texts` of them with a text, whose caches hold `context` tokens each, beside other
-  // rows of the pass.
+  // Number of rows for the trees of so many lanes, `n_texts` of them with a text of `context` tokens, in a pass that
+  // has other rows, too.
   std::int32_t choose(std::int32_t lanes, std::int32_t n_texts, std::int32_t context, std::int32_t other_rows) const {
     const std::int32_t all = (std::min)(most(lanes), max_rows_ - other_rows);
     if (!costs_ || all <= lanes || !has_seen_) return all;
@@ -52,17 +52,17 @@ class round_size {
     std::int32_t best = 1;
     for (std::int32_t i = 2; i < n_sizes_ && lanes << (i - 1) < all; ++i)
       best = rate(i) > rate(best) ? i : best;
-    // Rounds that do not draft say nothing of drafts.
+    // Rounds without drafts do not show what drafts would gain, so one is tried now and then.
     if (rate(0) >= rate(best) && n_plain_ < trial_after) return lanes;
     return (std::min)(lanes << best, all);
   }
 
   // A round begins.
   void begin(bool drafts) { n_plain_ = drafts ? 0 : n_plain_ + 1; }
-  // Rounds that draft ask about so many nodes of each text, pass by pass.
+  // Rounds that draft ask about these numbers of nodes of each text, pass by pass.
   void draft_as(std::span<const std::int32_t> asked) { asked_.assign(asked.begin(), asked.end()); }
 
-  // What a round that drafted for n texts has said: outcomes [n_sizes].
+  // Learns the gains that a round with drafts for n texts has estimated. Shapes: outcomes [n_sizes]
   void observe(std::int32_t n, std::span<const round_outcome> outcomes) {
     for (std::size_t i = 0; i < static_cast<std::size_t>(n_sizes_); ++i) {
       const double gain = static_cast<double>(outcomes[i].expected) / n;

@@ -39,7 +39,7 @@ class shared_rows {
     }
   }
 
-  // What was learnt from the last text in this place is forgotten.
+  // Forgets what was learnt from the last text in this place.
   void forget(std::int32_t place, cudaStream_t stream) const {
     launch("forget_gains", forget_gains<text_gains>, {}, stream, gains_.data() + place);
   }
@@ -60,7 +60,7 @@ class shared_rows {
     return {was_.data(), stride_};
   }
 
-  // After a round. Shapes: decisions [places]
+  // Learns from the verdicts of a round. Shapes: decisions [places]
   void observe(const text_batch& texts, const verdict* decisions, cudaStream_t stream) const {
     launch("observe_gains", observe_gains<DrawsV>, {.grid = texts.lanes(), .threads = 32}, stream, texts, decisions,
            gains_.data());

@@ -64,7 +64,7 @@ class text_caches {
   std::int32_t context() const { return context_; }
   std::int32_t sequence(std::int32_t place) const { return first_sequence_ + place; }
 
-  // The text in this place is as the host has it from now on, and has no fault.
+  // Puts the text in this place on the device, as the host has it, without a fault.
   void put(std::int32_t place, const espalier::text& text) {
     const auto end =
         static_cast<std::int32_t>((std::min)(std::int64_t{context_}, std::int64_t{text.size()} + text.left()));
@@ -74,8 +74,8 @@ class text_caches {
     launch("put_state", put_state<text_state>, {}, stream_.get(), states_.data() + place, state, found_.data() + place);
   }
 
-  // The sequence of this place holds the longest beginning of these tokens that the cache has, and nothing else; gives
-  // how many. A drafter that reads the target's hidden states needs those of all.
+  // Makes the sequence of this place the longest beginning of these tokens that the cache has, and returns its length:
+  // 0 for a drafter that reads hidden states, since it needs the states of all tokens.
   std::int32_t adopt(std::int32_t place, std::span<const token_id> tokens) {
     if constexpr (PrefixKVStore<kv_type>) {
       const std::int32_t s = sequence(place);
@@ -91,14 +91,14 @@ class text_caches {
     }
     return 0;
   }
-  // The rows from number `first` to `end` are those of the text.
+  // Tells the store the tokens of the rows from `first` to end - 1.
   void remember(std::int32_t place, std::span<const token_id> tokens, std::int32_t first, std::int32_t end) {
     if constexpr (PrefixKVStore<kv_type>) {
       const auto n = static_cast<std::size_t>(end - first);
       kv_.remember(sequence(place), first, tokens.subspan(static_cast<std::size_t>(first), n));
     }
   }
-  // The caches' rows of this place can be given to others.
+  // Gives the caches' rows of this place up for others.
   void release(std::int32_t place) {
     if constexpr (SharingKVStore<kv_type>) kv_.truncate(sequence(place), 0);
     if constexpr (ReleasingDrafter<drafter_type>) drafter_.release(place);
@@ -123,7 +123,7 @@ class text_caches {
     told([&] { drafter_.begin(place, text_at(place), tokens, n_known, stream_.get()); });
   }
 
-  // Slots of both caches.
+  // Makes sure that both caches have slots for so many tokens of a text.
   void ensure(std::int32_t place, std::int32_t n_slots, std::int32_t n_draft_slots) {
     kv_.ensure(sequence(place), n_slots, stream_.get());
     drafter_.ensure(place, n_draft_slots, stream_.get());
@@ -135,13 +135,13 @@ class text_caches {
     return before ? before : now;
   }
 
-  // What models have said so far is of rounds that were given up.
+  // Drops the failures of models in rounds that were given up.
   void forget_failures() noexcept {
     failure_ = nullptr;
     (void)failure_now();
   }
 
-  // What a part has kept that failed on the host.
+  // Failure that a part has kept of its work on the host, or none.
   template <class PartT>
   static std::exception_ptr failure_of(PartT& part) {
     if constexpr (KeepsFailure<std::remove_reference_t<PartT>>) {
@@ -171,8 +171,8 @@ class text_caches {
  private:
   static constexpr bool models_fail = KeepsFailure<drafter_type> || KeepsFailure<backend_type>;
 
-  // Passes that leave nothing for the host, f(): what a model of the host throws there is thrown here. It is waited
-  // for, since the model may be at work for a round that is under way, whose failure is kept for it.
+  // Makes passes that leave nothing for the host, f(), and throws what a model of the host has thrown in them. Waits
+  // for the stream before, to tell this failure from one of a round that is under way, which is kept for that round.
   template <class FunctionT>
   void told(const FunctionT& f) {
     if constexpr (!models_fail) return f();
@@ -183,7 +183,7 @@ class text_caches {
     if (const std::exception_ptr failure = failure_now()) std::rethrow_exception(failure);
   }
 
-  // Of both models; what the draft says comes first, and nothing stays behind for a later round.
+  // Failure of one of the models, the draft first. None stays behind for a later round.
   std::exception_ptr failure_now() {
     const std::exception_ptr drafting = failure_of(drafter_), forward = failure_of(backend_);
     return drafting ? drafting : forward;

@@ -47,9 +47,9 @@ struct processed_pass {
 // for the trees that it has just brought over; bit masks and steps go to the device as they are, out of memory that
 // both can reach. A graph can capture all of it.
 //
-// Of a text that is written the stream has a processor of its own, a copy that follows the text in the stream's order,
-// so a round may be enqueued before the one before it is known. One thread at a time asks processors, for constraints
-// may share what they have found.
+// For each text that is written the stream has a copy of its processor, which follows the text in the stream's order,
+// so that a round may be enqueued before the one before it is known. Only one thread at a time asks processors, since
+// constraints may share what they have found.
 template <class ProcessorT>
 class text_processors {
   static_assert(ListingProcessor<ProcessorT>,
@@ -134,7 +134,7 @@ class text_processors {
   const std::int32_t* ends() const { return ends_.data(); }
   std::int32_t n_nodes() const { return nodes_; }
 
-  // What a processor has thrown, once.
+  // Throws the exception of a processor, once.
   void raise_failure() { failure_.raise(); }
 
  private:
@@ -164,7 +164,7 @@ class text_processors {
     }
   };
 
-  // What a call on the host gets, at an address that a graph may keep.
+  // Argument of a call on the host, at an address that a graph may keep.
   struct call {
     text_processors* self;
     std::int32_t n_lanes, n_asked;

@@ -54,7 +54,7 @@
 
 namespace espalier::cuda::detail {
 
-// What comes over from a round: by lane, and the trees by place.
+// Results of a round on the host: outcomes by lane, trees by place.
 struct round_arrival {
   std::span<const round_outcome> outcomes;
   std::int32_t* trees;
@@ -71,14 +71,14 @@ struct round_arrival {
   std::int32_t limit(std::int32_t place) const {
     return tree::at(trees + static_cast<std::size_t>(place) * tree::n_words(capacity), capacity).limit();
   }
-  // What is known of the text in this place after the round.
+  // Values that were learnt of the text in this place, as of after the round.
   std::span<const std::byte> learnt_at(std::int32_t place) const {
     const auto n = static_cast<std::size_t>(learnt_words);
     return std::as_bytes(learnt.subspan(static_cast<std::size_t>(place) * n, n));
   }
 
-  // Throws what the round has found in a text. What a model or a processor of the host has thrown says more than the
-  // logits that it left.
+  // Throws the fault that the round has found in a text, or the exception of a model or processor of the host that has
+  // caused it.
   void raise_fault(std::size_t lane) const {
     const fault& found = outcomes[lane].found;
     if (found.what != fault::kind::none && failure) std::rethrow_exception(failure);
@@ -87,7 +87,7 @@ struct round_arrival {
   }
 };
 
-// What the launches of a round are made for.
+// Sizes that the launches of a round are made for.
 struct round_shape {
   std::int32_t lanes = 1;
   std::int32_t bucket = 0;         // tokens that a text may reach
@@ -101,8 +101,8 @@ struct round_shape {
 // A graph for each shape of rounds.
 class round_graphs {
  public:
-  // Replays the round, which enqueue() captures. False for the first one of its shape, which is to be enqueued as it
-  // is: what is loaded when it is first used is loaded by then.
+  // Replays a round of this shape, captured from enqueue(). False for the first one of its shape, which is to be
+  // enqueued without a graph, so that all its kernels are loaded before one is captured.
   template <class EnqueueT>
   bool replay(const round_shape& shape, cudaStream_t stream, const EnqueueT& enqueue) {
     for (captured& c : all_) {
@@ -123,7 +123,7 @@ class round_graphs {
   std::vector<captured> all_;
 };
 
-// Which lane of a round has which place: the device's table, and what the host has put there.
+// Table of the places of a round's lanes on the device, and a copy of it on the host.
 class lane_table {
  public:
   explicit lane_table(std::int32_t max_texts) : place_of_(static_cast<std::size_t>(max_texts)) {}
@@ -180,7 +180,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   using caches::stream_;
   static constexpr bool has_processor = espalier::detail::processes<ProcessorT>;
   static constexpr bool is_drawn = TreePolicyT::sampling != regime::deterministic;
-  // Where trees are cut after they have grown, a drafter that keeps something of each node must know.
+  // Whether trees can be cut: a drafter that keeps rows by node must be able to follow a cut after growth.
   static constexpr bool can_cut = is_drawn || !asks_by_steps<drafter_type>() || RenumberingDrafter<drafter_type>;
 
  public:
@@ -282,12 +282,12 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     (void)team_sampler_layout::of(options.sampling, backend_.vocab_size(), 1);  // checks them
   }
 
-  // Nothing is under way any more.
+  // Waits until no round is under way.
   void settle() {
     n_under_way_ = 0;
     require(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
   }
-  // The same where a failure is under way already.
+  // Gives up all rounds under way, also after a failure.
   void give_up() noexcept {
     n_under_way_ = 0;
     lanes_.forget();
@@ -297,19 +297,19 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   }
   std::int32_t n_under_way() const { return n_under_way_; }
 
-  // After put(): what changes the rows of the text in this place.
+  // Gives the text in this place its processor, after put().
   void follow(std::int32_t place, const espalier::text& text, const ProcessorT& processor) {
     processors_.follow(place, text, processor, stream_.get());
   }
   void sample(std::int32_t place, const sampling_options& sampling) {
     verification_.sample(place, sampling, stream_.get());
   }
-  // What the policy and its rounds have learnt is forgotten.
+  // Forgets what policy and rounds have learnt of the text in this place.
   void forget(std::int32_t place) {
     if (shared_) shared_->forget(place, stream_.get());
     if constexpr (ResettingPolicy<TreePolicyT>) policy_.reset(place, stream_.get());
   }
-  // The same, or what was learnt of a text elsewhere, as learnt_at() gave it, or learnt_with().
+  // Replaces what was learnt by values from learnt_at() or learnt_with(), or by nothing.
   void learn(std::int32_t place, std::span<const std::byte> learnt) {
     forget(place);
     if (learnt.empty()) return;
@@ -317,14 +317,14 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     put_learnt(policy_, place, learnt.first(n_bytes), stream_.get());
     if (shared_) put_bytes(shared_->gains().data() + place, learnt.subspan(n_bytes), stream_.get());
   }
-  // What a text begins with whose policy has options of its own.
+  // Values that a text begins with if its policy has options of its own.
   template <class OptionsT>
   std::vector<std::byte> learnt_with(const OptionsT& options) const {
     return policy_.learnt_with(options);
   }
 
-  // A round of the texts in these places, the longest of which may reach so many tokens, whose pass reads these chunks
-  // of prompts, too. Of one place, that is place 0.
+  // Enqueues a round of the texts in these places, the longest of which may reach so many tokens. Its pass also reads
+  // these chunks of prompts. If max_texts is 1 the place is 0.
   void enqueue(std::span<const std::int32_t> places, std::int32_t longest, const pass_rows& plan,
                std::span<prompt_chunk> chunks = {}) {
     const round_shape shape{plan.lanes, context_bucket(longest, context_), plan.n_rows, plan.n_prompt_rows,
@@ -346,7 +346,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     ++n_under_way_;
   }
 
-  // What the oldest round under way has left, of n texts. Valid until the next is enqueued.
+  // Results of the oldest round under way, of n texts, once it has ended. Valid until the next is enqueued.
   arrival wait(std::size_t n) {
     pending& p = pending_[(n_enqueued_ - static_cast<unsigned>(n_under_way_)) % 2];
     p.done.wait();
@@ -383,12 +383,12 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     return cuts_trees() && max_nodes_ > 0 && (size_.has_costs() || all_rows > max_rows_);
   }
   static constexpr std::int32_t gains_words = sizeof(text_gains) / sizeof(std::int32_t);
-  // 32-bit words that are learnt of a text.
+  // Number of 32-bit words that are learnt of a text.
   std::int32_t learnt_words() const {
     return shape_.keeps_learnt ? learnt_words_of(policy_) + (may_be_short() ? gains_words : 0) : 0;
   }
 
-  // What is learnt of the texts goes to the host with their trees.
+  // Copies what was learnt of the texts behind their trees, which go to the host.
   void keep(const text_batch& texts) {
     const auto trees = static_cast<std::size_t>(texts.tree_words) * static_cast<std::size_t>(shape_.max_texts);
     learnt_part gains;
@@ -411,7 +411,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
             .texts = caches::texts()};
   }
 
-  // The round itself.
+  // Enqueues the launches of a round.
   void round(const round_shape& shape) {
     const cudaStream_t s = stream_.get();
     const text_batch texts = this->texts(shape.lanes, shape.bucket);

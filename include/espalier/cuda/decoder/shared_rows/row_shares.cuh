@@ -19,7 +19,7 @@
 //! How the rows of a pass are shared out over texts, and how their trees are cut to that.
 namespace espalier::cuda::detail {
 
-// What a text gets: all rows that gain more than those of a bin, and so many of those in it.
+// Share of a text: all rows of better bins than this one, and some rows of this one.
 struct tree_share {
   std::int32_t bin;
   std::int32_t n_in_bin;

@@ -13,7 +13,7 @@
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/sampling/exponential.hpp"
 
-//! What a further row of a text's tree is expected to gain, in tokens.
+//! Tokens that a further row of a text's tree is expected to gain.
 namespace espalier::cuda::detail {
 
 // Gains are told apart in eighths of a factor of two: a gain in bin b is between 2^-(b + 1)/8 and 2^-b/8. All of 1 and
@@ -21,7 +21,7 @@ namespace espalier::cuda::detail {
 inline constexpr std::int32_t gain_bins = 256;
 inline constexpr float bins_a_nat = 11.5415603F;  // 8 / ln 2
 
-// Of a gain of e^log_gain, which does not fall.
+// Bin of a gain of e^log_gain; a larger gain never has a later bin.
 ESPALIER_HOST_DEVICE inline std::int32_t gain_bin(float log_gain) {
   const float b = -bins_a_nat * log_gain;
   return b > 0 ? (b < static_cast<float>(gain_bins - 1) ? static_cast<std::int32_t>(b) : gain_bins - 1) : 0;
@@ -30,7 +30,7 @@ ESPALIER_HOST_DEVICE inline float gain_of_bin(std::int32_t b) {
   return espalier::detail::exp2_of_minus((static_cast<float>(b) + 0.5F) * 0.125F);
 }
 
-// What the rounds of a text have shown: sums over rounds, in which old ones lose weight.
+// Sums over the rounds of a text, in which earlier rounds lose weight.
 struct text_gains {
   static constexpr std::int32_t levels = 32;  // that are told apart
 
@@ -42,7 +42,7 @@ struct text_gains {
   static constexpr float weight = 4;    // of what is assumed before anything was seen
   static constexpr float usual_share = 0.75F;
 
-  // What an expected token has been worth.
+  // Accepted tokens for each token that was expected to be accepted.
   ESPALIER_HOST_DEVICE float log_worth() const {
     return static_cast<float>(espalier::detail::log_of(static_cast<double>((got + weight) / (hoped + weight))));
   }

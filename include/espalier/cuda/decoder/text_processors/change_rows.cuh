@@ -21,10 +21,10 @@
 #include "espalier/cuda/sampling/row_reader.cuh"
 #include "espalier/cuda/sampling/row_tuning.cuh"
 
-//! What crosses over for texts with processors: nodes to the host, changes of their rows to the device.
+//! Exchange for texts with processors: nodes go to the host, changes of their rows come back to the device.
 namespace espalier::cuda::detail {
 
-// What is asked about one lane, in memory of the host that both can reach.
+// Question about one lane, in memory of the host that both can reach.
 //
 // Shapes: words [lanes][4 + 3 nodes + last]: place (-1: the lane is empty), nodes of the tree, tokens of the text, how
 // many of these follow; tokens, parents [nodes], asked [nodes], the text's last tokens [last]
@@ -72,8 +72,8 @@ ESPALIER_KERNEL void bring_asked(asked_on_host to, text_batch texts, node_list a
   words[3] = n_last;
 }
 
-// What the host has found out about one row: steps of the text's that the row shares with the root's, then its own,
-// which take the place of those of the same tokens.
+// Answer of the host about one row: steps of the text that the row shares with the root's row, then its own steps,
+// which replace steps of the same tokens.
 struct listed_row {
   enum class kind : std::int32_t {
     unchanged,
@@ -109,7 +109,7 @@ struct row_change_arguments {
   row_origin from;
 };
 
-// What each block of a team reads once from the host's memory: far away, and looked at often.
+// Values that each block of a team copies once from the host's memory, which is slow to read.
 struct change_memory {
   static constexpr std::int32_t near_tokens = 64;
 
