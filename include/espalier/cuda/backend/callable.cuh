@@ -32,8 +32,8 @@ struct callable_options {
 //!     // my_model(kv, batch, stream) -> vocab_rows<__half>; it stores keys and values in kv.view()
 //!
 //! Shapes      forward(kv, batch, stream) -> vocab_rows<NumberT>, [n_outputs][vocab_size], in the memory of the device
-//! Pre         if a graph is to capture the function (`replay` of a decoder's options), it does not synchronise, allocate or
-//!             copy to the host, and gives the same address for the same shapes
+//! Pre         if a graph is to capture the function (option `replay` of decoders), it does not synchronise, allocate
+//!             or copy to the host, and gives the same address for the same shapes
 //! Errors      option_error; the errors of the function; input_error for rows of another shape than asked for
 template <class NumberT, class FunctionT>
 class callable_backend {
