@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // The text of one method, its statistics and its pictures.
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -23,6 +24,10 @@ TEST_CASE("JSON and the streamed text are the same text, of as many tokens as as
   CHECK(entry.at("end") == "length");
   CHECK(entry.at("tokens").size() == 20);
   CHECK(object.at("statistics").at("tokens") == 20);
+  std::int64_t limited = 0;
+  for (const json& rounds : object.at("statistics").at("limited_by"))
+    limited += rounds.get<std::int64_t>();
+  CHECK(limited == object.at("statistics").at("rounds"));
   const json& seconds = object.at("statistics").at("seconds");
   CHECK(seconds.size() == 7);
   CHECK(seconds.at("target_forward") > 0.0);
@@ -74,7 +79,7 @@ TEST_CASE("trees are drawn in the terminal, as SVG and as DOT", "[generate]") {
                              " --show-tree --ascii");
   CHECK(result.status == 0);
   CHECK(contains(result.out, "Round 0: "));
-  CHECK(contains(result.out, " drafted tokens accepted\n"));
+  CHECK(contains(result.out, " drafted tokens accepted, limited by "));
   CHECK(contains(result.out, "> "));
   CHECK(contains(contents(svg), "<svg "));
   CHECK(contains(contents(svg), "fixed, round "));
@@ -115,7 +120,7 @@ TEST_CASE("a tree shows how often a token was drawn", "[generate]") {
           "--draft.temperature 0.01 --show-tree --ascii");
   CHECK(result.status == 0);
   CHECK(contains(result.out, " x4 "));
-  CHECK(contains(result.out, " of 8 drafted tokens accepted\n"));
+  CHECK(contains(result.out, " of 8 drafted tokens accepted, limited by budget\n"));
 }
 
 TEST_CASE("prompts come from a file, as texts or tokens", "[generate]") {

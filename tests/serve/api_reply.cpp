@@ -113,12 +113,14 @@ TEST_CASE("metrics are counted and written as Prometheus reads them", "[serve]")
   counts.count_request("ok");
   counts.count_read(7);
   counts.count_round({.tokens = 3, .drafted = 5, .accepted = 2, .seconds = 0.02, .is_first = true});
-  counts.count_round({.tokens = 2, .drafted = 5, .accepted = 1, .seconds = 0.2});
+  counts.count_round(
+      {.tokens = 2, .drafted = 5, .accepted = 1, .seconds = 0.2, .limited_by = espalier::tree_limit::price});
   counts.set({.running = 1, .waiting = 2, .pages = 10, .pages_used = 4});
   const std::string text = counts.text();
   for (const char* line :
        {"espalier_requests_total{outcome=\"ok\"} 1", "espalier_requests_total{outcome=\"failed\"} 0",
         "espalier_texts_running 1", "espalier_texts_waiting 2", "espalier_tokens_written_total 5",
+        "espalier_rounds_limited_total{by=\"price\"} 1", "espalier_rounds_limited_total{by=\"budget\"} 0",
         "espalier_tokens_read_total 7", "espalier_rounds_total 2", "espalier_tokens_drafted_total 10",
         "espalier_tokens_accepted_total 3", "espalier_cache_pages 10", "espalier_cache_pages_used 4",
         "espalier_time_to_first_token_seconds_bucket{le=\"0.01\"} 0",
