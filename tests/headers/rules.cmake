@@ -101,7 +101,7 @@ set(tested_elsewhere
   "decoder/seeds.cpp: decoder/decoder_options.hpp decoder/text_options.hpp"
   "decoder/sharing.cpp: decoder/check_parts.hpp forward/checked_forward.hpp"
   "decoder/states.cpp: concepts/round_start.hpp core/model_state.hpp decoder/model_states.hpp"
-  "decoder/statistics.cpp: core/util/stopwatch.hpp decoder/observer.hpp decoder/round.hpp"
+  "decoder/statistics.cpp: core/util/stopwatch.hpp decoder/observer.hpp"
   "embedded/float_numbers.cpp: core/wide_number.hpp"
   "embedded/static_decoder.cpp: core/static/arena.hpp core/static/list.hpp core/static/message_text.hpp core/static/static_capacity.hpp
     core/static/unset_numbers.hpp decoder/static_decoder.hpp"
