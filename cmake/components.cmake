@@ -16,6 +16,8 @@ endmacro()
 
 # The library: the standard library alone.
 espalier_component(core FOLDERS core concepts sampling forward processor kv_store cost drafter tree_policy verifier backend decoder)
+# Drafting the next round while the target verifies, in a thread.
+espalier_component(ahead FOLDERS decoder/ahead LINK core NEEDS Threads::Threads)
 # The laws of the concepts, for the tests of one's own parts.
 espalier_component(testing FOLDERS testing LINK core)
 # Regular expressions that say what may be written.

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/headers/linked_one.cpp
 #pragma once
 
 //! The only home of macros. Each one but ESPALIER_CHECKS, ESPALIER_DSP_ASSEMBLY, ESPALIER_HOSTED and

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/gpu/linked_one.cu
 #pragma once
 
 //! All of espalier::cuda: the round on the device. The bundled transformer is

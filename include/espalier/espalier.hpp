@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/headers/linked_one.cpp
 #pragma once
 
 //! Includes every header of espalier::core. These need nothing but the standard library.
@@ -66,7 +67,6 @@
 #include "espalier/cost/mean_costs.hpp"
 #include "espalier/cost/measure_costs.hpp"
 #include "espalier/cost/monotone_grid.hpp"
-#include "espalier/decoder/ahead.hpp"
 #include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/decoder/batch_drafting.hpp"
 #include "espalier/decoder/batch_options.hpp"
@@ -76,7 +76,6 @@
 #include "espalier/decoder/check_round.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/decoder_options.hpp"
-#include "espalier/decoder/drafting_ahead.hpp"
 #include "espalier/decoder/grow.hpp"
 #include "espalier/decoder/log_probs.hpp"
 #include "espalier/decoder/model_states.hpp"

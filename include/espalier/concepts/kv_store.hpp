@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/concepts/minimal.cpp
 #pragma once
 
 #include <concepts>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/embedded/float_numbers.cpp
 #pragma once
 
 #include <type_traits>

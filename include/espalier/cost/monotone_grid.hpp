@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/cost/cost_curve.cpp
 #pragma once
 
 #include <algorithm>

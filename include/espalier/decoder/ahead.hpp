@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "espalier/concepts/drafter.hpp"
-#include "espalier/decoder/drafting_ahead.hpp"
+#include "espalier/decoder/ahead/drafting_ahead.hpp"
 
 namespace espalier {
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/decoder/sharing.cpp
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/registry.cpp
 #pragma once
 
 #include <boost/hana/all_of.hpp>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/constraint/regular_expression.cpp
 #pragma once
 
 #include <algorithm>

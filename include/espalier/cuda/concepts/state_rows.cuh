@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/cuda/drafter/block_diffusion.cu
 #pragma once
 
 #include <cstdint>

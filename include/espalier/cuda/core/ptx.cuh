@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/cuda/model/attention/tree_attention.cu
 #pragma once
 
 //! The only place with inline PTX: products of the tensor cores, loads of their fragments, copies that run beside the

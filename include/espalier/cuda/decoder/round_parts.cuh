@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/cuda/decoder/decoder.cu
 #pragma once
 
 #include <cstdint>

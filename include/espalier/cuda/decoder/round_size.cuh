@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/cuda/decoder/shared_rows.cu
 #pragma once
 
 #include <algorithm>

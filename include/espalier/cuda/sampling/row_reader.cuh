@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/cuda/sampling/sampler.cu
 #pragma once
 
 #include <cuda_bf16.h>

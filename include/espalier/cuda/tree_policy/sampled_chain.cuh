@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/cuda/tree_policy/delayed.cu
 #pragma once
 
 #include "espalier/concepts/regime.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/drafter/prompt_lookup.cpp
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/kv_store/contiguous.cpp
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/model/files/weight_row.cpp
 #pragma once
 
 #include <cstddef>

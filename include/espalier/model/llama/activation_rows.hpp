@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/model/llama/weight_matrix.cpp
 #pragma once
 
 #include <cstddef>

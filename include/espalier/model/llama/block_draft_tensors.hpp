@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/model/llama/block_draft_model.cpp
 #pragma once
 
 #include <string>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/model/llama/integer_product.cpp
 #pragma once
 
 #include "espalier/model/llama/instruction_set.hpp"

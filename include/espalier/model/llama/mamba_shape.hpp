@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/model/llama/hybrid.cpp
 #pragma once
 
 #include "espalier/kv_store/recurrent_shape.hpp"

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/model/files/cost_file.cpp
 #pragma once
 
 #include <cstddef>

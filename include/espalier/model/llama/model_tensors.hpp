@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/model/llama/model_weights.cpp
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/model/llama/model_config.cpp
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/model/small/small_llama.cpp
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+// Tested by tests/cuda/model/attention/tree_attention.cu
 #pragma once
 
 #include <cuda_runtime.h>
