@@ -9,8 +9,8 @@
 #include <string>
 
 #include "../models/vocabulary_of.hpp"
-#include "espalier/constraint/schema/json_schema.hpp"
 #include "espalier/constraint/regular_expression.hpp"
+#include "espalier/constraint/schema/json_schema.hpp"
 #include "espalier/constraint/vocabulary_trie.hpp"
 #include "espalier/core/error.hpp"
 

@@ -2,7 +2,6 @@
 //! mpirun -np 2 espalier_parallel [options]: writes texts with a target over ranks and a whole draft on each. Rank 0
 //! prints the texts, the traffic between the ranks, and the speed.
 #include <CLI/CLI.hpp>
-#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -13,14 +12,15 @@
 
 #include "../models/model_paths.hpp"
 #include "../models/model_tokenizer.hpp"
+#include "espalier/core/util/stopwatch.hpp"
 #include "espalier/cost/measure_costs.hpp"
 #include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/model/files/cost_file.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
-#include "espalier/model/parallel/agreement.hpp"
 #include "espalier/model/mpi/mpi_communicator.hpp"
+#include "espalier/model/parallel/agreement.hpp"
 #include "espalier/model/parallel/parallel_backend.hpp"
 #include "espalier/model/parallel/rank_clock.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
@@ -31,7 +31,6 @@
 namespace {
 
 using namespace espalier;
-using clock_type = std::chrono::steady_clock;
 
 struct arguments {
   models::model_paths paths{EXAMPLES_MODELS};
@@ -66,7 +65,7 @@ written write(const arguments& a, const tokenizer& text, DrafterT& drafter, cons
     ids.push_back(decode.add(text.encode_prompt(prompt), {.max_tokens = a.max_tokens}));
   }
   written out;
-  const auto began = clock_type::now();
+  const double began = monotonic_clock::now();
   while (!decode.idle()) {
     for (const text_event& e : decode.step()) {
       if (e.error) std::rethrow_exception(e.error);
@@ -74,7 +73,7 @@ written write(const arguments& a, const tokenizer& text, DrafterT& drafter, cons
       out.rounds += e.round.committed.empty() ? 0 : 1;
     }
   }
-  out.seconds = std::chrono::duration<double>(clock_type::now() - began).count();
+  out.seconds = monotonic_clock::now() - began;
   for (const text_id id : ids) {
     const auto tokens = decode.current(id).written();
     out.texts.emplace_back(tokens.begin(), tokens.end());
@@ -112,7 +111,7 @@ void write_with_one(const arguments& a, const tokenizer& text) {
   auto target =
       llama_backend::load(a.paths.model, {.threads = a.threads, .max_rows = a.rows(), .weights = a.weights()});
   recurrent_kv kv = host_cache(target.config(), a.n_texts(), a.context);
-  print(text, write(a, text, target, kv, clock_type(), [](const round_record&) {}));
+  print(text, write(a, text, target, kv, monotonic_clock(), [](const round_record&) {}));
 }
 
 void write_with_all(const arguments& a, const tokenizer& text, mpi_communicator& ranks) {
