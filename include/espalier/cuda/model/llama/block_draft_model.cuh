@@ -200,7 +200,8 @@ struct block_draft_weights {
     block_draft_weights weights;
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
     weights.place(config);
-    loader to{weights, {}, {}};
+    const detail::whole_rows all{config};
+    loader to{{weights, all}};
     espalier::detail::block_draft_tensors(config, file, to, true).read();
     weights.matrices.allocate();
     weights.vectors.allocate();
@@ -232,23 +233,12 @@ struct block_draft_weights {
     }
   }
 
-  // Copies the tensors that block_draft_tensors reads to the parts' memory.
-  struct loader {
-    block_draft_weights& weights;
-    detail::row_upload<NumberT> upload;
-    std::vector<float> floats;
+  struct loader : detail::weight_upload<NumberT, block_draft_weights, detail::whole_rows> {
+    using base = detail::weight_upload<NumberT, block_draft_weights, detail::whole_rows>;
 
-    void expect_rows(espalier::detail::part_place, int, int, weight_type) {}
     void set_row(espalier::detail::part_place place, int row, const weight_row& values) {
-      NumberT* matrix = place.part == espalier::detail::model_part::masked
-                            ? weights.masked
-                            : espalier::detail::linear_at(weights, place).matrix;
-      floats.resize(static_cast<std::size_t>(values.n));
-      values.decode(floats.data());
-      upload.add(matrix + static_cast<std::size_t>(row) * floats.size(), floats.data(), floats.size());
-    }
-    void set_vector(espalier::detail::part_place place, const float* values, int n) {
-      detail::upload_vector(espalier::detail::scale_at(weights, place), values, n);
+      if (place.part != espalier::detail::model_part::masked) return base::set_row(place, row, values);
+      this->add_row(this->weights.masked, row, values, 0, values.n);
     }
   };
 };

@@ -5,13 +5,16 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "espalier/core/error.hpp"
 #include "espalier/cuda/model/llama/array_pieces.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
 #include "espalier/cuda/model/llama/row_upload.cuh"
+#include "espalier/model/files/tensor_reader.hpp"
 #include "espalier/model/files/tensor_source.hpp"
+#include "espalier/model/files/weight_type.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_tensors.hpp"
 
@@ -29,17 +32,78 @@ inline void require_on_device(const model_config& c) {
                      "host's, espalier::llama_backend, does.");
 }
 
-// The sizes of the matrices in memory. A rank has a part of a model, and so smaller ones than the whole model.
-struct weight_widths {
-  int vocabulary = 0;    // outputs of the head, rows of the embedding
-  int projected = 0;     // outputs of the query, key and value projections
-  int attended = 0;      // inputs of attention_out
-  int intermediate = 0;  // outputs of gate, and of up
-  int activated = 0;     // inputs of down
-  int back = 0;          // outputs of attention_out and of down, whose biases are whole
+// All rows of all matrices of a model, the part of it that one device has. The part of a rank is
+// espalier::detail::rank_rows.
+struct whole_rows {
+  const model_config& config;
 
-  static weight_widths whole(const model_config& c) {
-    return {c.vocab_size, c.projected_size(), c.query_size(), c.intermediate_size, c.intermediate_size, c.hidden_size};
+  espalier::detail::matrix_size held(espalier::detail::part_place place) const {
+    return espalier::detail::size_of(config, place);
+  }
+  int own_row(espalier::detail::part_place, int row) const { return row; }
+  int own_output(espalier::detail::part_place, int row) const { return row; }
+  bool is_cut(espalier::detail::part_place) const { return false; }
+  espalier::detail::column_range inputs_of(espalier::detail::part_place place) const { return {0, held(place).inputs}; }
+  espalier::detail::column_range inputs_to_read(espalier::detail::part_place place, weight_type) const {
+    return inputs_of(place);
+  }
+};
+
+// Copies the tensors that model_tensors or block_draft_tensors reads to the memory of their parts, as far as PartT says
+// that they are held.
+template <class NumberT, class WeightsT, class PartT>
+struct weight_upload {
+  using part_place = espalier::detail::part_place;
+  using model_part = espalier::detail::model_part;
+
+  WeightsT& weights;
+  const PartT& part;
+  row_upload<NumberT> upload{};
+  std::vector<float> floats{};
+  std::int64_t weights_taken = 0;  // numbers of matrices that were read
+
+  bool wants(part_place place, int row) const { return part.own_row(place, row) >= 0; }
+  espalier::detail::column_range inputs(part_place place, weight_type type) const {
+    return part.inputs_to_read(place, type);
+  }
+  void expect_rows(part_place, int, int, weight_type) {}
+
+  void set_row(part_place place, int row, const weight_row& values) {
+    const auto& linear = espalier::detail::linear_at(weights, place);
+    NumberT* matrix = linear.matrix;
+    if constexpr (requires { weights.embedding; }) {
+      if (place.part == model_part::embedding) matrix = weights.embedding;
+    }
+    const int first =
+        part.is_cut(place) && linear.inputs > 0 ? part.inputs_of(place).begin - inputs(place, values.type).begin : 0;
+    add_row(matrix, part.own_row(place, row), values, first, linear.inputs);
+  }
+  // n numbers of what was read, from `first` on, become a row of a matrix.
+  void add_row(NumberT* matrix, int row, const weight_row& values, int first, int n) {
+    weights_taken += values.n;
+    floats.resize(static_cast<std::size_t>(values.n));
+    values.decode(floats.data());
+    const auto size = static_cast<std::size_t>(n);
+    upload.add(matrix + static_cast<std::size_t>(row) * size, floats.data() + first, size);
+  }
+
+  void set_vector(part_place place, const float* values, int n) {
+    upload_vector(espalier::detail::scale_at(weights, place), values, n);
+  }
+
+  void set_bias(part_place place, int first, const float* values, int n) {
+    float* to = espalier::detail::bias_at(weights, place);
+    if (place.part != model_part::query_key_value && place.part != model_part::gate && place.part != model_part::up) {
+      upload_vector(to + first, values, n);  // these are whole on each rank
+      return;
+    }
+    // The biases that are held, run by run.
+    for (int i = 0, end = 0; i < n; i = end) {
+      const int first_own = part.own_output(place, first + i);
+      for (end = i + 1; first_own >= 0 && end < n && part.own_output(place, first + end) == first_own + end - i;)
+        ++end;
+      if (first_own >= 0) upload_vector(to + first_own, values + i, end - i);
+    }
   }
 };
 
@@ -92,86 +156,79 @@ struct model_weights {
 
   //! Memory for the weights of a model, or of a part of it, which the caller fills. The matrices begin with the head's,
   //! the norms and biases with the first layer's norm.
-  static model_weights of_shape(const model_config& config) {
-    return of_shape(config, detail::weight_widths::whole(config));
-  }
-  static model_weights of_shape(const model_config& config, const detail::weight_widths& widths) {
+  static model_weights of_shape(const model_config& config) { return of_shape(config, detail::whole_rows{config}); }
+  template <class PartT>
+  static model_weights of_shape(const model_config& config, const PartT& part) {
     detail::require_on_device(config);
     model_weights weights;
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
-    weights.place(config, widths);
+    weights.place(config, part);
     weights.matrices.allocate();
     weights.vectors.allocate();
-    weights.place(config, widths);
+    weights.place(config, part);
     return weights;
   }
 
   static model_weights load(const model_config& config, espalier::tensor_source& file) {
     model_weights weights;
-    loader to{weights, {}, {}};
+    weights.read(config, file, detail::whole_rows{config});
+    return weights;
+  }
+
+  //! Reads the weights of a part of a model: PartT is detail::whole_rows or espalier::detail::rank_rows. Returns the
+  //! number of weights of matrices that were read from the file.
+  template <class PartT>
+  std::int64_t read(const model_config& config, espalier::tensor_source& file, const PartT& part) {
+    detail::weight_upload<NumberT, model_weights, PartT> to{*this, part};
     espalier::detail::model_tensors(config, file, to, true).read();
-    weights = of_shape(config);
+    *this = of_shape(config, part);
     espalier::detail::model_tensors(config, file, to, false).read();
     to.upload.flush();
-    return weights;
+    return to.weights_taken;
   }
 
  private:
   // Gives each part its memory; while there is none yet, counts how much all parts need.
-  void place(const model_config& c, const detail::weight_widths& w) {
+  template <class PartT>
+  void place(const model_config& c, const PartT& part) {
+    using espalier::detail::model_part;
     const auto size = [](int n) { return static_cast<std::size_t>(n); };
+    const auto matrix = [&](int outputs, int inputs) { return matrices.take(size(outputs) * size(inputs)); };
     const auto vector = [&](bool there, int n) { return there ? vectors.take(size(n)) : nullptr; };
-    const auto linear = [&](int outputs, int inputs, bool has_bias) {
-      return linear_type{matrices.take(size(outputs) * size(inputs)), vector(has_bias, outputs), inputs};
-    };
     const auto norm = [&] { return norm_type{vector(true, c.hidden_size), vector(c.layer_norm, c.hidden_size)}; };
-    const auto back = [&](int inputs, bool has_bias) {
-      return linear_type{matrices.take(size(w.back) * size(inputs)), vector(has_bias, c.hidden_size), inputs};
+    // `times` matrices of this size, one after another, and their biases.
+    const auto linear = [&](espalier::detail::part_place place, bool has_bias, int times = 1) {
+      const auto [outputs, inputs] = part.held(place);
+      return linear_type{matrix(times * outputs, inputs), vector(has_bias, times * outputs), inputs};
     };
-    head = linear(w.vocabulary, c.hidden_size, false);
-    embedding = c.tied_embeddings ? head.matrix : matrices.take(size(w.vocabulary) * size(c.hidden_size));
-    for (layer_type& layer : layers) {
+    // The biases of products that go back to the stream are whole.
+    const auto back = [&](espalier::detail::part_place place, bool has_bias) {
+      const auto [outputs, inputs] = part.held(place);
+      return linear_type{matrix(outputs, inputs), vector(has_bias, c.hidden_size), inputs};
+    };
+    head = linear({model_part::head}, false);
+    embedding = c.tied_embeddings ? head.matrix : matrix(part.held({model_part::head}).outputs, c.hidden_size);
+    for (int i = 0; i < c.n_layers; ++i) {
+      layer_type& layer = layers[size(i)];
       layer.attention_norm = norm();
-      layer.query_key_value = linear(w.projected, c.hidden_size, c.query_bias);
+      layer.query_key_value = linear({model_part::query_key_value, i}, c.query_bias);
       layer.query_norm = vector(c.query_key_norm, c.head_dim);
       layer.key_norm = vector(c.query_key_norm, c.head_dim);
-      layer.attention_out = back(w.attended, c.attention_out_bias);
+      layer.attention_out = back({model_part::attention_out, i}, c.attention_out_bias);
       layer.attention_out_norm = vector(c.output_norms, c.hidden_size);
       layer.mlp_norm = norm();
-      layer.up = linear((c.gated_mlp ? 2 : 1) * w.intermediate, c.hidden_size, c.mlp_bias);
+      layer.up = linear({model_part::up, i}, c.mlp_bias, c.gated_mlp ? 2 : 1);
       if (c.gated_mlp) {
+        const int intermediate = part.held({model_part::up, i}).outputs;
         layer.gate = layer.up;
-        if (layer.up.matrix) layer.up.matrix += size(w.intermediate) * size(c.hidden_size);
-        if (layer.up.bias) layer.up.bias += w.intermediate;
+        if (layer.up.matrix) layer.up.matrix += size(intermediate) * size(c.hidden_size);
+        if (layer.up.bias) layer.up.bias += intermediate;
       }
-      layer.down = back(w.activated, c.mlp_bias);
+      layer.down = back({model_part::down, i}, c.mlp_bias);
       layer.mlp_out_norm = vector(c.output_norms, c.hidden_size);
     }
     final_norm = norm();
   }
-
-  // Copies the tensors that model_tensors reads to the parts' memory.
-  struct loader {
-    model_weights& weights;
-    detail::row_upload<NumberT> upload;
-    std::vector<float> floats;
-
-    void expect_rows(espalier::detail::part_place, int, int, weight_type) {}
-    void set_row(espalier::detail::part_place place, int row, const weight_row& values) {
-      const linear_type& part = espalier::detail::linear_at(weights, place);
-      const auto inputs = static_cast<std::size_t>(part.inputs);
-      NumberT* matrix = place.part == espalier::detail::model_part::embedding ? weights.embedding : part.matrix;
-      floats.resize(inputs);
-      values.decode(floats.data());
-      upload.add(matrix + static_cast<std::size_t>(row) * inputs, floats.data(), inputs);
-    }
-    void set_vector(espalier::detail::part_place place, const float* values, int n) {
-      detail::upload_vector(espalier::detail::scale_at(weights, place), values, n);
-    }
-    void set_bias(espalier::detail::part_place place, int first, const float* values, int n) {
-      detail::upload_vector(espalier::detail::bias_at(weights, place) + first, values, n);
-    }
-  };
 };
 
 }  // namespace espalier::cuda
