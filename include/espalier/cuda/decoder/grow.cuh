@@ -49,15 +49,19 @@ void grow(PolicyT& policy, const text_batch& texts, DrafterT& drafter, cudaStrea
     if constexpr (asks_parts) part = policy.part();
     espalier::detail::with_part(drafter, part, step);
   }
-  for_each_part(drafter, [&]<class PartT>(PartT& one, auto index) {
-    static_assert(!asks_parts || !StepDrafter<PartT> || RenumberingDrafter<PartT>,
-                  "a cascade builds the trees anew: each of its step drafters must have renumber(texts, moved, stream) "
-                  "to follow");
-    if constexpr (asks_parts && RenumberingDrafter<PartT>)
-      one.renumber(texts, policy.was(index), stream);
-    else if constexpr (detail::Rebuilds<PolicyT, PartT>)
-      one.renumber(texts, policy.was(), stream);
-  });
+  // OfT makes the type of the policy a parameter of the lambda: else nvcc asks for was() of policies that lack it.
+  for_each_part(
+      drafter, [&]<class PartT, class OfT = PolicyT>(PartT & one, auto index) {
+        OfT& of = policy;
+        static_assert(
+            !asks_parts || !StepDrafter<PartT> || RenumberingDrafter<PartT>,
+            "a cascade builds the trees anew: each of its step drafters must have renumber(texts, moved, stream) "
+            "to follow");
+        if constexpr (asks_parts && RenumberingDrafter<PartT>)
+          one.renumber(texts, of.was(index), stream);
+        else if constexpr (detail::Rebuilds<PolicyT, PartT>)
+          one.renumber(texts, of.was(), stream);
+      });
 }
 
 template <class PolicyT, class DrafterT>
