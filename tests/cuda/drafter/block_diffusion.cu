@@ -249,6 +249,7 @@ TEST_CASE("In a joint a block drafter reads the states of paths that are deeper 
     return model.most_rows;
   };
   const auto drafters = [&] { return gpu::joint(gpu::block_diffusion(model), gpu::prompt_lookup()); };
+  CHECK(gpu::block_diffusion(model).capacity() == 100);
   CHECK(rows_of(drafters(), gpu::cascade{gpu::best_first({.budget = 8}), gpu::chain({.length = 10})}) == 11);
   CHECK(rows_of(drafters(), gpu::cascade{gpu::best_first({.budget = 8}), gpu::chain({.length = 2})}) == 5);
 }
