@@ -11,8 +11,8 @@
 
 namespace espalier {
 
-//! What may be written, as an automaton over tokens: a grammar, a schema, a regular expression. `constrained` makes a
-//! Processor of one.
+//! An automaton over tokens that says which texts may be written: a grammar, a schema, a regular expression.
+//! `constrained` makes a Processor of one.
 //!
 //! Minimal definition
 //!   typename state_type               after some tokens: small, copied for each node of a tree

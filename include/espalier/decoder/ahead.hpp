@@ -8,10 +8,10 @@
 
 namespace espalier {
 
-//! The same drafter, which drafts a round while the target's pass over the round before is under way: for a draft model
-//! on a device of its own, or cores that the target leaves idle. The decoder grows the tree of the likeliest verdict on
-//! a second thread. If the verdict is that one, the tree is there when the round begins; if not, it is thrown away, and
-//! the round drafts as it would have done.
+//! Returns the given drafter so that it drafts a round while the target's pass over the round before is under way: for
+//! a draft model on a device of its own, or cores that the target leaves idle. The decoder grows the tree of the
+//! likeliest verdict on a second thread. If the verdict is that one, the tree is there when the round begins; if not,
+//! it is thrown away, and the round drafts as it would have done.
 //!
 //!     auto drafter = ahead(autoregressive(draft, draft_kv));
 //!     auto decode = make_decoder(drafter, dynatree(), greedy(), kv, target);

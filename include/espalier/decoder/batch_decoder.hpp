@@ -220,7 +220,7 @@ class batch_decoder
     return this->texts().add(own.priority);
   }
 
-  //! The same, with the decoder's options for texts.
+  //! Adds a text with the decoder's options for texts.
   text_id add(std::span<const token_id> prompt, stop_conditions stop = {}) {
     return add(prompt, std::move(stop), options_.text);
   }
@@ -256,7 +256,7 @@ class batch_decoder
     return step_with(chance_of, piece_of);
   }
 
-  //! The same with chances of one's own: chance_of(id, text) gives that of a text's round.
+  //! Makes one step, as step() does, with chances of one's own: chance_of(id, text) gives the chance of a text's round.
   template <class ChancesT, class PieceT = no_pieces>
   std::span<const text_event> step_with(const ChancesT& chance_of, const PieceT& piece_of = {}) {
     watch_.lap();

@@ -49,8 +49,8 @@ struct batch_options {
   }
 };
 
-//! What a text of a batch_decoder has of its own besides its prompt, stop conditions and options. PolicyT is the policy
-//! on the host, and on the device the options of a TextwisePolicy.
+//! Priority, policy and processor of one text of a batch_decoder, as far as they differ from the decoder's. PolicyT is
+//! the policy on the host, and on the device the options of a TextwisePolicy.
 template <class PolicyT, class ProcessorT = no_processor>
 struct own_parts {
   std::int32_t priority = 0;              //!< higher ones are served first

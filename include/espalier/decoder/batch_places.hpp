@@ -93,7 +93,7 @@ class batch_places {
   }
   //! Number of texts that wait for a place.
   std::int32_t n_waiting() const { return texts_.n_waiting(); }
-  //! What the last step took.
+  //! Times and counts of the last step.
   const step_record& last_step() const { return record_; }
 
  protected:

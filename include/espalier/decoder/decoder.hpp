@@ -107,7 +107,7 @@ class decoder {
     begin_text();
   }
 
-  //! The same, with a processor of its own, which the texts after it keep.
+  //! Begins a text with a processor of its own, which the texts after it keep.
   void begin(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
              ProcessorT processor) requires(detail::processes<ProcessorT>) {
     start(prompt, std::move(stop), options);
@@ -115,7 +115,7 @@ class decoder {
     begin_text();
   }
 
-  //! The same, with the decoder's options for texts.
+  //! Begins a text with the decoder's options for texts.
   void begin(std::span<const token_id> prompt, stop_conditions stop = {}) {
     begin(prompt, std::move(stop), options_.text);
   }
@@ -158,7 +158,7 @@ class decoder {
     return advance(chance, piece_of, true);
   }
 
-  //! The same with a chance of one's own, such as the enumerator's.
+  //! Makes one round, as step() does, with a chance of one's own, such as the enumerator's.
   template <Chance ChanceT, class PieceT = no_pieces>
   bool step_with(ChanceT& chance, const PieceT& piece_of = {}) {
     served_.forget_ahead();

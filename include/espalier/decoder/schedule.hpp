@@ -8,11 +8,11 @@
 
 #include "espalier/core/token.hpp"
 
-//! What a batch does next, as a pure function of lengths, turns and limits: the batch decoders of host and device both
-//! ask plan_step(), and do what it says.
+//! Plans the next step of a batch, as a pure function of lengths, turns and limits: the batch decoders of host and
+//! device both ask plan_step(), and do what it says.
 namespace espalier::detail {
 
-// What a text does in a pass of the target.
+// The part that a text has in a pass of the target.
 enum class pass_task {
   none,
   read,   // a part of its prompt
@@ -27,7 +27,7 @@ struct seat {
   std::int32_t n_passed_over = 0;  // latest passes, one after the other, that had no room for the text
 };
 
-// What a pass of the target has room for.
+// Rows and texts that a pass of the target has room for.
 struct pass_limits {
   std::int32_t rows = 0;           // in all
   std::int32_t prefill_rows = 0;   // for prompts, beside rounds
@@ -39,14 +39,14 @@ struct pass_limits {
   bool may_read_alone = true;      // prompts may have the pass where rounds leave them no row
 };
 
-// What a text does in the pass that was planned.
+// The part that a text has in the pass that was planned.
 struct seat_task {
   pass_task kind = pass_task::none;
-  std::int32_t n_rows = 0;      // of its prompt: those of a part, or those that a round takes with it
+  std::int32_t n_rows = 0;      // of its prompt: read by themselves, or with a round
   bool is_passed_over = false;  // it could have done something, but found no room
 };
 
-// What a pass does, all texts together.
+// The pass that was planned, all texts together.
 struct pass_plan {
   std::int32_t n_rounds = 0;
   std::int32_t n_lanes = 0;       // the same, padded

@@ -85,7 +85,7 @@ class static_decoder {
     has_failed_ = !has_begun_;
     return state();
   }
-  //! The same, with the decoder's options for texts.
+  //! Begins a text with the decoder's options for texts.
   status begin(std::span<const token_id> prompt, const stop_conditions& stop = {}) {
     if (is_built_) has_begun_ = attempt([&] { decoder_.begin(prompt, stop); });
     has_failed_ = !has_begun_;

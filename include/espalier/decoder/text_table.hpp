@@ -21,7 +21,7 @@
 
 namespace espalier::detail {
 
-// What becomes of a text in a batch.
+// The stage of a text's life in a batch.
 enum class text_stage {
   waiting,  // the text waits for a place
   served,   // it has a place

@@ -323,8 +323,8 @@ class autoregressive {
 
   sampled_rows<number> rows() const { return {{{rows_.get(), n_rows_, vocab_size()}, row_of_.data()}}; }
 
-  //! What the model says after the pending token, and after the one before it; the latter is empty where it is not
-  //! known. Once the root was asked about, until the end of the round.
+  //! Row and hidden state of the model after the pending token, and after the token before it; the latter is empty
+  //! where it is not known. Both may be asked for once the root was asked about, until the end of the round.
   model_state<number> root_state() const { return state(0); }
   model_state<number> previous_state() const { return knows_previous_ ? state(max_nodes_ + 1) : model_state<number>{}; }
 
@@ -431,8 +431,8 @@ class autoregressive {
     return n;
   }
 
-  // Those of these nodes that need a pass, each after the nodes above it that have not been in a pass. The row of every
-  // other node is made here: the processor leaves one token after it.
+  // Returns the nodes of these that need a pass, each after the nodes above it that have not been in a pass. The row of
+  // every other node is made here: the processor leaves one token after it.
   std::span<const node_id> unforced(std::span<const node_id> nodes) {
     const auto is_known = [&](node_id u) { return row_of_[static_cast<std::size_t>(u)] >= 0; };
     asked_.clear();
@@ -485,7 +485,7 @@ class autoregressive {
             std::span(hidden_).subspan(static_cast<std::size_t>(row) * n, n)};
   }
 
-  // What a row of this round said stays known for the next.
+  // Keeps a row of this round, and its state, as the row before the next round's root.
   void keep_as_previous(std::int32_t row) {
     const std::int32_t place = max_nodes_ + 1;
     std::copy_n(rows_.get() + offset(row), vocab_size(), rows_.get() + offset(place));
@@ -507,7 +507,7 @@ class autoregressive {
   detail::list<std::int32_t> row_of_, renumbered_;
   detail::node_columns columns_;
   detail::list<node_id> asked_;  // see unforced()
-  // What is wanted and not known yet: text, and rows of logits at its end, or else nodes.
+  // Wanted and not known yet: tokens of the text, and rows of logits at its end, or else nodes.
   std::int32_t n_to_read_ = 0, n_outputs_ = 0;
   tree_view tree_{};
   std::span<const node_id> nodes_{};

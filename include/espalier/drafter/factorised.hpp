@@ -50,7 +50,7 @@ class factorised {
   explicit factorised(BlockDrafterT&& inner, sampling_options sampling = {.temperature = 1.0F})
       : inner_(std::forward<BlockDrafterT>(inner)), sampler_(sampling) {}
 
-  //! Of the same kind, for a text of its own.
+  //! Returns a drafter of this kind for one text of a batch.
   auto for_text(std::int32_t sequence) {
     return espalier::factorised(drafter_for_text(inner_, sequence), sampler_.options());
   }
@@ -191,7 +191,7 @@ class factorised {
   std::vector<char> is_made_;            // [block_length]
   std::vector<std::int32_t> row_of_;     // by node: its row, or -1 where it was not asked about
   std::vector<std::int32_t> renumbered_;
-  // What is wanted.
+  // The nodes that are wanted, and their tree.
   tree_view tree_{};
   std::span<const node_id> nodes_{};
 };

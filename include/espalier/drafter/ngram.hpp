@@ -68,7 +68,7 @@ class ngram {
     begin(followed);
   }
 
-  //! What it takes of an arena at most, with capacity and order as the argument has context and ngram.
+  //! Bytes of an arena that it takes at most, with capacity and order as the argument has context and ngram.
   static constexpr std::size_t bytes(const static_capacity& c) {
     return detail::ngram_index<entry>::bytes(c.ngram, c) +
            arena::bytes_of<std::int32_t>(static_cast<std::size_t>(c.context) * static_cast<std::size_t>(c.ngram - 1));

@@ -51,7 +51,7 @@ class prompt_lookup {
         index_(options.max_ngram, options.capacity),
         earlier_(static_cast<std::size_t>(options.capacity) * static_cast<std::size_t>(options.max_ngram)) {}
 
-  //! What it takes of an arena at most, with capacity and max_ngram as the argument has context and ngram.
+  //! Bytes of an arena that it takes at most, with capacity and max_ngram as the argument has context and ngram.
   static constexpr std::size_t bytes(const static_capacity& c) {
     return detail::ngram_index<entry>::bytes(c.ngram, c) +
            arena::bytes_of<std::int32_t>(static_cast<std::size_t>(c.context) * static_cast<std::size_t>(c.ngram));

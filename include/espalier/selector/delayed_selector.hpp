@@ -105,7 +105,7 @@ class delayed_selector {
     return static_cast<std::int32_t>(std::max_element(scores_.begin(), scores_.end()) - scores_.begin());
   }
 
-  //! Of the last choice, [delayed_action::count].
+  //! Scores of all actions in the last choice, [delayed_action::count].
   std::span<const float> scores() const { return scores_; }
 
  private:

@@ -64,7 +64,7 @@ struct row_divergence {
   double draft_to_target = 0;  //!< KL(q || p), nats
   double distance = 0;         //!< L1 of p - q, at most 2
 
-  //! Of the target's row p and the draft's row q, float or double.
+  //! Returns the divergences of the target's row p and the draft's row q, float or double.
   //!
   //! Shapes      p, q [vocab]
   //! Complexity  one pass that vectorises; relative error of a logarithm below 1e-6

@@ -15,10 +15,10 @@
 
 namespace espalier {
 
-//! What a selector chooses by: all that is known at the root of a round before anything is drafted.
+//! The features that a selector chooses by: all that is known at the root of a round before anything is drafted.
 //!
 //! "Previous" is the position that the pending token was drawn from. The target has not read the pending token yet, so
-//! what it says is of the previous position alone. The draft has read it, and says something at both positions.
+//! its row and state are of the previous position alone. The draft has read it, and says something at both positions.
 //!
 //! Source      Delayed tree expansion, appendix E. It does not say whether the target's row is taken before truncation,
 //!             nor what the logarithm of 0 is. Here the row is taken before truncation, and logarithms are floored at

@@ -17,7 +17,7 @@
 #include "espalier/core/sums.hpp"
 #include "espalier/core/weights.hpp"
 
-//! What a selector's network is computed with: products of matrices with one vector, and what stands between them.
+//! The layers of a selector's network: products of matrices with one vector, norms and activations.
 namespace espalier::detail {
 
 // Asks the processor for the first cache line of every page. The forward passes of a round have driven the selector's

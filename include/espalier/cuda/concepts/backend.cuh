@@ -47,7 +47,7 @@ concept KeepsFailure = requires(PartT& part) {
 //!   raise_failure()               throws what failed on the host, or between ranks, since the last call, if anything
 //!                                 did; a drafter over such a backend has it, too
 //! Laws
-//!   Those of espalier::Backend. forward does not synchronise and does not allocate: a graph can capture it, and a
+//!   The laws of espalier::Backend. forward does not synchronise and does not allocate: a graph can capture it, and a
 //!   replay computes the batch as it is on the device at that time. Padding changes no row.
 //! Errors
 //!   May throw while the work is enqueued. The code that reads the logits reports those that are NaN or plus infinity

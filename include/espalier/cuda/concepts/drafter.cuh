@@ -40,7 +40,7 @@ namespace espalier::cuda {
 //!                                     that a part was not asked about, so a part that keeps rows of each text must be
 //!                                     a CatchingUpDrafter
 //! Laws
-//!   Those of espalier::Drafter. Nothing but begin synchronises
+//!   The laws of espalier::Drafter. Nothing but begin synchronises
 //! Models
 //!   the refinements below; no_drafter
 template <class DrafterT>

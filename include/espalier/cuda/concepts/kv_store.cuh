@@ -41,8 +41,8 @@ struct kept_rows {
 //!   commit(texts, kept, stream)   moves row base + rows[i] to base + i, for i below n, in every layer of the sequence
 //!                                 of each text
 //! Laws
-//!   Those of espalier::KVStore: a chain that is kept stays where it is; rows before base never change. commit does not
-//!   synchronise
+//!   The laws of espalier::KVStore: a chain that is kept stays where it is; rows before base never change. commit does
+//!   not synchronise
 //! Errors
 //!   input_error from ensure where the store is full; then nothing has changed
 //! Models
@@ -76,7 +76,7 @@ concept PrefixKVStore = KVStore<KVStoreT> && espalier::detail::RemembersTokens<K
 //!   fork(from, to, stream)                   makes `to` hold the rows of prefix(from)
 //!   n_pages(), page_size(), n_free() -> int  as espalier::SharingKVStore's
 //! Laws
-//!   Those of espalier::SharingKVStore, in the order of the stream
+//!   The laws of espalier::SharingKVStore, in the order of the stream
 //! Models
 //!   paged_kv
 template <class KVStoreT>

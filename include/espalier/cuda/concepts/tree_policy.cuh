@@ -139,7 +139,7 @@ std::int32_t max_depth(const PolicyT& policy) {
 //!     take<Index>(texts, answer, stream)   instead of take(): the answer is that of part Index
 //!     was(part) -> moved_nodes         as RebuildingPolicy's
 //! Laws
-//!   Those of espalier::TreePolicy; the tree is the one that the host's policy of the same name grows from the same
+//!   The laws of espalier::TreePolicy; the tree is the one that the host's policy of the same name grows from the same
 //!   rows and random numbers. The number of steps and the length of their lists depend on the options alone: where
 //!   there is no node to ask about, the list has no_node. The root is asked about even in a full tree. No member but
 //!   reserve synchronises or allocates

@@ -103,7 +103,7 @@ struct text_batch {
     return batch;
   }
 
-  //! The same texts with the sequences of another cache, in which place 0 has sequence `first`.
+  //! Returns these texts with the sequences of another cache, in which place 0 has sequence `first`.
   text_batch in_sequences_from(std::int32_t first) const {
     text_batch other = *this;
     other.first_sequence = first;

@@ -134,7 +134,7 @@ struct round_ticket {
 //! learnt of a text is its own, and comes with it where it takes another place. The text in place i has sequence i of
 //! both caches.
 //!
-//! The same function as on the host plans what a pass does: up to batch_options::prefill_rows tokens of prompts
+//! The function that plans passes on the host plans them here: up to batch_options::prefill_rows tokens of prompts
 //! are read in each round's pass, beside the trees, which leave them a quarter of max_rows if need be; in passes of
 //! their own where no text is written, and where max_rows has none to spare. A drafter reads prompts in passes of its
 //! own.
@@ -224,7 +224,7 @@ class batch_decoder
     return this->texts().add(own.priority);
   }
 
-  //! The same, with the decoder's options for texts.
+  //! Adds a text with the decoder's options for texts.
   text_id add(std::span<const token_id> prompt, stop_conditions stop = {}) {
     return add(prompt, std::move(stop), options_.text);
   }

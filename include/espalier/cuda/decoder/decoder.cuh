@@ -81,14 +81,14 @@ class decoder {
     rounds_.forget(0);
   }
 
-  //! The same, with a processor of its own, which the texts after it keep.
+  //! Begins a text with a processor of its own, which the texts after it keep.
   void begin(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
              ProcessorT processor) requires(espalier::detail::processes<ProcessorT>) {
     begin(prompt, std::move(stop), options);
     processor_ = std::move(processor);
   }
 
-  //! The same, with the decoder's options for texts.
+  //! Begins a text with the decoder's options for texts.
   void begin(std::span<const token_id> prompt, stop_conditions stop = {}) {
     begin(prompt, std::move(stop), options_.text);
   }

@@ -274,7 +274,7 @@ class drafting_ahead {
   std::vector<number> kept_;          // [nodes][vocab]
   std::unique_ptr<telling_thread> thread_;
   bool runs_ = false, is_ready_ = false;
-  // What the second thread reads while it runs, and what it leaves.
+  // The second thread reads these while it runs, and leaves its results in some of them.
   DrafterT* drafter_ = nullptr;
   tree_view this_round_{};
   std::int32_t size_ = 0, left_ = 0, room_ = 0;

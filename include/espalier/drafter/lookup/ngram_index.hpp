@@ -32,7 +32,7 @@ class ngram_index {
         n_slots_(std::bit_ceil(2 * static_cast<std::size_t>(capacity))),
         entries_(n_slots_ * static_cast<std::size_t>(longest)) {}
 
-  // What it takes of an arena with n-grams of so many tokens.
+  // Bytes of an arena that it takes with n-grams of up to `longest` tokens.
   static constexpr std::size_t bytes(std::int32_t longest, const static_capacity& c) {
     const auto capacity = static_cast<std::size_t>(c.context);
     return arena::bytes_of<token_id>(capacity) +
@@ -94,7 +94,7 @@ class ngram_index {
     push(v.token, learn);
   }
 
-  // What is held so far stays, and belongs to no text.
+  // Keeps the entries that are held so far, for all later texts.
   void keep() { first_ = size_; }
 
  private:

@@ -12,7 +12,7 @@
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 
-//! What every StepDrafter checks of the nodes that it is asked about, and how it follows when they are renumbered.
+//! Checks that every StepDrafter makes of the nodes that it is asked about, and renumbering of nodes.
 namespace espalier::detail {
 
 // Whether a StepDrafter is asked about the root, which opens a round and comes alone. `room` is the number of nodes,

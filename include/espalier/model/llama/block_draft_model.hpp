@@ -121,8 +121,8 @@ struct block_draft_weights {
   };
 };
 
-//! What a block_draft_model has read of one text: keys and values of each layer and the states that they come from, by
-//! position; and the hidden states of the target that its next pass is to read.
+//! The part of one text that a block_draft_model has read: keys and values of each layer and the states that they come
+//! from, by position; and the hidden states of the target that its next pass is to read.
 struct block_draft_context {
   contiguous_kv kv;
   std::vector<float> states;  //!< [max_positions][hidden_size]

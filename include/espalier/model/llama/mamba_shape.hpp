@@ -29,8 +29,8 @@ struct mamba_shape {
   //! Numbers of a channel's state in memory: a multiple of 16, so whole vectors on any machine.
   int state_stride() const { return (state + 15) / 16 * 16; }
 
-  //! What a store keeps for `layers` such blocks. A row holds the channels before and after the convolution, and each
-  //! head's step and decay.
+  //! Shape of the states that a store keeps for `layers` such blocks. A row holds the channels before and after the
+  //! convolution, and each head's step and decay.
   recurrent_shape kept(int layers) const {
     return {layers, inner() * state_stride(), 2 * convolved() + 2 * heads, taps - 1};
   }

@@ -91,7 +91,7 @@ struct model_config {
   int n_attention_layers() const {
     return n_layers - static_cast<int>(std::count(recurrent.begin(), recurrent.end(), true));
   }
-  //! What a cache holds of the recurrent layers; a shape of 0 layers where there are none.
+  //! Shape of the states that a cache holds for the recurrent layers; of 0 layers where there are none.
   espalier::recurrent_shape recurrent_shape() const {
     return is_hybrid() ? mamba.kept(n_layers - n_attention_layers()) : espalier::recurrent_shape{};
   }

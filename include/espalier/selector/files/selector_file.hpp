@@ -17,7 +17,8 @@
 
 namespace espalier {
 
-//! What a selector was trained for, as its file says. With other models it chooses no better than chance does.
+//! The models, vocabulary and verifier that a selector was trained for, as its file says. With other models it chooses
+//! no better than chance does.
 struct selector_origin {
   std::string target;      //!< identity of the target model (model_identity)
   std::string draft;       //!< identity of the draft model

@@ -87,7 +87,7 @@ struct pass_job {
   float epsilon = 0;
 };
 
-// What a block has to know of a row of the batch.
+// A row of the batch, as far as a block has to know it.
 struct pass_row {
   std::int32_t sequence = -1;  // its id in the store; -1: padding
   std::int32_t position = 0;
