@@ -16,8 +16,8 @@
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/token_kv.hpp"
-#include "espalier/registry/chosen_verifier.hpp"
 #include "option_ranges.hpp"
+#include "verifier_of.hpp"
 
 namespace {
 
@@ -146,13 +146,11 @@ constexpr float warm = espalier::ArgmaxVerifier<VerifierT> ? 0.0F : 1.0F;
 // The verifier of a pair: the greedy one, for which a decoder keeps no rows of the draft, is itself; all others of a
 // regime share one type.
 template <class PolicyPartT, class VerifierPartT>
-auto verifier_of(const PolicyPartT&, const VerifierPartT& verifier) {
-  constexpr espalier::regime sampling = PolicyPartT::type::sampling;
-  static_assert(espalier::compatible(sampling, VerifierPartT::type::lossless));
+auto own_verifier_of([[maybe_unused]] const PolicyPartT& policy, const VerifierPartT& verifier) {
   if constexpr (espalier::ArgmaxVerifier<typename VerifierPartT::type>) {
     return verifier.make();
   } else {
-    return espalier::chosen_verifier<sampling>(verifier.name);
+    return verifier_of(policy, verifier);
   }
 }
 
@@ -240,7 +238,7 @@ TEST_CASE("every pair of known parts writes what plain decoding writes", "[regis
   espalier::for_each_compatible_pair([&](const auto& policy, const auto& verifier) {
     for (const auto& order : espalier::known_values<espalier::node_order>) {
       INFO(policy.name << " with " << verifier.name << ", " << order.name);
-      CHECK(write(policy.make(), verifier_of(policy, verifier), {.options = {.order = order.value}}) == expected);
+      CHECK(write(policy.make(), own_verifier_of(policy, verifier), {.options = {.order = order.value}}) == expected);
     }
     ++pairs;
   });
@@ -256,12 +254,12 @@ TEST_CASE("a padded vocabulary changes no text of any pair", "[registry]") {
          {espalier::sampling_options{.temperature = 1},
           {.temperature = 1, .top_k = 30, .top_p = 0.9F, .min_p = 0.02F}}) {
       setting s{.drafted = sampling};
-      CHECK(write(policy.make(), verifier_of(policy, verifier), {.vocab = 40, .drafted = sampling}) == expected);
+      CHECK(write(policy.make(), own_verifier_of(policy, verifier), {.vocab = 40, .drafted = sampling}) == expected);
       s.options.text = {.sampling = sampling, .seed = 0};
       s.options.text.sampling.temperature = warm<typename VerifierT::type>;
-      const std::vector<token_id> drawn = write(policy.make(), verifier_of(policy, verifier), s);
+      const std::vector<token_id> drawn = write(policy.make(), own_verifier_of(policy, verifier), s);
       s.vocab = 40;
-      CHECK(write(policy.make(), verifier_of(policy, verifier), s) == drawn);
+      CHECK(write(policy.make(), own_verifier_of(policy, verifier), s) == drawn);
     }
   });
 }
@@ -275,14 +273,14 @@ TEST_CASE("where a grammar masks half of the tokens, every pair writes what it a
       INFO(policy.name << " with " << verifier.name);
       s.options.text = {};
       s.drafted = {.temperature = 1};
-      CHECK(write(policy.make(), verifier_of(policy, verifier), s) == expected);
+      CHECK(write(policy.make(), own_verifier_of(policy, verifier), s) == expected);
       for (const espalier::sampling_options& sampling : {espalier::sampling_options{.temperature = 1},
                                                          {.temperature = 1, .top_k = 25},
                                                          {.temperature = 1, .top_p = 0.9F}}) {
         s.drafted = sampling;
         s.options.text = {.sampling = sampling, .seed = 0};
         s.options.text.sampling.temperature = warm<typename VerifierT::type>;
-        CHECK(write(policy.make(), verifier_of(policy, verifier), s).size() == 100);
+        CHECK(write(policy.make(), own_verifier_of(policy, verifier), s).size() == 100);
       }
     });
   }

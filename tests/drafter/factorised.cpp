@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-#include "espalier/decoder/grow.hpp"
 #include "espalier/drafter/factorised.hpp"
+#include "espalier/decoder/grow.hpp"
 
 #include <cmath>
 #include <limits>

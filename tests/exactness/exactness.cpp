@@ -12,10 +12,10 @@
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/registry.hpp"
-#include "espalier/registry/chosen_verifier.hpp"
 #include "espalier/testing/lossless.hpp"
 #include "exactness/distinct_draws.hpp"
 #include "exactness/tiny_options.hpp"
+#include "verifier_of.hpp"
 
 using namespace espalier;
 using namespace espalier::testing;
@@ -25,14 +25,6 @@ namespace {
 
 template <class VerifierT>
 constexpr bool samples = !ArgmaxVerifier<VerifierT>;
-
-// The verifier of a pair, of the type that all verifiers of the policy's trees share here.
-template <class PolicyPartT, class VerifierPartT>
-auto verifier_of(const PolicyPartT&, const VerifierPartT& verifier) {
-  constexpr regime sampling = PolicyPartT::type::sampling;
-  static_assert(compatible(sampling, VerifierPartT::type::lossless));
-  return chosen_verifier<sampling>(verifier.name);
-}
 
 // Calls f(policy, verifier) for tiny settings of each compatible pair; or only of pairs whose verifier samples.
 enum class pairs_of { all, sampling };

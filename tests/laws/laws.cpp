@@ -19,6 +19,7 @@
 #include "espalier/testing/verifier_laws.hpp"
 #include "raises.hpp"
 #include "text_models.hpp"
+#include "verifier_of.hpp"
 
 using namespace espalier;
 
@@ -193,6 +194,6 @@ TEST_CASE("Verifier laws: every verifier that takes trees") {
 TEST_CASE("places: every decision of a round has a random number of its own, for every pair") {
   for_each_compatible_pair([](const auto& policy, const auto& verifier) {
     INFO(policy.name << " with " << verifier.name);
-    testing::check_chance_keys(policy.make(), verifier.make());
+    testing::check_chance_keys(policy.make(), verifier_of(policy, verifier));
   });
 }

@@ -22,6 +22,7 @@
 #include "models/chi_square.hpp"
 #include "models/remembered_model.hpp"
 #include "models/sampled_pairs.hpp"
+#include "verifier_of.hpp"
 
 using namespace espalier;
 
@@ -199,7 +200,7 @@ TEST_CASE("first two tokens follow the target's distribution: every sampled pair
       INFO(policy.name << " with " << verifier.name << ", " << s.name);
       policy.options = small(policy.options);
       const double probability =
-          expected.probability(sample(s, policy.make(), verifier.make(), n_samples_of_each_pair));
+          expected.probability(sample(s, policy.make(), verifier_of(policy, verifier), n_samples_of_each_pair));
       CHECK(probability > least_probability());
       smallest = std::min(smallest, probability);
     });

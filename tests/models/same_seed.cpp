@@ -11,6 +11,7 @@
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/registry.hpp"
 #include "models/sampled_pairs.hpp"
+#include "verifier_of.hpp"
 
 using namespace espalier;
 
@@ -67,13 +68,13 @@ TEST_CASE("a seed writes one text, however the passes are run: every sampled pai
   for_each_sampled_pair([&](auto policy, const auto& verifier) {
     INFO(policy.name << " with " << verifier.name);
     policy.options = small(policy.options);
-    const std::vector<token_id> text = write(usual, policy.make(), verifier.make(), 7);
+    const std::vector<token_id> text = write(usual, policy.make(), verifier_of(policy, verifier), 7);
     REQUIRE(text.size() == max_tokens);
     for (const machinery& other : others) {
       INFO("commit " << name_of(other.commit) << ", order " << name_of(other.order) << ", max_rows "
                      << other.target.max_rows());
-      CHECK(write(other, policy.make(), verifier.make(), 7) == text);
+      CHECK(write(other, policy.make(), verifier_of(policy, verifier), 7) == text);
     }
-    CHECK(write(usual, policy.make(), verifier.make(), 8) != text);
+    CHECK(write(usual, policy.make(), verifier_of(policy, verifier), 8) != text);
   });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-#include "espalier/decoder/grow.hpp"
 #include "espalier/selector/neural_delayed.hpp"
+#include "espalier/decoder/grow.hpp"
 
 #include <array>
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Chains over drafters of blocks and of runs; those over step drafters are in tests/laws.
-#include "espalier/decoder/grow.hpp"
 #include "espalier/tree_policy/chain.hpp"
+#include "espalier/decoder/grow.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-#include "espalier/decoder/grow.hpp"
 #include "espalier/tree_policy/cost_aware.hpp"
+#include "espalier/decoder/grow.hpp"
 
 #include <algorithm>
 #include <cmath>

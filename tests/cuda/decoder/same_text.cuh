@@ -15,6 +15,7 @@
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/kv_store/token_kv.hpp"
+#include "verifier_of.hpp"
 
 // What decoders of the device write, beside the host's.
 namespace espalier_test {
@@ -61,7 +62,7 @@ written host_text(const PolicyT& policy, const VerifierT& verifier, const settin
   token_kv kv(s.context), draft_kv(s.draft_context);
   written text;
   const auto with = [&](auto&& drafter) {
-    auto decode = make_decoder(drafter, policy.make(), verifier.make(), kv, target, s.options);
+    auto decode = make_decoder(drafter, policy.make(), verifier_of(policy, verifier), kv, target, s.options);
     text.take(decode, s);
   };
   if constexpr (drafts<typename PolicyT::type>) {

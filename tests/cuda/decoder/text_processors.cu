@@ -123,8 +123,8 @@ template <class PolicyT, class VerifierT>
 written host_text(const PolicyT& policy, const VerifierT& verifier, const setting& s, const all_processors& process) {
   text_backend target(s.vocab, s.target_law), draft(s.vocab, s.draft_law);
   token_kv kv(s.context), draft_kv(s.draft_context);
-  auto decode = make_decoder(autoregressive(draft, draft_kv, s.draft), policy.make(), verifier.make(), kv, target,
-                             s.options, process);
+  auto decode = make_decoder(autoregressive(draft, draft_kv, s.draft), policy.make(), verifier_of(policy, verifier), kv,
+                             target, s.options, process);
   return text_of(decode, s, process);
 }
 
