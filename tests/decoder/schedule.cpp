@@ -109,11 +109,40 @@ TEST_CASE("prompts that rounds leave no row have a pass of their own where limit
   CHECK(planned({ready, ready, reads(50)}, full) == "wait, wait, read 22, 22");
   full.may_read_alone = false;
   CHECK(planned({ready, ready, reads(50)}, full) == "round, round, wait, 0");
-  full.rows = 23;
+  // Less than a quarter of the rows that prompts want is as little as none.
   full.may_read_alone = true;
-  CHECK(planned({ready, ready, reads(50)}, full) == "round, round, read 1, 1");
-  // A prompt that has waited comes before one that has not.
-  CHECK(planned({reads(50), reads(30, 1)}, whole) == "read 10, read 30, 40");
+  CHECK(planned({ready, ready, reads(50)}, with_rows(full, 23)) == "wait, wait, read 23, 23");
+  CHECK(planned({ready, ready, reads(50)}, with_rows(full, 31)) == "round, round, read 9, 9");
+  CHECK(planned({ready, ready, reads(4)}, with_rows(full, 23)) == "round, round, read 1, 1");
+  // It is the rows of the pass that count: here rounds read all that may be read beside them.
+  constexpr seat tail{.is_ready = true, .n_unread = 20};
+  CHECK(planned({tail, tail, reads(50), ready}, with_rows(whole, 1000)) == "round+20, round+20, wait, round, 0");
+}
+
+TEST_CASE("prompts are read as they stand, whoever has waited, and rounds do not read before them") {
+  CHECK(planned({reads(50), reads(30, 1)}, whole) == "read 40, wait, 40");
+  constexpr seat tail{.is_ready = true, .n_unread = 30};
+  CHECK(planned({reads(50), tail}, whole) == "read 40, wait, 40");
+  CHECK(planned({reads(5), tail}, whole) == "read 5, round+30, 10");
+  CHECK(planned({tail, reads(50)}, whole) == "round+30, read 10, 10");
+  // A long prompt is read at the rows of its pass, however many short ones arrive after it.
+  std::vector<seat> seats{reads(4000)};
+  std::vector<seat_task> tasks;
+  int steps = 0;
+  for (; seats[0].n_unread > 0; ++steps) {
+    seats.resize(8, reads(39));
+    tasks.resize(seats.size());
+    plan_step(seats, whole, tasks);
+    for (std::size_t i = 0; i < seats.size(); ++i) {
+      seats[i].n_unread -= tasks[i].n_rows;
+      seats[i].n_passed_over = tasks[i].is_passed_over ? seats[i].n_passed_over + 1 : 0;
+    }
+    for (std::size_t i = seats.size(); i-- > 1;) {
+      if (seats[i].n_unread == 0) seats.erase(seats.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    REQUIRE(steps < 1000);
+  }
+  CHECK(steps == 100);
 }
 
 TEST_CASE("trees that are cut leave prompts a quarter of the pass, but never their last tokens and a node") {
@@ -204,4 +233,8 @@ TEST_CASE("a text waits for the one before it that computes full pages of what b
   // The last token is never read before a round.
   const std::vector<token_id> whole_text{1, 2, 3, 4};
   CHECK(!waits_for({.tokens = whole_text}, {.tokens = a, .n_held = 0, .has_begun = true}, 4));
+  // The last token of the other one is read with its round: nobody waits for it, nor for rows that are held already.
+  const std::vector<token_id> begun{1, 2, 3, 4, 5};
+  CHECK(!waits_for({.tokens = a}, {.tokens = begun, .n_held = 4, .has_begun = true}, 1));
+  CHECK(!waits_for({.tokens = a, .n_held = 4}, {.tokens = begun, .n_held = 2, .has_begun = true}, 1));
 }

@@ -139,9 +139,9 @@ class batch_places {
       p->stage = place_stage::arrived;
       p->task = {};
       p->n_passed_over = 0;
-      p->arrive();
       const auto goes_before = [](const place* a, const place* b) { return a->text->before(*b->text); };
       in_turn_.insert(std::upper_bound(in_turn_.begin(), in_turn_.end(), p, goes_before), p);
+      p->arrive();  // which may throw
     }
   }
 

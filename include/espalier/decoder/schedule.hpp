@@ -81,24 +81,38 @@ void for_each_in_turn(std::span<const seat> seats, const FunctionT& f) {
 
 // Gives out the rows of the next pass: tasks[i] is what seats[i] does. Seats stand in turn.
 //
-// Rounds come first. Each has its last token, what its cache lacks and a whole tree, or, where trees may be cut, at
-// least its last token; one that finds no room waits for the next pass, and then comes before those that did not wait.
-// Prompts get the rows that whole trees leave; where trees may be cut, a quarter of the pass if that is more, but a
-// node is left to each tree. They are read in turn. Where no row is left for them, the pass is theirs if limits say so,
-// and rounds wait.
+// Rounds come first. Each has its last token, the tokens that its cache lacks and a whole tree, or, where trees may be
+// cut, at least its last token. A round that finds no room waits for the next pass, and then comes before rounds that
+// did not wait. Prompts get the rows that whole trees leave; where trees may be cut, a quarter of the pass if that is
+// more, but a node is left to each tree. Prompts are read as they stand, the first one first. If rounds leave them no
+// row, or less than a quarter of the rows that they want, the pass is theirs where limits say so, and rounds wait.
 //
-// A round that takes more of its prompt with it than a tree has nodes counts as the reading of a prompt.
+// A round that takes more of its prompt with it than a tree has nodes counts as the reading of a prompt: prompts that
+// stand before it come before it.
 //
-// Shapes: tasks [seats]. Complexity: O(seats) times the numbers of passes that seats have waited for
+// Shapes      tasks [seats]
+// Complexity  O(seats) times the numbers of passes that seats have waited for; O(seats^2) if many rounds take much of
+//             their prompts with them
 inline pass_plan plan_step(std::span<const seat> seats, const pass_limits& limits, std::span<seat_task> tasks) {
   std::fill(tasks.begin(), tasks.end(), seat_task());
   const std::int32_t least_tree = limits.cuts_trees ? 0 : limits.max_nodes;
   pass_plan plan;
+  // Whether a seat has so much to read that it reads its prompt in parts, if it has no round.
+  const auto reads = [&](std::size_t i) {
+    return tasks[i].kind != pass_task::round && seats[i].n_unread > (seats[i].is_ready ? limits.max_nodes : 0);
+  };
+  // Rows that the readers before seat i still want, at most `most`.
+  const auto wanted_before = [&](std::size_t i, std::int32_t most) {
+    std::int32_t n = 0;
+    for (std::size_t j = 0; j < i && n < most; ++j)
+      n += reads(j) ? (std::min)(seats[j].n_unread, most) : 0;
+    return (std::min)(n, most);
+  };
   std::int32_t taken = 0, whole = 0, prefill = limits.prefill_rows;  // rows of rounds with least trees, and with whole
   for_each_in_turn(seats, [&](std::size_t i) {
     const seat& s = seats[i];
     const std::int32_t of_prompt = s.n_unread > limits.max_nodes ? s.n_unread : 0;
-    if (!s.is_ready || of_prompt > prefill) return;
+    if (!s.is_ready || (of_prompt > 0 && of_prompt > prefill - wanted_before(i, prefill))) return;
     const std::int32_t lanes = lanes_of(plan.n_rounds + 1, limits.max_lanes), more = lanes - plan.n_lanes;
     const std::int32_t n = s.n_unread + more * (1 + (s.is_drafted_for ? least_tree : 0));
     if (taken + n > limits.rows) return;
@@ -109,33 +123,31 @@ inline pass_plan plan_step(std::span<const seat> seats, const pass_limits& limit
     plan.n_lanes = lanes;
     tasks[i] = {pass_task::round, s.n_unread};
   });
-  const auto reads = [&](std::size_t i) {
-    const seat& s = seats[i];
-    return tasks[i].kind != pass_task::round && s.n_unread > (s.is_ready ? limits.max_nodes : 0);
-  };
-  bool any_reads = false;
-  for (std::size_t i = 0; i < seats.size(); ++i)
-    any_reads = any_reads || reads(i);
+  const std::int32_t alone = (std::min)(limits.prefill_alone, limits.rows);
+  const std::int32_t wanted = wanted_before(seats.size(), alone);
   std::int32_t max_chunks = limits.max_chunks;
-  if (any_reads && plan.n_rounds > 0) {
+  bool reads_alone = wanted > 0 && plan.n_rounds == 0;
+  if (wanted > 0 && plan.n_rounds > 0) {
     const std::int32_t kept = limits.cuts_trees && limits.max_nodes > 0 ? plan.n_lanes : 0;
     const std::int32_t share = (std::max)(limits.rows - whole, limits.cuts_trees ? limits.rows / 4 : 0);
-    plan.prefill_rows = (std::max)(0, (std::min)({prefill, share, limits.rows - taken - kept}));
+    const std::int32_t beside = (std::max)(0, (std::min)(share, limits.rows - taken - kept));
+    plan.prefill_rows = (std::min)(prefill, beside);
+    reads_alone = limits.may_read_alone && (beside == 0 || beside < wanted / 4);
   }
-  if (any_reads && (plan.n_rounds == 0 || (plan.prefill_rows == 0 && limits.may_read_alone))) {
+  if (reads_alone) {
     std::fill(tasks.begin(), tasks.end(), seat_task());
-    plan = {0, 0, (std::min)(limits.prefill_alone, limits.rows)};
+    plan = {0, 0, alone};
     max_chunks = static_cast<std::int32_t>(seats.size());
   }
   std::int32_t left = plan.prefill_rows;
-  for_each_in_turn(seats, [&](std::size_t i) {
+  for (std::size_t i = 0; i < seats.size(); ++i) {
     if (reads(i) && left > 0 && max_chunks > 0) {
       tasks[i] = {pass_task::read, (std::min)(seats[i].n_unread, left)};
       left -= tasks[i].n_rows;
       --max_chunks;
     }
     tasks[i].is_passed_over = tasks[i].kind == pass_task::none && (seats[i].is_ready || seats[i].n_unread > 0);
-  });
+  }
   return plan;
 }
 
@@ -147,16 +159,17 @@ struct reading {
   bool has_begun = false;           // it waits for nobody's rows
 };
 
-// Whether a text is to wait for another one, which goes before it: for full pages of rows that both begin with and that
-// the other one is about to compute.
+// Whether a text is to wait for another one, which goes before it: for full pages of rows that both begin with, that
+// the text does not hold, and that the other one is about to compute.
 inline bool waits_for(const reading& text, const reading& other, std::int32_t page_size) {
   const auto common =
       std::mismatch(text.tokens.begin(), text.tokens.end(), other.tokens.begin(), other.tokens.end()).first -
       text.tokens.begin();
-  const auto most = (std::min)(common, std::ssize(text.tokens) - 1);
+  // Neither's last token is read before it has a round.
+  const auto most = (std::min)({common, std::ssize(text.tokens) - 1, std::ssize(other.tokens) - 1});
   const std::int32_t shared = static_cast<std::int32_t>(most) / page_size * page_size;
   if (!other.has_begun) return shared > text.n_held;
-  return shared > 0 && (other.n_held < shared || other.n_draft_unread >= page_size);
+  return (shared > text.n_held && other.n_held < shared) || (shared > 0 && other.n_draft_unread >= page_size);
 }
 
 }  // namespace espalier::detail
