@@ -18,7 +18,7 @@ enum class tree_limit {
   shared_rows,     //!< the rows of the target's pass went to other texts and prompts
   price,           //!< more nodes would have cost more time than they gain, by the costs of passes
   pause,           //!< the policy does not draft for a while, since drafts have gained nothing lately
-  processor,       //!< the text's processor forbids what a drafter proposed
+  processor,       //!< the text's processor forbids a token of a drafter's run; on the host alone, which cuts runs
 };
 
 //! Number of values of tree_limit.

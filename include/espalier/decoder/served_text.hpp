@@ -326,7 +326,9 @@ class served_text {
     const text& w = t.written;
     tree_limit otherwise = tree_limit::policy;
     if constexpr (requires { t.policy.limited_by(); }) otherwise = t.policy.limited_by();
-    if constexpr (has_processor) otherwise = processor_.has_cut() ? tree_limit::processor : otherwise;
+    if constexpr (has_processor) {
+      if (otherwise == tree_limit::policy && processor_.has_cut()) otherwise = tree_limit::processor;
+    }
     if (!is_drafted_for_) otherwise = tree_limit::not_drafting;
     record_.tree = tree_.view();
     record_.limited_by = limit_of(record_.tree.n_draws,

@@ -16,6 +16,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree.hpp"
+#include "espalier/core/tree_limit.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 
@@ -102,6 +103,18 @@ class cascade {
     if (!wanted.empty()) return wanted;
     merge(tree, policy, was_[Index]);
     return begin_from(tree, Index + 1);
+  }
+
+  //! Why the tree has no more nodes: the reason of the first policy that has one other than tree_limit::policy.
+  tree_limit limited_by() const {
+    tree_limit found = tree_limit::policy;
+    const auto ask = [&](const auto& policy) {
+      if constexpr (requires { policy.limited_by(); }) {
+        if (found == tree_limit::policy) found = policy.limited_by();
+      }
+    };
+    std::apply([&](const auto&... policy) { (ask(policy), ...); }, policies_);
+    return found;
   }
 
   void observe(tree_view tree, verdict v) {
