@@ -429,7 +429,7 @@ class transformer_pass {
       const int width = pass.config_.intermediate_size;
       const auto [begin, end] = pass.products_.outputs_of(thread, linear(model_part::up, step.layer).matrix);
       for (int row = 0; row < batch.n_rows(); ++row) {
-        const float* up = pass.rows(step.from) + at(row, width) + begin;
+        const float* up = step.gated ? pass.rows(step.from) + at(row, width) + begin : nullptr;
         float* to = pass.rows(step.to) + at(row, width) + begin;
         switch (step.activation) {
           case activation_kind::gelu:
