@@ -554,6 +554,7 @@ TEST_CASE("A round that fails leaves the text at its last token, and nothing is 
       if (more) {
         const auto committed = decode.last_round().committed;
         text.rounds.emplace_back(committed.begin(), committed.end());
+        text.limits.push_back(decode.last_round().limited_by);
       }
     } catch (const error& e) {
       ++failures;
