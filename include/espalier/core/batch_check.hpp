@@ -18,8 +18,8 @@ struct batch_limits {
   int capacity;  // slots of one sequence in the cache
 };
 
-// Checks that the store has the model's number of layers and row size: a model would write beyond the end of a store
-// made for another.
+// Checks that each sequence of the batch exists in the store, and, if the store tells its number of layers and its row
+// size, that these are the model's: a model would write beyond the end of a store that was made for another model.
 //
 // Errors      input_error that names both shapes; the store's own error for a sequence that does not exist
 template <class KVStoreT>
@@ -35,6 +35,9 @@ void check_store(const KVStoreT& kv, const forward_batch_view& batch, int n_laye
     kv.size(s.sequence);
 }
 
+// Checks where the mask of one sequence ends, and the token, position, slot and mask of each of its rows.
+//
+// Errors      input_error that names the row or the sequence that is wrong, and what is allowed
 inline void check_sequence(const forward_batch_view& batch, const batch_sequence& s, const batch_limits& limits) {
   const std::int64_t mask_end =
       s.mask_begin + static_cast<std::int64_t>(s.row_end - s.row_begin) * static_cast<std::int64_t>(s.mask_words);
@@ -69,9 +72,10 @@ inline void check_sequence(const forward_batch_view& batch, const batch_sequence
   }
 }
 
-// Checks a whole batch: its number of rows, its arrays, and every row's token, position, slot and mask.
+// Checks a whole batch: its number of rows, the lengths of its arrays, the order of its outputs, and every row's token,
+// position, slot and mask.
 //
-// Errors      input_error that names the row and what is allowed
+// Errors      input_error that names the row, the sequence or the array that is wrong, and what is allowed
 inline void check_batch(const forward_batch_view& batch, const batch_limits& limits) {
   const std::int32_t n = batch.n_rows();
   if (n > limits.max_rows) {

@@ -17,15 +17,17 @@ enum class purpose : std::uint32_t {
   accept,    //!< accepting or rejecting a drawn token
   residual,  //!< drawing the target's own token from what is left of its row
   select,    //!< choosing among draws
-  token,     //!< drawing a token of the text from the target alone; `node` is then its depth below the root
+  //! drawing a token of the text from the target alone; `node` is then the depth of the node after which the token is
+  //! drawn, 0 for the root
+  token,
 };
 
-//! The key of a random number: the point of a round at which it is used. Equal keys give equal numbers, whatever the
-//! order of the calls. With purpose::token the key means a position in the text: the number is the same in whichever
-//! round that token is drawn.
+//! The key of a random number: the point of a round at which it is used. Where the chance goes by key, as philox_chance
+//! does, equal keys give equal numbers, whatever the order of the calls. With purpose::token the key means a position
+//! in the text: the number is the same in whichever round that token is drawn.
 struct chance_key {
   node_id node = root_node;
-  std::int32_t slot = 0;  //!< number of the draw among the draws of the node
+  std::int32_t slot = 0;  //!< number of the draw among those that are made at the node
   purpose use = purpose::accept;
 };
 
@@ -36,8 +38,8 @@ struct chance_key {
 //!   pick(weights, key) -> index   i with probability weights[i] / sum, for any Weights; -1 if all are zero
 //!   index(n, key) -> index        uniform in 0 .. n - 1
 //! Optional
-//!   static constexpr bool goes_by_key     true: what is certain need not be asked, for no number depends on earlier
-//!                                         calls
+//!   static constexpr bool goes_by_key     true if each number depends on its key alone, and not on earlier calls: then
+//!                                         a verifier need not ask where the outcome is certain
 //! Laws
 //!   accept never holds for p = 0; pick never returns an index of weight zero
 //! Models

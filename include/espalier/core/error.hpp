@@ -24,7 +24,7 @@ struct error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-//! Error: an option is out of range. Raised when a part is built.
+//! Error: an option is out of range, or does not allow what is asked for. Most are raised when a part is built.
 struct option_error : error {
   using error::error;
 };
@@ -44,11 +44,11 @@ struct numeric_error : error {
   using error::error;
 };
 
-//! The function that is called with the message of an error where exceptions are disabled. It must not return. The user
-//! may replace it. The default one writes the message and ends the program; where ESPALIER_HOSTED is 0, it stops the
-//! processor.
+//! Type of a function that is called with the message of an error where exceptions are disabled. It must not return.
 using error_handler_type = void (*)(const char* message);
 
+//! The function that is called where exceptions are disabled; the user may assign another one. The default one writes
+//! the message and ends the program; where ESPALIER_HOSTED is 0, it stops the processor.
 inline error_handler_type& error_handler() {
   static error_handler_type handler = [](const char* message) {
 #if ESPALIER_HOSTED
@@ -94,8 +94,8 @@ auto in_words(NumberT value) {
 }
 #endif
 
-// A piece of a message, text or number, as one type for all: errors are raised in many places, and each of these is
-// little code so.
+// A piece of a message: a text or a number. One type holds every kind of piece, so that raise() is little code at each
+// of the many places that call it.
 class message_piece {
  public:
   message_piece(const char* text) : text_(text) {}
@@ -164,7 +164,8 @@ template <class ErrorT>
 
 }  // namespace detail
 
-//! Raises ErrorT with a message made of the pieces (text and numbers) in order.
+//! Raises ErrorT with a message that consists of the pieces (text and numbers) in order. Where exceptions are disabled,
+//! it calls error_handler() with the message instead.
 template <class ErrorT, class... PiecesT>
 [[noreturn]] void raise(const PiecesT&... pieces) {
   const detail::message_piece all[] = {pieces...};

@@ -16,10 +16,10 @@ namespace espalier {
 
 //! The owner and builder of a forward_batch_view. Fill one sequence after the other: begin_sequence, then its rows.
 //!
-//! Complexity  no allocation once reserve() has seen the largest batch
+//! Complexity  no allocation for a batch with no more rows, columns and sequences than reserve() was called with
 class forward_batch {
  public:
-  //! Makes room for batches of this many rows, whose masks cover at most `columns` scratch slots.
+  //! Makes room for batches of at most this many rows and sequences, whose masks cover at most `columns` scratch slots.
   void reserve(int rows, int columns, int sequences = 1) {
     const auto n = static_cast<std::size_t>(rows);
     tokens_.reserve(n), positions_.reserve(n), slots_.reserve(n), outputs_.reserve(n);
@@ -46,10 +46,10 @@ class forward_batch {
     sequences_.push_back({sequence, row, row, prefix, static_cast<std::int32_t>(mask_.size()), mask_words(columns)});
   }
 
-  //! Adds a row whose keys and values go to scratch slot `column`; it sees itself alone so far. Returns its mask row,
-  //! which is valid until the next row is added.
+  //! Adds a row whose keys and values go to scratch slot `column`. Returns its mask row, in which only this slot is
+  //! visible yet; the mask row is valid until the next row is added.
   //!
-  //! Post        its mask row, valid until the next row is added
+  //! Pre         begin_sequence() was called since clear()
   mask_row add_row(token_id token, std::int32_t position, std::int32_t column, bool wants_logits) {
     batch_sequence& s = sequences_.back();
     const std::int32_t row = s.row_end++;
@@ -63,10 +63,11 @@ class forward_batch {
     return mask;
   }
 
-  //! Adds a run of consecutive tokens in scratch slots 0, 1, ...: committed text that the cache does not hold yet.
-  //! The last n_outputs of its rows ask for logits.
+  //! Adds a run of consecutive tokens in scratch slots 0, 1, ...: committed text that the cache does not hold yet. The
+  //! first of them has position first_position, and each sees those before it. The last n_outputs of their rows ask for
+  //! logits.
   //!
-  //! Pre         n_outputs <= the number of tokens
+  //! Pre         n_outputs <= the number of tokens; the sequence has no rows in the batch yet
   void add_chain(std::span<const token_id> tokens, std::int32_t first_position, std::int32_t n_outputs) {
     const std::size_t first_output = tokens.size() - static_cast<std::size_t>(n_outputs);
     for (std::size_t i = 0; i < tokens.size(); ++i) {
@@ -97,7 +98,7 @@ class forward_batch {
   forward_batch_view view() const { return {tokens_, positions_, slots_, sequences_, mask_, outputs_}; }
 
  private:
-  // The mask row of a row of the last sequence.
+  // The mask row of a batch row.
   //
   // Pre         the row belongs to the last sequence
   mask_row mask_of(std::int32_t row) {

@@ -11,19 +11,19 @@ namespace espalier {
 
 //! The rows of one sequence inside a forward batch.
 struct batch_sequence {
-  std::int32_t sequence = 0;    //!< its id in the KV store
+  std::int32_t sequence = 0;    //!< number of the sequence in the KV store
   std::int32_t row_begin = 0;   //!< its first batch row
   std::int32_t row_end = 0;     //!< one past its last batch row
   std::int32_t prefix = 0;      //!< committed cache rows; every batch row of the sequence sees all of them
-  std::int32_t mask_begin = 0;  //!< index of its first word in `mask`
+  std::int32_t mask_begin = 0;  //!< index in `mask` of the first word of its rows
   std::int32_t mask_words = 0;  //!< mask words of each of its rows
 };
 
 //! The work that a backend is asked for: tokens with their positions, cache slots and masks, ragged over sequences.
 //!
-//! Row r of sequence s, i = r - s.row_begin, sees cache slots 0 to s.prefix - 1, and slot s.prefix + j where bit j of
-//! its mask row is set (bit j % 32 of mask[s.mask_begin + i * s.mask_words + j / 32]). It always sees itself. Keys and
-//! values of the row go to slots[r] before attention.
+//! Row r of sequence s sees the cache slots 0 to s.prefix - 1, and slot s.prefix + j if bit j of its mask row is set.
+//! With i = r - s.row_begin this is bit j % 32 of mask[s.mask_begin + i * s.mask_words + j / 32]. Every row sees its
+//! own slot, slots[r], where its keys and values are written before attention reads them.
 //!
 //! Shapes      tokens, positions, slots: [n_rows]; sequences: [n_sequences], rows contiguous and in order;
 //!             mask: all rows' words; outputs: [n_outputs], ascending batch rows whose logits are wanted

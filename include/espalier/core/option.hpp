@@ -22,6 +22,7 @@ struct known_value {
 template <class EnumT>
 inline constexpr int known_values = 0;
 
+//! The name of a value; "unknown" for a number that is none of the known values.
 template <class EnumT>
 constexpr std::string_view name_of(EnumT value) {
   for (const known_value<EnumT>& known : known_values<EnumT>) {
@@ -33,7 +34,7 @@ constexpr std::string_view name_of(EnumT value) {
 template <class OptionsT, class ValueT>
 struct option;
 
-//! The option that a struct describes for this member.
+//! The description that a struct gives of this member.
 //!
 //! Pre         the struct describes the member
 template <class OptionsT, class ValueT>

@@ -31,9 +31,9 @@ ESPALIER_HOST_DEVICE inline void philox4x32(std::uint32_t (&counter)[4], std::ui
 
 }  // namespace detail
 
-//! Production chance: Philox4x32-10 keyed by the seed; its counter is made of the stream, the length of the text and
-//! the key, not of the order of calls. Host and device, one text or many, give the same numbers. A value: trivially
-//! copyable, no state.
+//! The chance of production: Philox4x32-10, whose key is the seed. Its counter is made of the stream, the length of the
+//! text and the chance_key, and not of the order of calls. So host and device get the same numbers, and a text gets the
+//! same numbers alone or among others. Trivially copyable, without state.
 //!
 //! Complexity  accept, index: one block of Philox; pick: O(number of weights)
 //! Source      Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011
@@ -41,8 +41,9 @@ class philox_chance {
  public:
   static constexpr bool goes_by_key = true;
 
-  //! Makes the chance of a round that begins when the text has `length` tokens. Every round commits a token, so no two
-  //! rounds of a text begin with the same length.
+  //! Makes the chance of a round that begins when the text has `length` tokens. Every round commits at least one token,
+  //! so no two rounds of a text begin with the same length. Texts with the same seed get different numbers if each has
+  //! a `stream` of its own.
   ESPALIER_HOST_DEVICE philox_chance(std::uint64_t seed, std::uint32_t stream, std::uint32_t length)
       : key_{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)},
         stream_(stream),

@@ -30,7 +30,7 @@ struct vocab_rows {
 //! The logits of a forward pass: one row for each batch row asked for, in the order of forward_batch_view::outputs.
 using logits_view = vocab_rows<float>;
 
-//! The rows of a round, found by node: the distribution that the children of a node were drawn from.
+//! The rows of a round, found by node: the row of a node is the distribution that its children were drawn from.
 //!
 //! Shapes      row_of [n_nodes]: the row of a node in `rows`, -1 if none was asked for
 template <class NumberT>
@@ -69,8 +69,8 @@ block_rows(vocab_rows<NumberT>) -> block_rows<NumberT>;
 //! The answer of a SequenceDrafter: tokens that may follow the pending one, in order, without probabilities.
 struct token_run {
   std::span<const token_id> tokens;
-  //! Number of last tokens of the text after which the run has stood before; 0 if that is not known. The more, the
-  //! likelier it is that the text goes on as it did there.
+  //! Number of last tokens of the text after which the run has stood before; 0 if that is not known. The larger it is,
+  //! the likelier it is that the text goes on as it did there.
   std::int32_t match = 0;
 };
 

@@ -11,9 +11,10 @@
 
 namespace espalier::detail {
 
-// Checks that a token that a processor names is in the model's vocabulary, before the first round.
+// Checks that a token is in the model's vocabulary, when a processor or a vocabulary_trie that names the token is
+// built. `processor` says in the message who names it.
 //
-// Errors      input_error that names the processor and the token
+// Errors      input_error with `processor`, the token and the last token of the vocabulary
 inline void require_known_token(std::string_view processor, token_id token, std::int32_t vocab_size) {
   if (token < 0 || token >= vocab_size)
     raise<input_error>(processor, " names token ", token, ", but the vocabulary ends at ", vocab_size - 1, ".");

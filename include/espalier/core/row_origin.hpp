@@ -41,7 +41,7 @@ struct row_origin {
     return {model::draft, kind::block, row, -1};
   }
 
-  //! The origin of another row of the same kind.
+  //! The origin of row i of the same kind, model and sequence.
   ESPALIER_HOST_DEVICE constexpr row_origin numbered(std::int32_t i) const { return {of, at, i, sequence}; }
 };
 

@@ -78,7 +78,7 @@ struct sums {
   }
 };
 
-// One thread that adds up a block: (begin, end, terms...) returns the sum of each of the terms.
+// One thread that adds up a block: its operator() returns, for each of the terms, their sum from begin to end - 1.
 struct one_thread {
   template <class... TermsT>
   ESPALIER_HOST_DEVICE sums<sizeof...(TermsT)> operator()(std::size_t begin, std::size_t end,
@@ -203,7 +203,7 @@ struct alone {
     return value;
   }
 
-  // Adds x to a sum that all threads share. Whole numbers, so that the order does not matter.
+  // Adds x to a sum that all threads share. The numbers are whole, so that the order does not matter.
   ESPALIER_HOST_DEVICE void add(unsigned long long& sum, unsigned long long x) const { sum += x; }
 
   // The sum of terms 0 .. n - 1, for each of the given terms.

@@ -20,12 +20,13 @@ inline constexpr int dynamic_capacity = -1;
 
 //! The draft tree of one round; owns what tree_view shows.
 //!
-//! The capacity counts drafted tokens with multiplicity; the root is not counted. Storage is reserved once: with a
-//! compile-time capacity inside the object (no heap), otherwise in the constructor.
+//! The capacity is a number of draws: a token that is drawn twice at one node counts twice, and the root does not
+//! count. With a capacity that is known when the program is compiled, the storage is inside the object (no heap);
+//! otherwise the constructor takes it, once.
 //!
 //! Law         parent(u) < u; depth(u) = depth(parent(u)) + 1; draws keep the order they were made in
-//! Errors      option_error for a negative capacity; input_error for a child of a number that is no node. A full tree
-//!             returns no_node instead of raising
+//! Errors      option_error for a capacity below 0 or above 2^24; input_error from append and draw for a parent that is
+//!             no node, unless the tree is full: then they return no_node
 template <int Capacity = dynamic_capacity>
 class tree {
   static constexpr bool is_static = Capacity != dynamic_capacity;
@@ -54,8 +55,8 @@ class tree {
     return 7 * arena::bytes_of<std::int32_t>(draws + 1) + 2 * arena::bytes_of<std::int32_t>(draws);
   }
 
-  //! Starts a new round with the root alone. The tree takes at most `limit` draws in it (the capacity, if that is
-  //! less).
+  //! Starts a new round: the tree is the root alone, and takes at most `limit` draws until the next reset(); at most
+  //! the capacity if that is less, and none if `limit` is negative.
   void reset(token_id root_token, int limit = 1 << 30) {
     writer().reset(root_token, limit < 0 ? 0 : (limit < capacity() ? limit : capacity()));
   }
@@ -84,7 +85,8 @@ class tree {
   //! Number of nodes, root included.
   std::int32_t size() const { return size_.n_nodes; }
 
-  //! A view of the nodes that are there now, not of later ones; valid until the tree is destroyed.
+  //! A view of the nodes that are there now, not of later ones; valid until the next reset() or the end of the tree's
+  //! life.
   tree_view view() const {
     return {size_.n_nodes,    size_.n_draws,         token_.data(),      parent_.data(),    depth_.data(),
             log_prob_.data(), path_log_prob_.data(), first_draw_.data(), next_draw_.data(), drawn_node_.data()};
@@ -92,7 +94,7 @@ class tree {
   operator tree_view() const { return view(); }
 
  private:
-  // A full tree is not asked about the parent: after append has returned no_node, it may be the next parent.
+  // Checks that u is a node, unless the tree is full: append has then returned no_node, which may be the next parent.
   void require_parent(node_id u) const {
     if ((u < 0 || u >= size()) && !full()) {
       raise<input_error>("a child is appended to node ", u, ", but the tree has the nodes 0 to ", size() - 1, ".");

@@ -15,8 +15,8 @@ ESPALIER_HOST_DEVICE constexpr std::int32_t mask_words(std::int32_t columns) {
   return (columns + 31) / 32;
 }
 
-//! One row of a bit-packed mask: bit c of word c / 32, least significant first, says that column c is visible. A view;
-//! trivially copyable.
+//! One row of a bit-packed mask: column c is visible if bit c % 32 of word c / 32 is set, counted from the least
+//! significant bit. A view; trivially copyable.
 struct mask_row {
   std::uint32_t* words = nullptr;
   std::int32_t n_words = 0;
@@ -29,7 +29,7 @@ struct mask_row {
   ESPALIER_HOST_DEVICE bool test(std::int32_t column) const { return (words[column / 32] >> (column % 32) & 1U) != 0; }
   //! Makes every column visible that the other row sees.
   //!
-  //! Pre         the other row has at most as many words
+  //! Pre         the other row has at least as many words as this one; its further words are ignored
   ESPALIER_HOST_DEVICE void include(const mask_row& other) const {
     for (std::int32_t w = 0; w < n_words; ++w)
       words[w] |= other.words[w];
@@ -42,10 +42,11 @@ struct mask_row {
   }
 };
 
-//! Writes the ancestors-and-self mask of a tree, rows and columns in the given order.
+//! Writes the mask of a tree: each node sees its ancestors and itself. Rows and columns are in the given order.
 //!
 //! Shapes      out [n_nodes][mask_words(n_nodes)]
-//! Complexity  O(n_nodes * words)
+//! Pre         order was computed for this tree
+//! Complexity  O(n_nodes^2 / 32)
 //! Source      every paper of tree attention; DynaTree, section 3.4
 inline void write_tree_mask(tree_view tree, const tree_order& order, std::span<std::uint32_t> out) {
   const std::int32_t words = mask_words(tree.n_nodes);

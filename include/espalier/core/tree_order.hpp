@@ -30,7 +30,7 @@ inline constexpr auto known_values<node_order> =
 
 //! A permutation of the nodes of one tree in which every node comes after its parent.
 //!
-//! Complexity  compute: O(n_nodes), no allocation up to the capacity
+//! Complexity  compute: O(n_nodes), no allocation
 //! Law         nodes()[rows()[u]] == u; rows()[parent(u)] < rows()[u]; the root is row 0
 //! Source      Xiong et al., DySpec, appendix C (depth first, heavy path)
 class tree_order {
@@ -51,6 +51,9 @@ class tree_order {
     return 7 * arena::bytes_of<std::int32_t>(at(capacity)) + arena::bytes_of<std::int32_t>(at(capacity) + 1);
   }
 
+  //! Computes the order of the nodes of a tree.
+  //!
+  //! Pre         the tree has at most as many nodes as the constructor made room for
   void compute(tree_view tree, node_order order) {
     n_ = tree.n_nodes;
     switch (order) {
@@ -77,9 +80,9 @@ class tree_order {
       rows_[at(nodes_[at(row)])] = row;
   }
 
-  //! [n_nodes] the node of each row
+  //! The node of each row: [n_nodes]. Valid until the next compute().
   std::span<const node_id> nodes() const { return {nodes_.data(), at(n_)}; }
-  //! [n_nodes] the row of each node
+  //! The row of each node: [n_nodes]. Valid until the next compute().
   std::span<const std::int32_t> rows() const { return {rows_.data(), at(n_)}; }
 
  private:

@@ -14,7 +14,7 @@ namespace espalier {
 struct tree_size {
   std::int32_t n_nodes = 0;  //!< root included
   std::int32_t n_draws = 0;
-  std::int32_t limit = 0;  //!< draws that it may hold this round
+  std::int32_t limit = 0;  //!< draws that the tree may hold this round
 
   //! Number of draws that there is still room for, if `most` are allowed in all.
   ESPALIER_HOST_DEVICE std::int32_t left(std::int32_t most = INT32_MAX) const {
@@ -41,7 +41,7 @@ struct tree_writer {
   node_id* drawn_node = nullptr;
   tree_size* size = nullptr;
 
-  //! Starts a new round with the root alone.
+  //! Starts a new round with the root alone, in which the tree may hold `limit` draws.
   ESPALIER_HOST_DEVICE void reset(token_id root_token, std::int32_t limit) const {
     *size = {0, 0, limit};
     add_node(no_node, root_token, 0.0F);
@@ -58,10 +58,10 @@ struct tree_writer {
     return node;
   }
 
-  //! Records one draw from the parent's distribution: a token drawn before keeps its node, and the node's draws become
-  //! one more. Returns the node, new or shared, or no_node if the limit is reached.
+  //! Records one draw from the parent's distribution: a token that was drawn there before keeps its node, which the new
+  //! draw then shares. Returns the node, new or shared, or no_node if the limit is reached.
   //!
-  //! Complexity  O(draws of the parent)
+  //! Complexity  O(draws made at the parent)
   ESPALIER_HOST_DEVICE node_id draw(node_id above, token_id t, float log_probability) const {
     if (full()) return no_node;
     const node_id known = view().find_child(above, t);
@@ -74,7 +74,8 @@ struct tree_writer {
   ESPALIER_HOST_DEVICE bool full() const { return size->n_draws >= size->limit; }
   ESPALIER_HOST_DEVICE std::int32_t left(std::int32_t most = INT32_MAX) const { return size->left(most); }
 
-  //! A view of the nodes that are there now, not of later ones.
+  //! A view of the nodes that are there now, not of later ones; valid until the next reset() or the end of the arrays'
+  //! life.
   ESPALIER_HOST_DEVICE tree_view view() const {
     return {size->n_nodes, size->n_draws, token,      parent,    depth,
             log_prob,      path_log_prob, first_draw, next_draw, drawn_node};

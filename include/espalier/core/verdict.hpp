@@ -23,7 +23,8 @@ struct verdict {
   }
 };
 
-//! The verdict that commits only the first n tokens of v: a path, and its next token in place of the target's own.
+//! The verdict that commits only the first n tokens of v. The last of them, a drafted token unless v has n tokens, is
+//! then in the place of the target's own.
 //!
 //! Pre         1 <= n <= depth of v.accepted + 1
 ESPALIER_HOST_DEVICE inline verdict cut(tree_view tree, verdict v, std::int32_t n) {

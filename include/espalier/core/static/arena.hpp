@@ -60,7 +60,8 @@ class arena {
     return taken;
   }
 
-  //! The arena that lists take memory from at present; null while no constructor may take any.
+  //! The arena that lists now take memory from. Null except while a static_decoder builds its parts: a list that must
+  //! grow at another time raises an error.
   static arena*& current() {
     static arena* now = nullptr;
     return now;

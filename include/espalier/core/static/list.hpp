@@ -29,8 +29,10 @@ using list = std::vector<T>;
 
 #else
 
-// The part of std::vector's interface that the library needs, with storage from the arena. Nothing is ever freed: the
-// capacity is what the constructor or reserve() took.
+// The part of std::vector's interface that the library needs, with storage from the arena. Nothing is ever freed: a
+// list that grows takes new room and leaves the old one unused.
+//
+// Errors      input_error from a member that must grow where arena::current() is null or has no room left
 template <class T>
 class list {
  public:

@@ -31,7 +31,7 @@ class message_text {
   message_text& operator+=(long long value) { return add_integer(value); }
   message_text& operator+=(unsigned long long value) { return add_integer(value); }
 
-  // Appends a number with six significant digits, as "1.25", "-3e-07" or "6.02214e+23".
+  // Appends a number with at most six significant digits, as "1.25", "-3e-07" or "6.02214e+23".
   message_text& operator+=(double value) {
     if (value != value) return *this += "nan";
     if (value < 0) {

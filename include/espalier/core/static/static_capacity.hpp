@@ -16,10 +16,10 @@ struct static_capacity {
   std::int32_t context = 0;        //!< tokens of a text at most, and rows of each cache
   std::int32_t vocabulary = 0;     //!< entries of the vocabulary
   std::int32_t prefill_rows = 16;  //!< tokens of the prompt that one pass takes, as in decoder_options
-  //! Floats of one token's keys in the target's cache, over all layers; 0 for a cache that holds none. Its values are
-  //! as many.
+  //! Number of floats that the keys of one token take in the target's cache, over all layers; its values take as many.
+  //! 0 for a cache that holds neither.
   std::int32_t cache_row = 0;
-  std::int32_t draft_cache_row = -1;  //!< cache_row of the draft's cache; negative: as the target's
+  std::int32_t draft_cache_row = -1;  //!< the same for the draft's cache; negative: as the target's
   std::int32_t ngram = 3;             //!< tokens of the longest n-gram that a drafter without a model looks for
   sampling_options target{};  //!< how texts are drawn: room for top-k and top-p is taken if these options use them
   //! how the draft model's rows are made; room for top-k and top-p likewise

@@ -26,7 +26,8 @@ class byte_reader {
  public:
   static constexpr bool reads = true;
 
-  //! Opens the block that `bytes` begin with. `what` names it in errors.
+  //! Opens the block that `bytes` begin with. `what` is the name that the block must have; errors show it. Both must
+  //! live as long as the reader.
   byte_reader(std::span<const std::byte> bytes, std::string_view what, std::uint32_t version)
       : what_(what), rest_(bytes) {
     const auto magic = std::as_bytes(std::span(detail::saved_magic));
@@ -54,6 +55,7 @@ class byte_reader {
     (read(values), ...);
   }
 
+  //! Reads as many numbers as the span has, which byte_writer wrote without their count.
   template <class NumberT, std::size_t Extent>
   requires std::is_arithmetic_v<NumberT>
   void operator()(std::span<NumberT, Extent> numbers) { get(std::span<NumberT>(numbers)); }
@@ -138,7 +140,7 @@ class byte_reader {
     }
   }
 
-  // The saved length of a list whose elements take at least `bytes` bytes each; checked against the bytes that are
+  // Reads the saved length of a list whose elements take at least `bytes` bytes each, and checks that so many bytes are
   // left.
   std::size_t read_size(std::size_t bytes) {
     std::uint64_t size = 0;

@@ -29,8 +29,8 @@ inline std::uint64_t checksum(std::span<const std::byte> bytes) {
 
 }  // namespace detail
 
-//! Saves values as bytes, the same on every machine. Values that are saved together form a block, which begins with its
-//! name, version, length and checksum.
+//! Saves values as bytes, the same on every machine. Values that are saved together form a block, which begins with the
+//! word espalier, its name, version, length and checksum.
 //!
 //!     byte_writer write(bytes, "saved text", 1);
 //!     write(tokens, temperature);
@@ -46,8 +46,8 @@ class byte_writer {
  public:
   static constexpr bool reads = false;
 
-  //! Begins a block behind the present end of `bytes`. `what` is the block's name, which its reader compares and errors
-  //! show.
+  //! Begins a block behind the present end of `bytes`, which must live as long as the writer. `what` is the block's
+  //! name, which its reader compares and errors show.
   byte_writer(std::vector<std::byte>& bytes, std::string_view what, std::uint32_t version) : bytes_(bytes) {
     put(std::span(detail::saved_magic));
     (*this)(std::string(what), version);
@@ -69,7 +69,8 @@ class byte_writer {
   //! Writes a number that the reader's own number must equal, such as a size of the vocabulary.
   void expect(std::string_view, std::int64_t number) { write(number); }
 
-  //! Does nothing: byte_reader::require checks here that the values it has read do not contradict each other.
+  //! Does nothing. In a reader's place, byte_reader::require checks that the values read so far do not contradict each
+  //! other.
   void require(bool) const {}
 
   //! Ends the block: fills in its length and checksum.
@@ -133,7 +134,7 @@ class byte_writer {
   }
 
   std::vector<std::byte>& bytes_;
-  std::size_t sizes_ = 0;  // position in bytes_ of the block's length, which its checksum follows
+  std::size_t sizes_ = 0;  // position in bytes_ of the block's length; its checksum comes next
 };
 
 }  // namespace espalier

@@ -19,7 +19,7 @@ namespace espalier {
 
 //! A clock that never goes back.
 struct monotonic_clock {
-  //! Seconds since a fixed moment. Where POSIX is, <chrono> is not included for it, which takes 0.3 s to parse.
+  //! Seconds since a fixed moment. On POSIX systems it does without <chrono>, which takes 0.3 s to parse.
   static double now() {
 #if defined(CLOCK_MONOTONIC)
     timespec now{};
