@@ -14,7 +14,8 @@ namespace espalier {
 //! A backend made of any function object: one's own inference stack behind one call.
 //!
 //! Shapes      forward(kv, batch) -> vocab_rows<float or double>, [number of batch.outputs][vocab]
-//! Errors      the function's own; rows of another shape than asked for are found by the caller (checked_forward)
+//! Errors      constructor: option_error for a vocabulary size out of range. forward: the function's own; the caller
+//!             (checked_forward) checks the shape of the rows
 template <class FunctionT>
 class callable_backend {
  public:

@@ -17,11 +17,12 @@
 namespace espalier {
 
 //! A backend made of a plain function of the text: model(text, logits) writes the logits of the token after `text`. For
-//! n-gram models, lookup tables, remote models without a cache, and tests. Keeps its text in a token_kv. The logits are
-//! float, or double if the function takes only double.
+//! n-gram models, lookup tables, remote models without a cache, and tests. The text is kept in the store, a token_kv.
+//! The logits are float, or double if the function takes only double.
 //!
 //! Shapes      text: one to capacity tokens; logits [vocab_size]
 //! Complexity  one call of the function for each output row
+//! Errors      constructor: option_error for a vocabulary size out of range. forward: the function's own
 template <class ModelT>
 requires std::invocable<ModelT&, std::span<const token_id>, std::span<float>> ||
     std::invocable<ModelT&, std::span<const token_id>, std::span<double>>

@@ -68,8 +68,8 @@ concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_vie
 //!   hidden_size() -> int, hidden_state(row) -> span<const float>   the last hidden state, from which the logits are
 //!                                       made, of a row of the last batch: [hidden_size()], valid until the next pass;
 //!                                       a hidden_size() of 0 says that the backend keeps none
-//!   gives_maxima() -> bool              whether a row may hold no more than its greatest logit, and minus infinity
-//!                                       elsewhere: then a decoder refuses parts that read more of a row
+//!   gives_maxima() -> bool              true if a row may hold its greatest logit alone, and minus infinity elsewhere:
+//!                                       then a decoder refuses parts that read more of a row
 //! Laws
 //!   The row of a node equals the row that plain decoding along its path gives: the same numbers within the model's own
 //!   rounding, bitwise where the model is batch-invariant.
@@ -87,14 +87,15 @@ requires Backend<BackendT, KVStoreT>
 using logit_number = std::remove_const_t<std::remove_pointer_t<
     decltype(std::declval<BackendT&>().forward(std::declval<KVStoreT&>(), forward_batch_view{}).data)>>;
 
-//! Rows of the longest batch that a backend takes at once; 2^31 - 1 where it has no max_rows().
+//! Number of rows of the longest batch that a backend takes at once; 2^31 - 1 where it has no max_rows().
 template <class BackendT>
 std::int32_t max_rows_of(const BackendT& backend) {
   if constexpr (detail::HasMaxRows<BackendT>) return backend.max_rows();
   return (std::numeric_limits<std::int32_t>::max)();
 }
 
-//! The longest text that a backend can read through this cache, in tokens; 2^30 where the cache is a sliding window.
+//! Number of tokens of the longest text that a backend can read through this cache; 2^30 where the cache is a sliding
+//! window.
 //!
 //! Errors      option_error where a window with its scratch is longer than the texts that the backend can read
 template <class BackendT, class KVStoreT>

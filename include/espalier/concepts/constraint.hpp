@@ -15,7 +15,7 @@ namespace espalier {
 //! `constrained` makes a Processor of one.
 //!
 //! Minimal definition
-//!   typename state_type               after some tokens: small, copied for each node of a tree
+//!   typename state_type               the state after some tokens: small, since it is copied for each node of a tree
 //!   start() -> state_type             the state before the first token
 //!   advance(state, token) -> state_type    the state after one more token; after a token that is not allowed, a state
 //!                                     that allows nothing
@@ -38,8 +38,8 @@ concept Constraint = std::copyable<ConstraintT> && std::copyable<typename Constr
   { constraint.allowed(state) } -> std::convertible_to<std::span<const std::uint32_t>>;
 };
 
-//! A constraint that knows letter by letter what is written next, as a schema knows the name of a property. The letters
-//! may be cut into tokens in many ways, so many tokens are allowed; one of them is a good guess.
+//! A constraint that often knows letter by letter what is written next, as a schema knows the name of a property. The
+//! letters may be cut into tokens in many ways, so many tokens are allowed; one of them is a good guess.
 //!
 //! Minimal definition, besides Constraint
 //!   prescribed(state) -> std::optional<token_id>    a token that is allowed after the state and that the text likely

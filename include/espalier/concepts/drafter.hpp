@@ -105,7 +105,7 @@ auto parts_of(WholeT& whole) {
   }
 }
 
-//! Number of parts_of() a drafter or policy.
+//! Number of parts that a drafter or policy has.
 template <class WholeT>
 inline constexpr std::size_t n_parts = std::tuple_size_v<decltype(parts_of(std::declval<WholeT&>()))>;
 
@@ -134,7 +134,7 @@ void for_each_part(WholeT& whole, const FunctionT& f) {
 
 namespace detail {
 
-// Calls f(part, part_index) with the part of this number, which is known when the program runs.
+// Calls f(part, part_index) with the part of this number, which is known only when the program runs.
 template <class WholeT, class FunctionT>
 void with_part(WholeT& whole, std::size_t part, const FunctionT& f) {
   for_each_part(whole, [&](auto& one, auto index) {
@@ -142,7 +142,8 @@ void with_part(WholeT& whole, std::size_t part, const FunctionT& f) {
   });
 }
 
-// Tokens that a part may still draft; without limit where the drafter has no parts(), as its tree has one.
+// Number of tokens that a part may still draft; no limit where the drafter has no parts(): there the tree's own limit
+// is enough.
 template <class DrafterT>
 std::int32_t room_of(const DrafterT& drafter, std::size_t part) {
   if constexpr (HasParts<DrafterT>) return drafter.room(part);
@@ -155,7 +156,7 @@ std::int32_t room_of(const DrafterT& drafter, std::size_t part) {
 //!
 //! Minimal definition, besides Drafter
 //!   release()                       gives up the rows; begin() comes next
-//!   static constexpr bool shares_rows   whether the store may find the rows again, so that no work is lost: see
+//!   static constexpr bool shares_rows   true if the store may find the rows again, so that no work is lost: see
 //!                                   SharingKVStore
 //! Models
 //!   autoregressive; joint, if one of its parts is one
@@ -185,8 +186,8 @@ double forward_seconds_of(const DrafterT& drafter) {
 //! A drafter that can read a long prompt in pieces.
 //!
 //! Minimal definition, besides Drafter
-//!   read_prompt(n) -> bool     reads up to n tokens of the text before the first round; false once the first round
-//!                              needs no more of them
+//!   read_prompt(n) -> bool     reads up to n tokens of the text before the first round; returns false once the first
+//!                              round needs no more of them
 //! Models
 //!   autoregressive, joint
 template <class DrafterT>
@@ -208,15 +209,16 @@ concept PromptDrafter = requires(DrafterT& drafter, std::int32_t n) {
 //! Minimal definition, besides Drafter
 //!   typename pass_type             default-constructible; clear(); n_rows() and n_outputs() -> int
 //!   for_text(sequence) -> drafter  another drafter of the same model, store and options, for a text in this sequence
-//!   want(tree, nodes)              notes that the rows of these nodes are wanted, as propose() would make them, and
-//!                                  makes no pass
+//!   want(tree, nodes)              notes that the rows that propose(tree, nodes) would make are wanted, and makes no
+//!                                  pass
 //!   want_prompt(n) -> bool         the same for the tokens that PromptDrafter's read_prompt(n) would read
 //!   n_wanted() -> int              rows that are still to be computed
 //!   add_rows(pass, most) -> int    adds rows that are still to be computed to a pass, `most` at most, and returns how
 //!                                  many; 0 once all are known; -1, and none is added, where the cache has no room
 //!   forward(pass) -> rows          makes the model's pass; its rows are valid until the next pass
-//!   take(rows, first_output, first_row)   takes this drafter's rows, which begin there
-//!   answer()                       once all rows are known: what ask() returns
+//!   take(rows, first_output, first_row)   takes this drafter's rows: its logits begin at row first_output of `rows`,
+//!                                         and its batch rows at row first_row of the pass
+//!   answer()                       returns what ask() would return; called once all rows are known
 //!   max_rows() -> int              rows that a pass has at most
 //! Models
 //!   autoregressive, block_diffusion; factorised over a block drafter that is one
@@ -255,9 +257,9 @@ struct pass_of<DrafterT> : std::type_identity<typename DrafterT::pass_type> {};
 //!   input_error from propose for a number that is no node of the tree, a node that was asked about before, and a node
 //!   that comes before its parent
 //! Optional
-//!   renumber(was)           follows a policy that has built the tree anew, since it asks about nodes which it does not
-//!                           keep: node i was node was[i] when it was asked about, or no_node if it never was. Nothing
-//!                           is asked about after it until the next round opens
+//!   renumber(was)           follows a policy that has built the tree anew: node i was node was[i] when the drafter was
+//!                           asked about it, or no_node if it was never asked about. After this call the drafter is
+//!                           asked about nothing more until the next round opens
 //! Models
 //!   autoregressive; factorised, which turns a BlockDrafter into one
 template <class DrafterT>
@@ -266,7 +268,7 @@ concept StepDrafter = Drafter<DrafterT> && detail::HasVocabulary<DrafterT> && de
   drafter.propose(tree, nodes);
 };
 
-//! A StepDrafter that has renumber(): it can follow a policy that builds the tree anew.
+//! A StepDrafter that has renumber(), and so can follow a policy that builds the tree anew.
 //!
 //! Models
 //!   autoregressive, factorised
@@ -295,9 +297,9 @@ concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
 //! A drafter that gives runs of tokens without probabilities: n-grams, prompt look-up.
 //!
 //! Minimal definition, besides Drafter
-//!   propose_run(max_tokens) -> token_run   a run of max_tokens tokens at most, possibly none. Where the drafter knows
-//!                           the length of the match that the run comes from, it says it: policies tell good runs from
-//!                           bad ones by it
+//!   propose_run(max_tokens) -> token_run   a run of max_tokens tokens at most, possibly none. If the drafter knows the
+//!                           length of the match that the run comes from, `match` of the run says it: policies tell
+//!                           good runs from bad ones by it
 //! Models
 //!   prompt_lookup, ngram
 template <class DrafterT>
@@ -311,7 +313,8 @@ concept AskableDrafter = StepDrafter<DrafterT> || BlockDrafter<DrafterT> || Sequ
 
 namespace detail {
 
-// The drafter's next block, of `least` rows or more. Errors: input_error where its shape is not as the drafter says
+// Returns the drafter's next block, of `least` rows or more. Raises input_error if its shape is not the one that the
+// drafter states.
 template <BlockDrafter DrafterT>
 auto proposed_block(DrafterT& drafter, std::int32_t least) {
   const auto rows = drafter.propose_block();
@@ -354,8 +357,8 @@ auto ask(DrafterT& drafter, tree_view tree, std::span<const node_id> nodes, std:
 //! A drafter that reads the target's hidden states.
 //!
 //! Minimal definition, besides Drafter
-//!   n_read() -> int          leading tokens of the text whose hidden states it holds; begin(context) keeps the states
-//!                            of the leading tokens that context has in common with the text before
+//!   n_read() -> int          number of leading tokens of the text whose hidden states it holds; begin(context) keeps
+//!                            the states of the leading tokens that context has in common with the text before
 //!   read(backend, rows)      takes the hidden states of these rows of the target's last forward pass. They are the
 //!                            rows of the next tokens of the text, the first of which is token number n_read()
 //! Laws

@@ -90,7 +90,7 @@ concept HasPages = requires(const KVStoreT& kv) {
 //!                                  kept[i] == i, and the tokens of the other rows join the next round's pending chain
 //!   truncate(sequence, n)          keeps the first n committed rows and drops scratch; an n beyond size() drops
 //!                                  scratch only
-//!   compacts() -> bool             whether commit keeps all rows that it is given
+//!   compacts() -> bool             true if commit keeps all rows that it is given
 //! Laws
 //!   Appending a chain and committing it equals plain appending; append, then commit of no row, changes nothing; a
 //!   committed row never changes (but see WindowedKVStore).
@@ -98,16 +98,16 @@ concept HasPages = requires(const KVStoreT& kv) {
 //!   A store over an engine that knows only paths (llama_cpp_kv) commits kept rows that form one path, and refuses
 //!   others.
 //! Errors
-//!   input_error, with nothing changed, from commit for a row that is no scratch row or does not ascend ("row 3"), and
-//!   from any member for a sequence that is none ("sequence -1")
+//!   input_error, with nothing changed, from commit if a row is no scratch row or does not ascend, and from any member
+//!   if the sequence does not exist. The message names the row ("row 3") or the sequence ("sequence -1")
 //! Models
-//!   contiguous_kv, paged_kv, sink_window_kv, token_kv, each in both settings; llama_cpp_kv
+//!   contiguous_kv, paged_kv, sink_window_kv, token_kv, each in both settings of commit_mode; llama_cpp_kv
 template <class KVStoreT>
 concept KVStore = detail::HasCacheSize<KVStoreT> && detail::HasAppend<KVStoreT> && detail::HasCommit<KVStoreT> &&
     detail::HasTruncate<KVStoreT> && detail::SaysWhetherItCompacts<KVStoreT>;
 
-//! A store that remembers the tokens of its rows. So a decoder can use the rows that another decoder, or another text
-//! with the same beginning, has left.
+//! A store that remembers the tokens of its rows, so that a decoder can use the rows that another decoder, or another
+//! text with the same beginning, has left.
 //!
 //! Minimal definition, besides KVStore
 //!   prefix(sequence) -> span<const token_id>   the tokens of the leading committed rows, as far as they are known;
@@ -171,7 +171,7 @@ concept SharingKVStore =
 template <class KVStoreT>
 concept WindowedKVStore = KVStore<KVStoreT> && detail::HasWindow<KVStoreT>;
 
-//! Rows that a sequence may commit until its window slides; no limit where the store has no window.
+//! Number of rows that a sequence may commit until its window slides; 2^31 - 1 where the store has no window.
 //!
 //! Post        at least 1
 template <KVStore KVStoreT>

@@ -60,8 +60,7 @@ concept ListsChanges = requires(ProcessorT& processor, std::span<const token_id>
 //!   process(path, logits)    changes the logits [vocab], float or double, of the token after the text and `path`: the
 //!                            drafted tokens below the root; none at the root
 //! Optional
-//!   idle() -> bool           whether process() changes no row of this text, whatever it is asked for: then no row is
-//!                            copied
+//!   idle() -> bool           true if process() changes no row of this text, after any path: then no row is copied
 //!   allows(path, token) -> bool   false where process(path, ...) makes the token's logit minus infinity: drafters
 //!                            without rows do not draft the token, either
 //!   only(path) -> std::optional<token_id>   the only token that process(path, ...) does not forbid, in any row: a
@@ -113,7 +112,8 @@ std::optional<token_id> only_token(ProcessorT& processor, std::span<const token_
   return std::nullopt;
 }
 
-// A token that the text likely goes on with: prescribed(), or else only(); nothing where neither gives one.
+// A token that the text likely goes on with: the one that prescribed() gives, or else the one of only(); nothing where
+// neither gives one.
 template <class ProcessorT>
 std::optional<token_id> prescribed_token(ProcessorT& processor, std::span<const token_id> path) {
   if constexpr (HasPrescribed<ProcessorT>) {

@@ -38,12 +38,12 @@ concept HasRoomForRows = requires(const StoreT& kv) {
 
 //! A store of a model whose cache is a state and not rows, in all layers or in some: Mamba-2 and the like.
 //!
-//! The state after n tokens holds all that the model knows of them. It can be computed from a state after fewer tokens
-//! and the rows between, but not from a later state. So the store holds few states, each after a number of slots, and
-//! the rows of the slots after them. A pass begins at a state that all of its rows see, computes the states of the
-//! nodes below in memory of its own, and leaves one state in the store: the state after the tokens that are certain to
-//! stay. Committing a path keeps its rows, which the next pass goes through once more; rolling back drops rows. Neither
-//! computes anything.
+//! The state after n tokens contains all that the model knows of them. It can be computed from a state after fewer
+//! tokens and the rows between, but not from a later state. So the store holds few states, each after a number of
+//! slots, and the rows of the slots after them. A pass begins at a state that all of its rows see, computes the states
+//! of the nodes below in memory of its own, and leaves one state in the store: the state after the tokens that are
+//! certain to stay. Committing a path keeps its rows, which the next pass goes through once more; rolling back drops
+//! rows. Neither computes anything.
 //!
 //! Minimal definition, besides KVStore
 //!   state_at(sequence, n) -> int       the largest number of slots, n at most, after which a state is held with all
@@ -54,8 +54,8 @@ concept HasRoomForRows = requires(const StoreT& kv) {
 //!                                      states are then held, and no other; only one where n is `from`
 //!   parent(sequence, slot) -> int      the slot before this one on its path: slot - 1 for a committed slot, the slot
 //!                                      that set_parent gave for a scratch slot, -1 for slot 0
-//!   set_parent(sequence, slot, parent)
-//!   most_rows() -> int                 rows that there is room for after a state, scratch included
+//!   set_parent(sequence, slot, parent) says which slot comes before a scratch slot on its path
+//!   most_rows() -> int                 number of rows that there is room for after a state, scratch included
 //!   append(sequence, n)                returns -1 also where more than most_rows() rows would follow the state at
 //!                                      state_at(sequence, size(sequence))
 //!   truncate(sequence, n)              with n below size(sequence), keeps no row where state_at(sequence, n) is -1,

@@ -19,7 +19,8 @@ constexpr regime operator|(regime a, regime b) {
   return static_cast<regime>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
 
-//! Whether a verifier that is lossless for `verifier` handles the trees that a policy calls `policy`.
+//! True if a verifier that is lossless for the regimes `verifier` handles the trees of a policy that names the regimes
+//! `policy`.
 constexpr bool compatible(regime policy, regime verifier) {
   return (static_cast<unsigned>(policy) & static_cast<unsigned>(verifier)) != 0;
 }

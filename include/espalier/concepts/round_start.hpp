@@ -12,7 +12,7 @@ namespace espalier {
 struct round_start {
   std::int32_t length = 0;  //!< tokens of the text, or of the window that the target sees of it, with the pending token
   sampling_options sampling{};  //!< how the target samples
-  bool read = false;            //!< whether the policy has read the target's row that the pending token was drawn from
+  bool read = false;            //!< true if the policy has read the target's row that the pending token was drawn from
 };
 
 }  // namespace espalier

@@ -15,13 +15,14 @@ namespace espalier {
 //!
 //!     if (process) process(tree, u, logits, out);     then sample from out, else from logits
 //!
-//! Pre         it is not empty where it is called; a drafter uses one all through a round
+//! Pre         it is not empty when operator() or only() is called; a drafter uses the same one in a whole round
 template <class NumberT>
 class row_processor {
  public:
   row_processor() = default;
-  //! `with` has process(tree, u, logits, out), which writes the row that follows node u into out, and only(tree, u):
-  //! the only token that it leaves there, if it is known that there is only one.
+  //! Makes a reference to `with`, which must live as long. `with` has process(tree, u, logits, out), which writes the
+  //! row that follows node u into out, and only(tree, u): the only token that it leaves there, if it is known that
+  //! there is only one.
   template <class WithT>
   explicit row_processor(WithT& with)
       : with_(&with),
@@ -55,8 +56,8 @@ class row_processor {
 //!   process_rows(process)      takes a row_processor of its number: rows that are made from now on pass through it; an
 //!                              empty one ends that. Called in each round before the drafter is asked
 //! Models
-//!   autoregressive; block_diffusion, for the first row of its block, and each row after a row of one token;
-//!   factorised, whose rows are then by node. A joint is none: its parts take the processor
+//!   autoregressive; block_diffusion, for the first row of its block, and each next row as long as only() knows the one
+//!   token of the row before; factorised, whose rows are then by node. A joint is none: its parts take the processor
 template <class DrafterT, class NumberT>
 concept ProcessingDrafter = requires(DrafterT& drafter, row_processor<NumberT> process) {
   drafter.process_rows(process);

@@ -22,11 +22,11 @@ namespace espalier {
 //! A policy that asks about nodes which it does not keep, and builds the tree anew in the end.
 //!
 //! Minimal definition, besides TreePolicy
-//!   max_asked() -> int                    drafted tokens that the tree may hold while it grows
-//!   was() -> span<const node_id>          [n_nodes], once nothing more is wanted: node i was node was()[i] when the
-//!                                         drafter was asked about it, or no_node if it never was; empty where the tree
-//!                                         was not built anew. The decoder hands it to the drafter's renumber(), so a
-//!                                         policy that calls tree.reset() must have it
+//!   max_asked() -> int                    number of drafted tokens that the tree may hold while it grows
+//!   was() -> span<const node_id>          was()[i] is the number that node i had when the drafter was asked about it;
+//!                                         no_node if it was never asked about: [n_nodes]. Read once take() wants
+//!                                         nothing more; empty if the tree was not built anew. The decoder hands it to
+//!                                         the drafter's renumber(), so a policy that calls tree.reset() must have it
 //! Models
 //!   best_first, eagle2, cost_aware
 template <class PolicyT>
@@ -37,7 +37,7 @@ concept RebuildingPolicy = requires(const PolicyT& policy) {
 
 namespace detail {
 
-// A policy of several parts has all members that only such a policy needs: see TreePolicy.
+// Checks the members that TreePolicy lists under parts(): limit_parts, part, max_asked and was(part).
 template <class PolicyT>
 concept AsksParts = HasParts<PolicyT> &&
     requires(PolicyT& policy, const PolicyT& fixed, std::span<const std::int32_t> rooms) {
@@ -75,11 +75,11 @@ concept TakesAnswerOfPart = requires(PolicyT& policy, tree<>& tree, AnswerT answ
 template <class DrafterT>
 using answer_of = decltype(ask(std::declval<DrafterT&>(), {}, {}, 0));
 
-// The answer type of a drafter that is never asked, as no_drafter. Only policies whose take() accepts every type, as
-// plain, satisfy Takes with it.
+// Stands for the answer of a drafter that is never asked, such as no_drafter. Only a policy whose take() accepts every
+// type, such as plain, satisfies Takes with it.
 struct no_answer {};
 
-// Whether the policy takes the answers of the drafter's part with this number.
+// True if the policy takes the answers of the drafter's part with this number.
 template <class PolicyT, class PartT, std::size_t Index, class ChanceT>
 constexpr bool takes_part() {
   if constexpr (AsksParts<PolicyT>) {
@@ -154,15 +154,15 @@ concept SavedPolicy = requires(PolicyT& policy, byte_writer& writer, byte_reader
   policy.serialize(reader);
 };
 
-//! A policy whose round can share one budget with the rounds of other texts: a decoder of many texts asks the policies
-//! of all of them before it answers any.
+//! A policy whose round can share one budget_type object with the rounds of other texts. A decoder of many texts lets
+//! the policies of all texts consider what they want; then the object decides, and then each policy chooses.
 //!
 //! Minimal definition, besides OpeningPolicy
 //!   typename budget_type          copyable, with the members
 //!     begin(n_texts, context, n_reading, n_prompt_rows)   begins a round of n_texts texts, whose caches hold `context`
 //!                                 tokens each, while n_reading other texts read n_prompt_rows rows of their prompts in
 //!                                 the same pass of the target
-//!     worth_reading(n_texts, context, unread, left) -> bool   whether the drafter should read the `unread` tokens of a
+//!     worth_reading(n_texts, context, unread, left) -> bool   true if the drafter should read the `unread` tokens of a
 //!                                 text that goes on for `left` tokens, so that it can draft for the text
 //!     decide()                    called once all policies have said what they want
 //!     end()                       called once all policies have observed their verdicts
@@ -208,22 +208,25 @@ concept LosesNothing =
 //!
 //! Minimal definition
 //!   static constexpr regime sampling      how the children of its nodes are chosen
-//!   max_nodes() -> int                    drafted tokens that a round has at most, without the root
+//!   max_nodes() -> int                    number of drafted tokens that a round has at most, without the root
 //!   begin(tree) -> span<const node_id>    begins a round, whose tree holds the root; returns the nodes to ask about:
 //!                                         the root, or none, for example where tree.full()
 //!   take(tree, answer, chance) -> span<const node_id>   appends nodes by the drafter's answer; returns the nodes to
-//!                                         ask about next, none once the tree is complete. The answer is node_rows of
-//!                                         all nodes that were asked about, block_rows, or a token_run. A policy grows
-//!                                         from the drafters whose answer it has a take() for
+//!                                         ask about next, none once the tree is complete. The answer is what ask()
+//!                                         returns: node_rows of all nodes that were asked about, block_rows, or a
+//!                                         token_run, by the kind of drafter. A policy can be used with the drafters
+//!                                         whose answer its take() accepts
 //!   observe(tree, verdict)                is told the round's outcome, to learn from it
 //! Optional
 //!   open                                  see OpeningPolicy
 //!   reset                                 see ResettingPolicy
 //!   max_asked, was                        see RebuildingPolicy
-//!   parts() -> tuple of const policy&     the policies that this one consists of: each grows from one part of a
-//!                                         drafter with as many parts (see for_each_part). With it (see cascade):
-//!     limit_parts(rooms)                  takes, before begin(), how many tokens each part of the drafter may draft
-//!     part() -> std::size_t               the part that is asked about the nodes that are wanted
+//!   parts() -> tuple of const policy&     only for a policy that consists of several policies: returns these. The
+//!                                         drafter must have as many parts, and policy i is given the answers of part i
+//!                                         (see for_each_part). Such a policy also has (see cascade):
+//!     limit_parts(rooms)                  called before begin(): rooms[i] is the number of tokens that part i of the
+//!                                         drafter may draft
+//!     part() -> std::size_t               number of the part that is asked about the wanted nodes
 //!     take<Index>(tree, answer, chance)   instead of take(): the answer is that of part Index
 //!     max_asked() -> int, was(part) -> span<const node_id>   as RebuildingPolicy's; was() is never empty
 //!   serialize                             see SavedPolicy
@@ -243,7 +246,7 @@ template <class PolicyT, class DrafterT, class ChanceT>
 concept TreePolicy = detail::NamesRegime<PolicyT> && detail::HasBudget<PolicyT> && detail::Begins<PolicyT> &&
     detail::Takes<PolicyT, DrafterT, ChanceT> && detail::Observes<PolicyT>;
 
-//! Drafted tokens that a policy's tree may hold at most, while it grows and afterwards.
+//! Number of drafted tokens that a policy's tree may hold at most, while it grows and afterwards.
 template <class PolicyT>
 std::int32_t most_asked(const PolicyT& policy) {
   if constexpr (RebuildingPolicy<PolicyT> || detail::AsksParts<PolicyT>) return policy.max_asked();

@@ -40,7 +40,7 @@ concept HasReserve = requires(VerifierT& verifier, std::int32_t n) {
   verifier.reserve(n, n);
 };
 
-// Whether the verifier says that it reads no row of the draft: they need not be kept for it.
+// True if the verifier says that it reads no row of the draft: then these rows need not be kept for it.
 template <class VerifierT>
 constexpr bool reads_target_alone() {
   if constexpr (SaysTargetAlone<VerifierT>) return VerifierT::target_alone;
@@ -71,13 +71,13 @@ void reserve_verifier(VerifierT& verifier, std::int32_t max_nodes, std::int32_t 
 //!   verify(tree, draft, target, chance) -> verdict   the last node of the accepted path, and the token after it
 //! Optional
 //!   static constexpr bool argmax_only = true     see ArgmaxVerifier
-//!   static constexpr bool target_alone = true    it reads no row of the draft: they need not be kept for it
+//!   static constexpr bool target_alone = true    it reads no row of the draft: these rows need not be kept for it
 //!   reserve(max_nodes, vocab)                    takes memory, before any round: no round allocates after it
-//!   memory, static verify(.., memory*)           the type of what it keeps for each node on the path: the device gives
-//!                                                it an array for the longest path
+//!   memory, static verify(.., memory*)           the type of the state that it keeps for each node on the path: the
+//!                                                device gives verify() an array of these for the longest path
 //!   stage_memory, static verify(.., options, stage_memory)
-//!                                                the type of what it keeps for one node, over the vocabulary: the
-//!                                                device gives it one for each text (khisti)
+//!                                                the type of the memory over the vocabulary that it needs for one
+//!                                                node: the device gives verify() one for each text (khisti)
 //! draft.row(u) is the distribution that the children of u were drawn from. target.row(u), the target's distribution
 //! after u, and target.argmax(u) are computed when they are first asked for. A verifier checks each row that it uses,
 //! which reads the row once more, unless the rows' type says `are_distributions`.

@@ -8,7 +8,8 @@
 
 namespace espalier {
 
-//! Runs a forward pass and checks that it returned the rows that were asked for.
+//! Runs a forward pass, checks that it gave as many rows as were asked for, each of the vocabulary's length, and
+//! returns them.
 //!
 //! Errors      input_error if the backend returns rows of another shape; the backend's own errors pass through
 template <class BackendT, class KVStoreT>

@@ -17,7 +17,7 @@ namespace espalier {
 //! Complexity  O(1) if the sequence has not changed since keep(), else O(tokens)
 class held_prefix {
  public:
-  //! Begins another text: all of its tokens will be compared.
+  //! Begins another text: of() compares its tokens until keep() or remember() is called.
   void begin() { version_.reset(); }
 
   //! Number of leading tokens of the text that the sequence holds.
@@ -29,13 +29,14 @@ class held_prefix {
                                      held.begin());
   }
 
-  //! States that all that the sequence holds now is the beginning of the text.
+  //! Notes that all tokens that the sequence holds now are the beginning of the text.
   template <class KVStoreT>
   void keep(const KVStoreT& kv, std::int32_t sequence) {
     version_ = kv.version(sequence);
   }
 
-  //! Tells the store that its rows `first` to `end - 1` are of these tokens of the text.
+  //! Tells the store that its rows `first` to `end - 1` are those of tokens[first] to tokens[end - 1], where `tokens`
+  //! is the whole text; then keep().
   //!
   //! Pre         its rows before `first` are of the text, too
   template <class KVStoreT>

@@ -18,14 +18,14 @@
 
 namespace espalier {
 
-//! Brings a cache up to a committed text, leaving the last tokens of it pending.
+//! Reads committed text into a cache, in passes of a limited number of rows.
 //!
-//! Pending is always the text beyond kv.size(): the prompt at first, the last token between rounds, and the accepted
-//! tokens that a truncating store dropped. All three are forwarded as one chain.
+//! The text beyond kv.size() is pending: the prompt at first, the last token between rounds, and the accepted tokens
+//! that a truncating store has dropped. All of it is forwarded as a chain.
 //!
 //! If the store has a window, a pass ends at the token at which the window slides.
 //!
-//! Complexity  one pass for each chunk of tokens; no allocation after reserve()
+//! Complexity  one pass for each chunk of tokens; no allocation after reserve(), but for the backend's
 class prefill {
  public:
   //! Rows of one pass at most, if the user does not set another number.
@@ -35,6 +35,7 @@ class prefill {
   //! Makes room for passes of up to `chunk` rows.
   explicit prefill(std::int32_t chunk) { reserve(chunk); }
 
+  //! Sets the most rows that a pass may have, and makes room for them.
   void reserve(std::int32_t chunk) {
     chunk_ = chunk;
     batch_.reserve(chunk, chunk);
@@ -55,10 +56,11 @@ class prefill {
   }
 
   //! Runs one pass over the next n tokens, or as many as one pass may take; returns the logits of the last n_outputs of
-  //! them. before_commit(first, n) is called with the range of tokens that the pass read.
+  //! them. Before their rows are committed, before_commit(first, n) is called with the number of the first token that
+  //! the pass has read, and their number.
   //!
   //! Pre         kv.size(sequence) + n <= text.size()
-  //! Errors      input_error if the text does not fit the cache; the backend's own errors, after which the cache holds
+  //! Errors      input_error if the text does not fit the cache; those of checked_forward, after which the cache holds
   //!             scratch
   template <class BackendT, class KVStoreT, class BeforeCommitT>
   requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT>
@@ -101,8 +103,7 @@ class prefill {
   }
 
   //! Runs passes until the cache holds the whole text. Returns the logits of its last n_outputs tokens, or of fewer if
-  //! fewer are left to read or fit one pass. after_pass(first, n) is called with the range of tokens that each pass
-  //! read.
+  //! fewer are left to read or fit one pass. Each pass() is given after_pass as its before_commit.
   //!
   //! Errors      those of pass(); the finished chunks stay committed
   template <class BackendT, class KVStoreT, class AfterPassT>
