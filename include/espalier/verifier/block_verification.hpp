@@ -18,10 +18,12 @@ namespace espalier {
 //! Judges a path as a whole: keeps the longest beginning that passes its own test. A later token may make up for an
 //! earlier one that was less likely under the target.
 //!
-//! Complexity  one pass over p and q for each node of the path, and a draw from one of them
+//! Complexity  one pass over p and q for each inner node below the root; one draw at the end, from the residual or, at
+//!             a leaf, from p; and one pass over each row that must be checked
 //! Law         lossless for a single path; accepts at least as many tokens as naive, on average
-//! Errors      numeric_error for rows that are no distributions; input_error for a tree that its rows could not have
-//!             given or that has more than one draw at a node
+//! Errors      numeric_error for rows that are no distributions; input_error for draft rows that are missing or of
+//!             another length than the target's, and for a tree that these rows could not have given or that has more
+//!             than one draw at a node
 //! Source      Sun et al., Block verification accelerates speculative decoding, Algorithm 2. Delayed tree expansion
 //!             (3.1) prints an acceptance by the weights w, which is biased; here it is by h
 //!             (docs/algorithms/verifiers.md)
@@ -56,7 +58,8 @@ struct block_verification {
     return conclude(tree, draft, target, chance, kept, kept_weight);
   }
 
-  //! Probability to keep the path up to an inner node. Its weight is above 0; `rest` is the sum of (p - q / weight)+.
+  //! The probability with which the path up to an inner node is kept. The weight of the node is above 0; `rest` is the
+  //! sum of (p - q / weight)+ over the vocabulary.
   ESPALIER_HOST_DEVICE static wide_number probability(wide_number weight, wide_number rest) {
     const wide_number left = weight * rest;
     return left > 0 ? left / (left + (1 - weight)) : 0;

@@ -9,7 +9,7 @@
 
 namespace espalier {
 
-//! Follows the target's most probable token as far as the tree has drafted it, then adds the next one.
+//! Accepts the target's most probable tokens as far as the tree has drafted them, then adds the next one.
 //!
 //! Complexity  one argmax for each node of the path, and O(draws) to find the child
 //! Law         the committed tokens are those of greedy decoding, whatever the tree

@@ -19,6 +19,7 @@
 
 namespace espalier {
 
+//! The options of khisti.
 struct khisti_options {
   std::int32_t window = 5;  //!< tokens of each stage among which pairs are shared optimally
 
@@ -34,10 +35,11 @@ struct khisti_options {
 //!
 //! Complexity  a node: for each draw after the first, one pass over p, q and the winner's distribution, one over the
 //!             latter two, and one that writes the next distribution; one over p and the distribution if the last
-//!             winner fails. No allocation once warm
+//!             winner fails. No allocation after reserve()
 //! Law         lossless for independent draws; with one draw it is naive_tree
 //! Errors      option_error for options out of range; numeric_error for rows that are no distributions; input_error for
-//!             a tree that its rows could not have given
+//!             draft rows that are missing or of another length than the target's, and for a tree that these rows could
+//!             not have given
 //! Source      Khisti et al., Multi-draft speculative sampling, section 4 and appendix I; Delayed tree expansion,
 //!             Algorithm 5. Above 1024 tokens the ranks are rounded instead of sorted (docs/algorithms/verifiers.md)
 class khisti {
@@ -50,6 +52,7 @@ class khisti {
 
   explicit khisti(khisti_options options = {}) : options_(require_options(options)) {}
 
+  //! Takes the memory for rows of `vocab` tokens, float or double.
   void reserve(std::int32_t, std::int32_t vocab) {
     std::get<0>(stages_).reserve(static_cast<std::size_t>(vocab));
     std::get<1>(stages_).reserve(static_cast<std::size_t>(vocab));
@@ -73,7 +76,7 @@ class khisti {
   const khisti_options& options() const { return options_; }
 
  private:
-  // The memory for this vocabulary: the host's grows with the vocabulary; the device's was made for it.
+  // The memory for rows of `vocab` tokens: on the host it grows if need be; on the device it was made for this length.
   ESPALIER_EXEC_CHECK_DISABLE
   template <class StagesT>
   ESPALIER_HOST_DEVICE static auto memory_of(StagesT& stages, std::size_t vocab) {

@@ -9,10 +9,12 @@
 
 namespace espalier {
 
-//! Speculative sampling in its original form: one path, each token accepted with probability min(1, p / q), the first
-//! that fails replaced by a draw from the residual. It is naive_tree for trees with one draw at each node.
+//! Speculative sampling in its original form: along one path, each token is accepted with probability min(1, p / q); in
+//! place of the first that fails, a token is drawn from the residual. It is naive_tree for trees with one draw at each
+//! node.
 //!
-//! Complexity  if a draw fails, one pass over p and q
+//! Complexity  one pass over p and q at the draw that fails, or over p at the leaf; and one over each row that must be
+//!             checked
 //! Law         lossless for a single path
 //! Errors      those of naive_tree
 //! Source      Leviathan et al. 2023, Algorithm 1; Delayed tree expansion, Algorithm 2 with K = 1

@@ -14,8 +14,8 @@ namespace espalier {
 
 namespace detail {
 
-// The token after node u: its first draw if that is accepted; otherwise a draw from the residual, which may be any
-// other child.
+// The token after node u: its first draw if that is accepted; otherwise a draw from the residual, which may be the
+// token of any other child.
 template <class TargetRowT, class DraftRowT, class ChanceT>
 ESPALIER_HOST_DEVICE token_id test_first_draw(tree_view tree, node_id u, const TargetRowT& p, const DraftRowT& q,
                                               ChanceT& chance) {
@@ -28,13 +28,14 @@ ESPALIER_HOST_DEVICE token_id test_first_draw(tree_view tree, node_id u, const T
 
 }  // namespace detail
 
-//! Tests one draw of each node with min(1, p / q), and draws from the residual if it fails: the residual may give
-//! another child, and the walk goes on there.
+//! Accepts the first draw at each node with probability min(1, p / q), and draws from the residual if it fails: the
+//! residual may give the token of another child, and the walk goes on there.
 //!
-//! Complexity  a node: if its draw fails, one pass over p and q
+//! Complexity  a node: one pass over p and q if its draw fails, or over p if it is a leaf; and one over each of its
+//!             rows that must be checked
 //! Law         lossless for independent draws. An all-zero residual (p = q, reached by rounding alone) means p
-//! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have
-//!             given
+//! Errors      numeric_error for rows that are no distributions, input_error for draft rows that are missing or of
+//!             another length than the target's, and for a tree that these rows could not have given
 //! Source      Delayed tree expansion, Algorithm 2. Its text lets every node be accepted on its own, deepest first,
 //!             which is biased on more than one path; this follows the listing
 struct naive_tree {

@@ -62,7 +62,7 @@ class beyond_support {
   wide_number mass_;
 };
 
-// The token of a draw made after all that the row could give.
+// The token of a draw that was made after all tokens that the row could give.
 //
 // Errors      input_error if the row could have given it
 ESPALIER_EXEC_CHECK_DISABLE
@@ -80,16 +80,17 @@ ESPALIER_HOST_DEVICE std::size_t token_beyond(tree_view tree, node_id child, con
 
 }  // namespace detail
 
-//! Tests the draws of a node in the order they were made. Each is tested against the part of the target that the
-//! rejected draws have left, and with the probability that it had after them.
+//! Tests the draws made at a node in their order. Each draw is tested against the part of the target that the rejected
+//! draws have left, with the probability that the draft gave its token after these draws.
 //!
 //! Repeated draws are passed over: independent draws become draws without replacement by that. Draws that were made
 //! after all that the row could give are taken to be uniform over the other tokens, as in Sequoia; DySpec makes none.
 //!
-//! Complexity  a node: one pass over p and q for each draw that fails, and one over q if two do
+//! Complexity  a node: one pass over p and q for each draw that fails, and one over q if two do; once more over p and q
+//!             where draws come after all that the row could give
 //! Law         lossless for draws without replacement and, by the above, for independent ones
-//! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have
-//!             given
+//! Errors      numeric_error for rows that are no distributions, input_error for draft rows that are missing or of
+//!             another length than the target's, and for a tree that these rows could not have given
 //! Source      DySpec, Algorithm 3; Sequoia's verification, section 3 there
 struct residual_walk {
   static constexpr regime lossless = regime::without_replacement | regime::iid | regime::single_path;

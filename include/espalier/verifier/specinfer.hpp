@@ -15,14 +15,14 @@
 
 namespace espalier {
 
-//! Tests the draws of a node one after the other in random order, each against the part of the target that the rejected
-//! ones have left.
+//! Tests the draws made at a node one after the other in random order, each against the part of the target that the
+//! rejected draws have left.
 //!
 //! Complexity  a node: one pass over p and q for each draw that fails; if there are more than 1024 draws, the first
 //!             1024 are tested
 //! Law         lossless for independent draws. A second draw of a rejected token is rejected, too, but counts as a draw
-//! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have
-//!             given
+//! Errors      numeric_error for rows that are no distributions, input_error for draft rows that are missing or of
+//!             another length than the target's, and for a tree that these rows could not have given
 //! Source      SpecInfer; Delayed tree expansion, Algorithm 4
 class specinfer {
  public:
@@ -38,7 +38,7 @@ class specinfer {
  private:
   static constexpr std::int32_t most_draws = 1024;
 
-  // The draws of a node that are not tested yet.
+  // The draws made at a node that are not tested yet; at most the first 1024.
   class untested_draws {
    public:
     ESPALIER_HOST_DEVICE untested_draws(tree_view tree, node_id u) : tree_(tree), u_(u) {
@@ -48,7 +48,7 @@ class specinfer {
 
     ESPALIER_HOST_DEVICE std::int32_t size() const { return n_; }
 
-    // Removes the i-th of them, in the order they were made, and returns its node.
+    // Removes the i-th of these draws, counted from 0 in the order in which they were made, and returns its node.
     ESPALIER_HOST_DEVICE node_id take(std::int32_t i) {
       auto draw = tree_.draws(u_).begin();
       std::int32_t at = 0;

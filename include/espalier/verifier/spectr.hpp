@@ -14,16 +14,16 @@
 
 namespace espalier {
 
-//! Tests the draws of a node in order, each with min(1, p / (rho q)). The factor rho makes all of them together accept
-//! no more than the target has, so that one residual serves for all.
+//! Tests the draws made at a node in order, and accepts each with probability min(1, p / (rho q)). The factor rho makes
+//! all of them together accept no more than the target has, so that one residual serves for all.
 //!
 //! Complexity  a node: 4 to 6 passes over p and q to find rho, whatever the vocabulary (none for a single draw), and
 //!             one over p and q if all draws fail
 //! Law         lossless for independent draws; with one draw it is naive_tree. rho solves its equation to 1e-13 for
 //!             double rows and 4e-7 for float ones, which bounds the error of the emitted distribution in total
 //!             variation
-//! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have
-//!             given
+//! Errors      numeric_error for rows that are no distributions, input_error for draft rows that are missing or of
+//!             another length than the target's, and for a tree that these rows could not have given
 //! Source      Sun et al., SpecTr (K-SEQ); Delayed tree expansion, Algorithm 3. rho by tangents instead of bisection
 struct spectr {
   static constexpr regime lossless = regime::iid | regime::single_path;

@@ -10,12 +10,12 @@
 
 namespace espalier {
 
-//! Draws each token from the target itself and follows it as far as the tree has drafted it.
+//! Draws each token from the target itself, and goes on in the tree as long as the drawn token is a child there.
 //!
 //! Complexity  one row of the target and one draw for each node of the path
 //! Law         lossless for every tree, however it was drafted. A text does not depend on the drafts: with the same
 //!             seed it is, token by token, the text of plain decoding
-//! Errors      numeric_error for a visited row that is no distribution
+//! Errors      numeric_error for a visited row of the target that is no distribution
 //! Source      Delayed tree expansion, Algorithm 1 (NSS); also the rule of DDTree
 struct target_only {
   static constexpr regime lossless = regime::any;

@@ -22,7 +22,7 @@ namespace espalier {
 
 namespace detail {
 
-// The state of a node that is kept while nodes below it are looked at.
+// The state of a node, kept while nodes below it are tested.
 struct traversed_state {
   residual_state rest;
   remaining_draft_state drawn_from;
@@ -99,17 +99,17 @@ class traversed_node {
 
 }  // namespace detail
 
-//! Goes through the tree bottom up: a leaf is tested first, then the next one, and an inner node once all nodes below
+//! Goes through the tree bottom up: the leaves are tested one after the other, and an inner node once all nodes below
 //! it have failed. So the longest path that can be accepted is accepted.
 //!
 //! DrawnT says how the children of a node were drawn. It decides what a rejected draw takes from the draft's row.
 //! Without replacement, a repeated draw is passed over.
 //!
-//! Complexity  one pass over p and q for each draw that fails. No allocation once warm
+//! Complexity  one pass over p and q for each draw that fails. No allocation after reserve()
 //! Law         lossless for the regimes in `lossless`; on a single path the outcome is distributed as
 //!             block_verification's
-//! Errors      numeric_error for rows that are no distributions, input_error for a tree that its rows could not have
-//!             given
+//! Errors      numeric_error for rows that are no distributions, input_error for draft rows that are missing or of
+//!             another length than the target's, and for a tree that these rows could not have given
 //! Source      Weng et al., Traversal verification, Algorithm 2; Delayed tree expansion, 3.1. The acceptance after a
 //!             rejection is S / (S + 1 - a); a public implementation takes a biased bound instead
 //!             (docs/algorithms/verifiers.md)
@@ -165,7 +165,7 @@ class basic_traversal {
           const auto below = detail::target_row(target, u);
           at = node_of(tree, u, below, detail::draft_row(draft, u, below.size()), passed);
           continue;
-          // so that no target row is made for a leaf that fails
+          // A leaf: its target row is made only once it is accepted.
         } else if (chance.accept(passed, 1, {child, 0, purpose::accept})) {
           return draw_at(child, detail::target_row(target, child), chance);
         }
@@ -188,8 +188,8 @@ class basic_traversal {
     return {u, chance.pick(weights, {u, 0, purpose::residual})};
   }
 
-  // Asks for the random numbers of a subtree that cannot be accepted. Only for chance whose numbers depend on the order
-  // of calls.
+  // Asks for the random numbers of a subtree that cannot be accepted, if the numbers of the chance depend on the order
+  // of calls; does nothing if they go by key.
   template <class ChanceT>
   ESPALIER_HOST_DEVICE static void refuse(tree_view tree, node_id child, ChanceT& chance) {
     if constexpr (!requires { requires ChanceT::goes_by_key; }) {
@@ -204,7 +204,8 @@ class basic_traversal {
 
 //! The traversal for independent draws, with multiplicity.
 using traversal = basic_traversal<regime::iid>;
-//! The traversal for draws without replacement. Independent draws become such when repeated ones are passed over.
+//! The traversal for draws without replacement. Independent draws become draws without replacement when repeated ones
+//! are passed over.
 using traversal_without_replacement = basic_traversal<regime::without_replacement>;
 
 }  // namespace espalier

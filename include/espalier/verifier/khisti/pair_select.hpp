@@ -32,7 +32,8 @@ class pair_select {
     return {{distributions_[0].data(), distributions_[1].data()}, rank_.data(), large_.data(), &ranks_, &window_};
   }
 
-  // The distribution of the selected token. Valid until the call after the next; the next call may take it for `a`.
+  // Returns the distribution of the selected token. It is valid until the call after the next one; the next call may
+  // take it as `a`.
   std::span<const NumberT> solve(std::span<const NumberT> p, std::span<const NumberT> a, std::span<const NumberT> b,
                                  std::int32_t window) {
     turn_ = 1 - turn_;
@@ -40,7 +41,7 @@ class pair_select {
     return {stage.solve(row_view(p), row_view(a), row_view(b), window, turn_), p.size()};
   }
 
-  // The shares by which a pair of tokens x and y selects one of them.
+  // The shares by which a pair of tokens x and y selects one of them, in the stage that solve() computed last.
   pair_shares shares(std::size_t x, std::size_t y) const { return window_.shares(rank_[x], rank_[y]); }
 
  private:

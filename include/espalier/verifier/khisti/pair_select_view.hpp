@@ -9,7 +9,7 @@
 #include "espalier/config.hpp"
 #include "espalier/core/sums.hpp"
 
-//! One stage of Khisti's tournament, in memory that the caller provides: one thread, or a team.
+//! One stage of Khisti's tournament, run by one thread or by a team, in memory that the caller provides.
 namespace espalier::detail {
 
 // Khisti's truncated linear program as a maximum flow. Every pair of tokens has a mass, which at first belongs to its
@@ -154,13 +154,13 @@ struct pair_window {
   }
 };
 
-// The memory of a stage. A team has it in memory that all its threads see, except for the window: each block of threads
-// has one of its own, with the same contents.
+// The memory of a stage. All threads of a team see the same memory, except for the window: each block of threads has a
+// window of its own, with the same contents.
 template <class NumberT, std::size_t ExactVocab = 1024>
 struct pair_select_memory {
   NumberT* distribution[2];  // [vocab] each: the distribution of the selected token, after odd and even stages
   std::uint16_t* rank;       // [vocab] rank of each token; smaller is better
-  std::uint32_t* large;      // [vocab] the tokens that are not small; the k-th of thread r of n is at k n + r
+  std::uint32_t* large;      // [vocab] the tokens whose keys are not small; the k-th of thread r of n is at k n + r
   pair_ranks<NumberT, ExactVocab>* ranks;
   pair_window* window;
 };

@@ -64,8 +64,10 @@ ESPALIER_HOST_DEVICE k_seq_sums k_seq_pass(const TargetRowT& p, const DraftRowT&
 // The search ends with a step that is no longer than this, relative to rho.
 inline constexpr wide_number k_seq_precision = 4 * std::numeric_limits<wide_number>::epsilon();
 
-// The next rho: the zero that f would have if its sums stayed the same beyond rho. Needs f(rho) > 0. Newton's steps,
-// with halving when they leave the bracket.
+// The next rho: the zero that f would have if its sums stayed the same beyond rho. It is found by Newton's steps, and
+// by halving where they leave the bracket.
+//
+// Pre         f(rho) > 0
 ESPALIER_HOST_DEVICE inline wide_number k_seq_step(wide_number rho, k_seq_sums sums, std::int32_t k) {
   const auto draws = static_cast<wide_number>(k);
   wide_number low = rho;
@@ -110,7 +112,7 @@ ESPALIER_HOST_DEVICE k_seq solve_k_seq(const TargetRowT& p, const DraftRowT& q, 
   }
 }
 
-// The weights of the target's own token once all k draws have failed, in proportion: p - gamma min(p / rho, q), never
+// The weights from which the target's own token is drawn once all k draws have failed: p - gamma min(p / rho, q), never
 // stored.
 template <class NumberT, class TargetRowT = row_view<NumberT>, class DraftRowT = TargetRowT>
 class k_seq_residual {

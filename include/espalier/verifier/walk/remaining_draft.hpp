@@ -15,9 +15,9 @@ namespace espalier::detail {
 
 using draw_iterator = tree_view::draw_range::iterator;
 
-// True if an earlier draw of the same node gave the same token.
+// True if an earlier draw at the same node gave the same token.
 //
-// Complexity  O(draws of u)
+// Complexity  O(draws made at u)
 ESPALIER_HOST_DEVICE inline bool is_repeated(tree_view tree, node_id u, draw_iterator draw) {
   for (auto earlier = tree.draws(u).begin(); earlier != draw; ++earlier) {
     if (*earlier == *draw) return true;
@@ -31,9 +31,9 @@ struct remaining_draft_state {
   wide_number undrawn = -1;  // mass of the tokens that no draw gave; negative until it is needed
 };
 
-// The draft's row at a node while its draws are rejected in order, repeated ones passed over: the next draw was made
-// from q / mass(), without the rejected tokens. The mass is added up from the tokens that are left and never computed
-// as 1 minus the rejected ones: a peaked row leaves little, and all of it counts.
+// The draft's row q at a node while the draws made there are rejected in order, and repeated draws are passed over: the
+// next draw was made from q / mass(), without the rejected tokens. The mass is added up from the tokens that are left
+// and never computed as 1 minus the rejected ones: a peaked row leaves little, and all of it counts.
 template <class RowT>
 class remaining_draft {
  public:
@@ -44,7 +44,7 @@ class remaining_draft {
 
   // Rejects a draw, the next one in order.
   //
-  // Complexity  one pass over q, once for each node, and O(draws of u squared)
+  // Complexity  one pass over q, once for each node, and O(n^2) for n draws made at u
   // Errors      input_error for a draw of a token outside the vocabulary
   ESPALIER_HOST_DEVICE void reject(draw_iterator draw) {
     if (now_.undrawn < 0) now_.undrawn = detail::mass(undrawn(tree_, u_, q_));

@@ -30,7 +30,7 @@ ESPALIER_HOST_DEVICE NumberT rest_of(NumberT p, NumberT share, NumberT q) {
   return d > 0 ? d : NumberT{0};
 }
 
-// The factor of q after a draw was rejected with `times`; kept finite, so that 0 * share is 0 for tokens of draft
+// The new `share` after times * q is subtracted from R. It is kept finite, so that 0 * share is 0 for tokens of draft
 // probability 0.
 template <class NumberT>
 ESPALIER_HOST_DEVICE NumberT share_after(const residual_state& now, wide_number times) {
@@ -48,8 +48,8 @@ ESPALIER_HOST_DEVICE NumberT share_after(const residual_state& now, wide_number 
 
 //! The part of the target that is left after draws from q were rejected: R = norm((p - share * q)+), never stored.
 //!
-//! Every verifier begins with R = p and subtracts the draft again and again, R := norm((R - times * q)+). Since all
-//! rows are non-negative, this form is kept: only `share` and the mass change.
+//! A verifier begins with R = p and subtracts the draft again and again: R := norm((R - times * q)+). Since all rows
+//! are non-negative, R keeps the form norm((p - share * q)+): only `share` and the mass change.
 //!
 //! Shapes      p, q: [vocab]
 //! Law         a token rejected once, with R(x) < times * q(x), has weight 0 from then on
@@ -66,10 +66,11 @@ class residual {
   ESPALIER_HOST_DEVICE NumberT operator[](std::size_t i) const { return detail::rest_of(p_[i], share_, q_[i]); }
   ESPALIER_HOST_DEVICE auto team() const { return p_.team(); }
   ESPALIER_HOST_DEVICE const TargetRowT& target() const { return p_; }
-  //! R(i), which adds up to 1 over all tokens.
+  //! R(i); over all tokens it adds up to 1.
   ESPALIER_HOST_DEVICE wide_number at(std::size_t i) const { return static_cast<wide_number>((*this)[i]) / mass_; }
 
-  //! Weights in proportion to (R - times * q)+, to draw from once: they are not summed up. All zero if R is times * q.
+  //! Weights in proportion to (R - times * q)+, for one draw: at() must not be asked of them, since they are not summed
+  //! up. All are 0 if R is times * q.
   ESPALIER_HOST_DEVICE residual after(wide_number times) const {
     residual next = *this;
     next.share_ = detail::share_after<NumberT>(now(), times);

@@ -19,7 +19,8 @@
 //! The functions that verifiers share: the walk down from the root, and the rows on it.
 namespace espalier::detail {
 
-// Walks from the root to the child with the token that choose(u) returns, as long as there is such a child.
+// Walks down from the root: at node u, choose(u) returns the next token, and the walk goes on at the child with this
+// token. Returns the last node, and the next token, which no child of it has.
 template <class ChooseT>
 ESPALIER_HOST_DEVICE verdict walk(tree_view tree, const ChooseT& choose) {
   node_id u = root_node;
@@ -31,8 +32,9 @@ ESPALIER_HOST_DEVICE verdict walk(tree_view tree, const ChooseT& choose) {
   }
 }
 
-// The probability with which a drawn child is accepted if its parent is accepted with `probability`; `ratio` is the
-// target's probability of the child divided by the draft's.
+// Returns min(1, probability * ratio): the probability with which a drawn child is accepted if `probability` is its
+// parent's, or the child's weight if `probability` is its parent's weight (block_verification). `ratio` is the target's
+// probability of the child's token divided by the draft's.
 ESPALIER_HOST_DEVICE inline wide_number passed_on(wide_number probability, wide_number ratio) {
   const wide_number passed = probability > 0 ? probability * ratio : 0;
   return passed < 1 ? passed : 1;
@@ -41,7 +43,7 @@ ESPALIER_HOST_DEVICE inline wide_number passed_on(wide_number probability, wide_
 // The most by which the sum of a row may differ from 1. Rounding of a softmax in float makes about a hundredth of it.
 inline constexpr wide_number mass_tolerance = static_cast<wide_number>(1e-4);
 
-// Checks a row in one pass.
+// Checks in one pass that a row is a distribution. `whose` and u name the row in the message.
 //
 // Errors      numeric_error if the row is no distribution
 template <class NumberT>
@@ -69,7 +71,7 @@ inline constexpr bool is_trusted = requires {
   requires RowT::is_trusted;
 };
 
-// The row of a node, without a check: it was checked before.
+// The row of a node, not checked here: the caller checks it, or has done so.
 ESPALIER_EXEC_CHECK_DISABLE
 template <class RowsT>
 ESPALIER_HOST_DEVICE auto known_row(RowsT& rows, node_id u) {
@@ -86,7 +88,10 @@ ESPALIER_HOST_DEVICE token_id argmax(TargetRowsT& target, node_id u) {
   return static_cast<token_id>(target.argmax(u));
 }
 
-// The target's row of a node, checked. Rows that are distributions by construction say so and are not read for that.
+// The target's row of a node, after a check in one pass. No check is made of rows whose type says that they are
+// distributions by construction, nor on the device.
+//
+// Errors      numeric_error if the row is no distribution
 ESPALIER_EXEC_CHECK_DISABLE
 template <class TargetRowsT>
 ESPALIER_HOST_DEVICE auto target_row(TargetRowsT& target, node_id u) {
@@ -96,9 +101,11 @@ ESPALIER_HOST_DEVICE auto target_row(TargetRowsT& target, node_id u) {
   return p;
 }
 
-// The row that the draws of a node came from, checked.
+// The draft's row that the draws made at a node came from, checked as target_row() checks; `vocab` is the length of the
+// target's row.
 //
-// Errors      input_error if the rows do not fit the tree or the target
+// Errors      input_error if the draft has no row for the node, or one whose length is not the target's; numeric_error
+//             if the row is no distribution
 ESPALIER_EXEC_CHECK_DISABLE
 template <class DraftRowsT>
 ESPALIER_HOST_DEVICE auto draft_row(const DraftRowsT& draft, node_id u, std::size_t vocab) {
@@ -148,15 +155,15 @@ ESPALIER_HOST_DEVICE std::size_t drawn_token(tree_view tree, node_id child, cons
   return x;
 }
 
-// The token after u, drawn from the target's row p alone: its random number, and so the token, does not depend on the
-// tree.
+// The token after node u, drawn from the target's row p alone. Its random number depends on the depth of u alone, so
+// the token does not depend on the tree.
 template <class RowT, class ChanceT>
 ESPALIER_HOST_DEVICE token_id pick_token(tree_view tree, node_id u, const RowT& p, ChanceT& chance) {
   return static_cast<token_id>(chance.pick(p, {tree.depth[u], 0, purpose::token}));
 }
 
-// Walks down the tree: choose(u, p, q) returns the token after an inner node, from its target row and the row that its
-// draws came from; at a leaf the token is drawn from the target's row.
+// Walks down the tree: choose(u, p, q) returns the token after an inner node u, from the target's row p and the row q
+// that the draws at u came from; at a leaf the token is drawn from p.
 template <class DraftRowsT, class TargetRowsT, class ChanceT, class ChooseT>
 ESPALIER_HOST_DEVICE verdict walk_rows(tree_view tree, const DraftRowsT& draft, TargetRowsT& target, ChanceT& chance,
                                        const ChooseT& choose) {
@@ -167,8 +174,8 @@ ESPALIER_HOST_DEVICE verdict walk_rows(tree_view tree, const DraftRowsT& draft, 
   });
 }
 
-// The token drawn from the part of the target that is left. If nothing is left, which only rounding can cause, it is
-// drawn from `instead`.
+// The token drawn from `left`, the part of the target that is left. If nothing is left, which only rounding can cause,
+// the token is drawn from `instead`.
 template <class WeightsT, class InsteadT, class ChanceT>
 ESPALIER_HOST_DEVICE token_id pick_left(const WeightsT& left, const InsteadT& instead, node_id u, ChanceT& chance) {
   const token_id token = chance.pick(left, {u, 0, purpose::residual});
