@@ -15,9 +15,9 @@
 //! A row of n terms is cut into parts, at most 256 of them, and each part into blocks of 1024 terms.
 //!
 //!     block   64 running sums in the terms' own type: term i goes to sum i % 64. These are halved to 8 (sum l takes
-//!             sum l + 32, then l + 16, then l + 8), and the 8 are added up in double
-//!     part    its blocks, one after the other, in double
-//!     row     32 running sums in double: part i goes to sum i % 32. These are halved to one
+//!             sum l + 32, then l + 16, then l + 8), and the 8 are added up in wide_number
+//!     part    its blocks, one after the other, in wide_number
+//!     row     32 running sums in wide_number: part i goes to sum i % 32. These are halved to one
 //!
 //! A draw looks for its token in the same parts, each cut into 32 groups. Every implementation, by one thread or by a
 //! warp for each part, follows this order.
@@ -98,7 +98,7 @@ struct one_thread {
       add(l, i);
     sums<n> total;
     for (std::size_t k = 0; k < n; ++k) {
-      halve<8>(sum[k], mass_lanes);  // halved down to one vector; its last eight numbers are added in double
+      halve<8>(sum[k], mass_lanes);  // halved down to one vector; its last eight numbers are added in wide_number
       const auto last = [&](std::size_t l) { return static_cast<wide_number>(sum[k][l]); };
       total.of[k] = ((last(0) + last(4)) + (last(2) + last(6))) + ((last(1) + last(5)) + (last(3) + last(7)));
     }

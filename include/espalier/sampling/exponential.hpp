@@ -10,9 +10,9 @@
 
 namespace espalier::detail {
 
-// 2^-x for x >= 0; 0 from 2^-127 downwards. Relative error below 2e-7. Without branches, so that loops over it
-// vectorise; that is why an integer is clamped. Source of the polynomial: the best of degree 6 in relative error that
-// is 1 at 0, by Remez.
+// 2^-x for x >= 0; 0 from 2^-126.5 downwards. Relative error below 2e-7 above that. It has no branches, so that loops
+// over it vectorise: that is why x is clamped by its bits, as an integer. Source of the polynomial: the best of degree
+// 6 in relative error that is 1 at 0, by Remez.
 ESPALIER_HOST_DEVICE inline float exp2_of_minus(float x) {
   constexpr std::int32_t last = 0x42FE0000;  // the bits of 127
   const auto bits = __builtin_bit_cast(std::int32_t, x);
@@ -37,9 +37,9 @@ struct scaled_exp_terms {
   static constexpr float fourth = 5.0538945F, third = 20.105055F, second = 60.310623F, first = 120.62327F;
 };
 
-// e^x * scaled_exp_at_0, for x up to 60: NaN for NaN, 0 from e^-88 downwards, minus infinity included. Relative error
-// below 2.5e-7. Source of the polynomial: the best of degree 5 in relative error that is 1 at 0, by linear programming,
-// scaled so that its highest coefficient is 1. Source of the two parts of ln 2: Cody and Waite 1980.
+// e^x * scaled_exp_at_0, for x up to 60. NaN gives NaN; minus infinity, and all x from -88 downwards, give 0. Relative
+// error below 2.5e-7. Source of the polynomial: the best of degree 5 in relative error that is 1 at 0, by linear
+// programming, scaled so that its highest coefficient is 1. Source of the two parts of ln 2: Cody and Waite 1980.
 ESPALIER_HOST_DEVICE inline float scaled_exp(float x) {
   using terms = scaled_exp_terms;
   // Adding `rounding` rounds to an integer, and leaves it plus the exponent's bias in the low bits.
@@ -115,7 +115,8 @@ ESPALIER_HOST_DEVICE inline float log_of(float x) {
   return n * 6.9313812256e-01F - ((half_square - (s * (half_square + rest) + n * 9.0580006145e-06F)) - f);
 }
 
-// A block whose largest logit lies in this range adds up e^logit; another adds up e^(logit - its largest logit).
+// The range in which the largest logit of a block must lie for the sum of e^logit to be made directly; for another
+// block the sum of e^(logit - largest logit) is made.
 inline constexpr float plain_from = -40.0F, plain_to = 60.0F;
 
 // A sum of exponentials: sum * e^reference.
@@ -135,9 +136,9 @@ struct exp_sum {
     }
     return *this;
   }
-  // The natural logarithm of the sum of exponentials.
+  // The natural logarithm of the sum of exponentials, where `unit` is the number that stands for 1 in `sum`.
   //
-  // Pre         sum > 0; `unit` is the number that stands for 1 in `sum`
+  // Pre         sum > 0
   ESPALIER_HOST_DEVICE double log(double unit) const { return reference + log_of(sum / unit); }
 };
 

@@ -20,8 +20,10 @@ namespace espalier {
 //!
 //! NumberT is the type of the logits, float or double.
 //!
-//! Complexity  row: the sampler's, once for each node; argmax: one pass; no allocation after reserve()
-//! Errors      those of max_logit, for the rows that are asked for only
+//! Complexity  row: the sampler's, once for each node; argmax: that of espalier::argmax; no allocation but in reserve()
+//!             and sample()
+//! Errors      row, argmax: those of max_logit, for the row that is asked for; constructor, sample: option_error for
+//!             options out of range
 template <class NumberT = float>
 class lazy_rows {
  public:
@@ -29,7 +31,8 @@ class lazy_rows {
 
   explicit lazy_rows(sampling_options options = {}) : sampler_(options) {}
 
-  //! Makes room for rounds of this many nodes, root included. The rows themselves take memory only when they are made.
+  //! Makes room for rounds of this many nodes, root included. Where the operating system provides pages on first write,
+  //! a row costs memory only once it is made; an arena gives room for all rows at once.
   void reserve(std::int32_t nodes, std::int32_t vocab) {
     sampler_.reserve(vocab);
     made_.resize(static_cast<std::size_t>(nodes));
@@ -48,9 +51,10 @@ class lazy_rows {
     sampler_.reserve(vocab);
   }
 
-  //! Opens a round of this sequence.
+  //! Opens a round of this sequence. Both arrays must live until the next round is opened.
   //!
-  //! Shapes      row_of [n_nodes]: the row of each node in `logits`
+  //! Shapes      row_of [n_nodes]: the row of each node in `logits`; n_nodes and logits.vocab are at most what
+  //!             reserve() made room for
   void open(vocab_rows<NumberT> logits, std::span<const std::int32_t> row_of, std::int32_t sequence) {
     logits_ = logits;
     row_of_ = row_of;
@@ -61,7 +65,7 @@ class lazy_rows {
   //! The most probable token after node u under the target; ties go to the lower id.
   token_id argmax(node_id u) const { return espalier::argmax(logits(u), origin(u)); }
 
-  //! The distribution of the token after node u, valid until the next round is opened.
+  //! The distribution of the token after node u; valid until the next round is opened.
   std::span<const NumberT> row(node_id u) {
     const auto i = static_cast<std::size_t>(u);
     const auto vocab = static_cast<std::size_t>(logits_.vocab);

@@ -9,8 +9,8 @@
 
 namespace espalier::detail {
 
-// The log-probability of one token, in double, for sums along paths that are compared with each other; never above 0.
-// Host and device get the same bits.
+// The log-probability of one token in double, never above 0. Sums of it along paths are compared with each other, so
+// host and device get the same bits.
 //
 // Pre         probability > 0
 ESPALIER_HOST_DEVICE inline double path_log_prob_of(double probability) {
@@ -18,7 +18,7 @@ ESPALIER_HOST_DEVICE inline double path_log_prob_of(double probability) {
   return log_prob < 0 ? log_prob : 0;
 }
 
-// The log-probability that a tree keeps of a token. Host and device get the same bits, since trees are grown by it.
+// The log-probability of a token, as a tree keeps it. Trees are grown by it, so host and device get the same bits.
 //
 // Pre         probability > 0
 ESPALIER_HOST_DEVICE inline float log_prob_of(double probability) {

@@ -23,8 +23,8 @@
 
 namespace espalier::detail {
 
-// Calls f(i) for each i of begin .. end - 1 with holds(i), in order. Meant for predicates that seldom hold: 64 are
-// tested at once.
+// Calls f(i), in order, for each i of begin .. end - 1 for which holds(i) is true. It tests 64 of them at once, which
+// is quick if holds(i) is seldom true.
 template <class PredicateT, class FunctionT>
 void for_each_where(std::size_t begin, std::size_t end, const PredicateT& holds, const FunctionT& f) {
   constexpr std::size_t bytes = sizeof(std::uint64_t);
@@ -65,7 +65,7 @@ wide_number mass_from(std::span<const NumberT> weights, NumberT least) {
   return sum_of(weights.size(), [&](std::size_t i) { return weights[i] < least ? NumberT{0} : weights[i]; });
 }
 
-// Applies a cut: weights that are not kept become 0, the others are divided by their mass. One pass.
+// Applies a cut in one pass: weights that are not kept become 0, and the others are divided by cut.mass.
 template <class NumberT>
 void keep(std::span<NumberT> row, row_cut<NumberT> cut) {
   const auto inverse = static_cast<NumberT>(1 / cut.mass);
@@ -102,16 +102,16 @@ void keep(std::span<NumberT> row, row_cut<NumberT> cut) {
 // So a misleading sample costs passes, but any search ends at the same cut, to the last bit.
 //
 // Shapes      weights [n], from 0 to 1
-// Complexity  mostly four passes over the row, one of which copies; at most five, and one for each bit of a number
+// Complexity  mostly four passes over the row, one of which copies; at most six, and two for each bit of a number
 // Source      Floyd and Rivest 1975, SELECT, with masses in place of ranks
 template <class NumberT>
 class nucleus {
  public:
-  // Takes the memory that find() needs, which allocates none after it.
+  // Takes the memory that find() needs; find() allocates none after it.
   void reserve() { copied_.resize(room); }
   static constexpr std::size_t bytes() { return arena::bytes_of<NumberT>(room); }
 
-  // The cut for weights whose sum is `total`.
+  // Returns the cut for weights whose sum is `total`.
   //
   // Pre         0 < mass < total
   row_cut<NumberT> find(std::span<const NumberT> weights, wide_number mass, wide_number total) {
@@ -168,7 +168,7 @@ class nucleus {
     return low;
   }
 
-  // Narrows [low_, high_) by one more value: from_there is the sum of the weights from `at` on.
+  // Narrows [low_, high_) at the value `at`; from_there is the sum of the weights that are at least as large.
   void update(bits_type at, wide_number from_there) {
     const bool reaches = from_there >= mass_;
     (reaches ? low_ : high_) = at;
@@ -257,8 +257,8 @@ class nucleus {
         [=](std::size_t i) { return weights[i] > least ? weights[i] : NumberT{0}; });
   }
 
-  // Makes low_ the largest value from which on the sum over the whole row reaches the mass. Mostly it already is;
-  // otherwise it is found by bisection, for such sums fall as the value rises.
+  // Makes low_ the largest value for which the sum of the weights from it on, over the whole row, reaches the mass.
+  // Mostly low_ is this value already; otherwise bisection finds it, for such sums fall as the value rises.
   void settle(std::span<const NumberT> weights) {
     sums<2> found = masses_at(weights, low_);
     if (!(found.of[0] >= mass_ && found.of[1] < mass_)) {

@@ -23,14 +23,17 @@
 namespace espalier {
 
 //! Turns a row of logits into probabilities: temperature, then top-k, top-p, min-p, each followed by a new
-//! normalisation. Ties at a cut go to the lower id. A token with a logit of minus infinity has probability 0; top-k
-//! keeps fewer than k if fewer are possible. Masses are sums of float within blocks, whose sums are added in double.
+//! normalisation. At temperature 0 the most probable token has probability 1. Ties go to the lower id, but min-p keeps
+//! them. A token with a logit of minus infinity has probability 0; top-k keeps fewer than k if fewer are possible. Sums
+//! are added up in the order of core/sums.hpp: within a block in the rows' type, over the blocks in wide_number.
 //!
 //! NumberT is the type of the logits, float or double.
 //!
-//! Complexity  passes over the vocabulary; fewer would not do:
+//! Complexity  passes over the vocabulary:
+//!             temperature 0                    2: maximum, zeroes; and one up to the most probable token
 //!             temperature alone or with min-p  3: maximum, exponentials, division
-//!             with top-p                       5: maximum, exponentials, search for the cut, its sums, division
+//!             with top-p                       mostly 7: maximum, exponentials, about 4 to find the cut, division; one
+//!                                              more if min-p leaves out more than top-p
 //!             with top-k                       2: search for the k, zeroes; and O(k log k) for these
 //!             No sort of the row; no allocation after reserve()
 //! Errors      option_error for options out of range; those of max_logit
@@ -39,13 +42,13 @@ class sampler {
  public:
   explicit sampler(sampling_options options = {}) : options_(require_options(options)) {}
 
-  //! Sets other options. The memory that was reserved stays.
+  //! Sets other options. The memory that was reserved stays; other options may need more, which reserve() takes.
   void set(const sampling_options& options) { options_ = require_options(options); }
 
   const sampling_options& options() const { return options_; }
   bool is_greedy() const { return options_.temperature == 0.0F; }
 
-  //! Makes room for rows of this length, so that probabilities() does not allocate.
+  //! Makes room for rows of this length under the present options, so that probabilities() does not allocate.
   void reserve(std::int32_t vocab) {
     if (is_greedy()) return;
     const auto size = static_cast<std::size_t>(vocab);
@@ -102,7 +105,8 @@ class sampler {
     return options.top_k > 0 ? (std::min)(static_cast<std::size_t>(options.top_k), vocab) : vocab;
   }
 
-  // Applies temperature, top-p and min-p. The exponentials are relative to the largest, since min-p is.
+  // Applies temperature, top-p and min-p. The exponentials are divided by the largest one, because min-p is a fraction
+  // of it.
   void distribute(std::span<const NumberT> logits, NumberT best, std::span<NumberT> out) {
     const auto temperature = static_cast<NumberT>(options_.temperature);
     const auto min_p = static_cast<NumberT>(options_.min_p);
@@ -116,7 +120,7 @@ class sampler {
     detail::keep(out, cut);
   }
 
-  // The k largest logits in the order of their tokens, or all above minus infinity if these are fewer.
+  // Returns the k largest logits in the order of their tokens, or all above minus infinity if these are fewer.
   std::span<const ranked> take_top(std::span<const NumberT> logits, std::size_t k, row_origin row) {
     using count = std::conditional_t<sizeof(NumberT) == 4, std::int32_t, std::int64_t>;
     const auto is_bad_number = [](NumberT x) { return x < infinity ? count{0} : count{-1}; };

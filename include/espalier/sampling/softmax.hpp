@@ -43,7 +43,7 @@ std::size_t find_first(std::span<const NumberT> row, NumberT value) {
   return i;
 }
 
-// Raises the error for the first logit that is NaN or plus infinity.
+// Raises numeric_error for the first logit that is NaN or plus infinity.
 //
 // Pre         there is one
 template <class NumberT>
@@ -54,7 +54,8 @@ template <class NumberT>
   raise_bad_logit(row, static_cast<std::int64_t>(t), static_cast<double>(logits[t]));
 }
 
-// The largest logit, minus infinity for an empty row. `is_bad` becomes true if a logit is NaN or plus infinity.
+// The largest logit; minus infinity for an empty row. `is_bad` becomes true if a logit is NaN or plus infinity, else
+// false.
 template <class NumberT>
 NumberT largest_logit(std::span<const NumberT> logits, bool& is_bad) {
   constexpr NumberT infinity = std::numeric_limits<NumberT>::infinity();
@@ -98,7 +99,7 @@ NumberT max_logit(std::span<const NumberT> logits, row_origin row) {
   return largest;
 }
 
-// True if a token can be drawn from a row, so that max_logit() raises no error.
+// True if a token can be drawn from a row: max_logit() then raises no error.
 template <class NumberT>
 bool is_possible(std::span<const NumberT> logits) {
   bool is_bad = false;
@@ -152,8 +153,8 @@ void softmax(std::span<const NumberT> logits, NumberT temperature, std::span<Num
 //! The largest logit of a row.
 //!
 //! Complexity  one pass
-//! Errors      input_error for an empty row; numeric_error that names the row, and the token that is NaN or plus
-//!             infinity, or says that all are minus infinity: no token can be drawn then
+//! Errors      input_error for an empty row; numeric_error, which names the row, if a logit is NaN or plus infinity (it
+//!             names this token, too), or if all logits are minus infinity: then no token can be drawn
 inline float max_logit(std::span<const float> logits, row_origin row) {
   return detail::max_logit(logits, row);
 }
@@ -172,7 +173,8 @@ inline token_id argmax(std::span<const double> logits, row_origin row) {
   return static_cast<token_id>(detail::find_first(logits, max_logit(logits, row)));
 }
 
-//! Probabilities of a row of logits at a temperature above 0. A logit of minus infinity gives a probability of 0.
+//! Writes the probabilities of a row of logits at a temperature above 0. A logit of minus infinity gives a probability
+//! of 0.
 //!
 //! Shapes      logits, out: [vocab]; they may be the same row
 //! Complexity  three passes: the maximum, with the check; exponentials, with their sum; the division. Fewer would not

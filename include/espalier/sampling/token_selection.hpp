@@ -32,7 +32,7 @@ NumberT larger(NumberT a, NumberT b) {
 }
 
 // Writes the largest number of each group of a block to `maxima` [mass_block / token_group], and returns the sum of
-// weigh(number). A NaN may be missing among the maxima. Not inlined, because its caller's compiler would unroll the
+// weigh(number). A NaN may be missing among the maxima. It is not inlined: in its caller the compiler would unroll the
 // short loops before it vectorises them.
 template <class NumberT, class WeighT>
 [[gnu::noinline]] double scan_block(const NumberT* block, const WeighT& weigh, NumberT* maxima) {
@@ -58,7 +58,7 @@ template <class NumberT, class WeighT>
   return block_mass([&](std::size_t l) { return sum[l]; }, 0, mass_lanes);
 }
 
-// Flags of 32 numbers: bit l is set if numbers[l] >= least.
+// Flags of 32 numbers: bit l is set if numbers[l] is at least `least`.
 template <class NumberT>
 std::uint32_t flags_from(const NumberT* numbers, NumberT least) {
   std::uint32_t flags = 0;
@@ -119,9 +119,10 @@ class token_selection {
     scan(tail_.data(), maxima, row.size() - i);
   }
 
-  // The k largest of the numbers >= least, largest first. Valid until the next call.
+  // Returns the k largest of the numbers that are at least `least`, largest first; fewer if there are fewer. Valid
+  // until the next call.
   //
-  // Pre         the row was scanned
+  // Pre         scan() was last called with this row
   std::span<entry> select(std::span<const NumberT> row, std::size_t k, NumberT least) {
     reserve(row.size(), k);
     n_ = 0;
@@ -169,8 +170,9 @@ class token_selection {
     return std::bit_cast<NumberT>((place & sign) != 0 ? place ^ sign : static_cast<bits_type>(~place));
   }
 
-  // A number that at least k of the maxima reach, and not many more; `least` if that is larger. The search alternates
-  // between the point where the bound would lie if the logarithm of the count were linear, and halving.
+  // A number that at least k of the maxima reach, and not many more; `least` if fewer than k maxima reach it. The
+  // search alternates between the point where the bound would lie if the logarithm of the count were linear, and
+  // halving.
   NumberT bound(std::size_t n_groups, std::size_t k, NumberT least) const {
     if (n_groups <= k) return least;
     NumberT smallest[group_word], largest[group_word];

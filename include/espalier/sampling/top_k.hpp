@@ -18,10 +18,11 @@ struct candidate {
 };
 
 //! Writes the k most probable tokens of a row, most probable first, ties by lower id; tokens of probability 0 are left
-//! out. Returns how many were written, at most k. Meant for small k: from some 16 on, top_tokens is quicker.
+//! out. Returns the number of tokens written, at most k. It suits a small k: from about 16 on, top_tokens is quicker.
 //!
 //! Shapes      row [vocab]; out [k]
-//! Complexity  one pass; an insertion of O(k) for each running candidate, of which there are about k ln(vocab / k)
+//! Complexity  one pass; an insertion of O(k) for each token that is among the first k when it is read: about k
+//!             ln(vocab / k) tokens if the row is in random order
 template <class NumberT>
 std::int32_t top_k(std::span<const NumberT> row, std::span<candidate<std::type_identity_t<NumberT>>> out) {
   constexpr std::size_t block = 64;

@@ -35,6 +35,8 @@ class exp_total {
  public:
   // Adds a block and writes the maxima of its groups; the first `n` of its numbers are the row's, from token `first`
   // on.
+  //
+  // Errors      numeric_error if a logit is NaN or plus infinity
   void add(const NumberT* block, NumberT* maxima, std::size_t n, std::size_t first, row_origin row) {
     const double mass = plain_mass(block, maxima);
     const NumberT largest = largest_of(maxima);
@@ -47,7 +49,7 @@ class exp_total {
     }
   }
 
-  // The logarithm of the sum; minus infinity if nothing was added. To be called once: it changes the sums.
+  // The logarithm of the sum; minus infinity if the sum is 0. It may be called only once, because it changes the sums.
   double log() {
     halve(sums_, part_lanes);
     return sums_[0].sum > 0 ? sums_[0].log(unit) : -std::numeric_limits<double>::infinity();
@@ -117,8 +119,9 @@ class top_tokens {
   }
 
   //! Writes the tokens of the k largest logits with their log probabilities, most probable first, ties by lower id.
-  //! Returns how many were written: k, or all with a finite logit if these are fewer. A token with a logit of minus
-  //! infinity is never written. The exponentials that a float row is normalised by have a relative error of 2.5e-7.
+  //! Returns the number of tokens written: k, or all with a finite logit if these are fewer. A token with a logit of
+  //! minus infinity is never written. The exponentials that a float row is normalised by have a relative error of
+  //! 2.5e-7.
   //!
   //! Shapes      logits [vocab]; out [k], which may be empty (the row is checked all the same) or longer than the row
   //! Errors      input_error for an empty row; numeric_error that names row and token if a logit is NaN or plus
@@ -143,11 +146,12 @@ class top_tokens {
     return static_cast<std::int32_t>(top.size());
   }
 
-  //! The log of the sum of e^logit over the last row of logits: logit - log_total() is a log probability.
+  //! The logarithm of the sum of e^logit over the last row that of_logits() has read: logit - log_total() is a token's
+  //! log probability.
   double log_total() const { return log_total_; }
 
   //! Writes the k most probable tokens with their probabilities, as top_k(row, out) does: most probable first, ties by
-  //! lower id, no zeros. Returns how many were written: k, or all with a probability above 0 if these are fewer.
+  //! lower id, no zeros. Returns the number of tokens written: k, or all with a probability above 0 if these are fewer.
   //!
   //! Shapes      row [vocab]; out [k], which may be empty or longer than the row
   std::int32_t of_probabilities(std::span<const NumberT> row, std::span<candidate<NumberT>> out) {

@@ -17,15 +17,16 @@ namespace espalier {
 //! The result of one draw without replacement.
 struct undrawn_draw {
   token_id token = -1;          //!< negative: the row has no probability left
-  wide_number probability = 0;  //!< of the token in the whole row
+  wide_number probability = 0;  //!< probability of the token in the whole row
 };
 
-//! A row without the tokens that were drawn from it: the next draw without replacement is made from these weights.
-//! Never stored, and not normalised. A view of row and tree: it leaves out the draws that are there when it is read.
+//! A row without the tokens that were drawn from it at a node: the next draw without replacement is made from these
+//! weights. They are never stored, and not normalised. A view of row and tree: it leaves out the tokens of all draws
+//! that the tree has when the view is read.
 //!
-//! Shapes      row [vocab]; the draws are those of node u
-//! Complexity  a weight: O(draws of u); the sum: one pass, and O(draws of u) for each 1024 tokens
-//! Law         the sum adds up the weights that are left; nothing is ever subtracted from an earlier sum
+//! Shapes      row [vocab]; the draws are those made at node u
+//! Complexity  with n draws made at u, a weight: O(n); the sum: one pass, and O(n) for each 1024 tokens
+//! Law         the sum is added up from the weights that are left; nothing is ever subtracted from an earlier sum
 template <class NumberT, class TeamT = detail::alone>
 class undrawn {
  public:
@@ -36,7 +37,7 @@ class undrawn {
   ESPALIER_HOST_DEVICE NumberT operator[](std::size_t i) const { return any_drawn(i, i + 1) ? NumberT{0} : row_[i]; }
   ESPALIER_HOST_DEVICE TeamT team() const { return row_.team(); }
 
-  //! Makes the next draw. `at` is the key of its random number.
+  //! Makes the next draw, which the caller then records in the tree. `at` is the key of its random number.
   //!
   //! Complexity  one pass
   template <class ChanceT>
@@ -46,9 +47,10 @@ class undrawn {
     return {token, static_cast<wide_number>(row_[static_cast<std::size_t>(token)])};
   }
 
-  //! The probability that draw() gives this token.
+  //! The probability with which draw() has given this token.
   //!
   //! Complexity  one pass; O(1) if nothing was drawn before
+  //! Pre         the draw is not recorded in the tree yet
   ESPALIER_HOST_DEVICE wide_number share(const undrawn_draw& drawn) const {
     const wide_number share = drawn.probability / (tree_.is_leaf(u_) ? wide_number{1} : detail::mass(*this));
     return share < 1 ? share : 1;
