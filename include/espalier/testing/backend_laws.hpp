@@ -204,12 +204,13 @@ class backend_laws {
 
 }  // namespace detail
 
-//! Checks the laws of Backend, bit for bit or to a tolerance of the logits: each node of a tree has the logits of plain
-//! decoding along its path, and its cache rows equal those of plain decoding; sequences of one pass do not influence
-//! each other; only the rows that are asked for have logits; a chain may come in parts.
+//! Checks the laws of Backend. Each node of a tree has the logits of plain decoding along its path, and the cache rows
+//! of a committed path equal those of plain decoding; sequences of one pass do not influence each other; only the rows
+//! that are asked for have logits; a chain may come in parts. Logits are compared bit for bit, or may differ by
+//! `tolerance`.
 //!
 //! Pre         logits of float; make_kv(n_sequences) returns an empty store of at least 64 rows; read_row(kv, sequence,
-//!             slot) returns the contents of that slot, as something with ==; max_rows() is at least 40
+//!             slot) returns the contents of that slot as a value that == compares; max_rows() is at least 40
 //! Errors      law_error with what is wrong. A backend whose rounding depends on the shape of a pass keeps the laws
 //!             only to its tolerance; decoding is then lossless for the distributions that its passes over trees give
 template <class BackendT, class MakeKVT, class ReadRowT>

@@ -19,7 +19,8 @@
 namespace espalier::testing {
 
 //! Philox chance that records every key it is asked with. A key used twice gives two decisions the same number, which
-//! no enumeration can detect. A draw that finds no weight decides nothing and does not count.
+//! no enumeration can detect. A pick() among weights that are all 0 decides nothing, and its key does not count as
+//! used.
 //!
 //! Errors      law_error at the second use of a key, and if the policy decides with a purpose other than draft or the
 //!             verifier with draft
@@ -62,7 +63,7 @@ class recorded_chance {
 
 //! Checks on 60 rounds that drafting and verifying use every chance_key at most once in a round.
 //!
-//! Errors      law_error that names the key
+//! Errors      law_error that names the key that is used twice, or whose purpose is wrong (see recorded_chance)
 template <class PolicyT, class VerifierT>
 void check_chance_keys(PolicyT policy, VerifierT verifier) {
   constexpr std::int32_t vocab = 6;

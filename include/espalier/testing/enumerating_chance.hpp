@@ -11,8 +11,9 @@
 
 namespace espalier {
 
-//! Chance for proofs: runs a procedure once for every sequence of outcomes that can occur and knows the probability of
-//! each. The procedure's result, weighted by probability() and summed over all runs, is its exact distribution.
+//! Chance for proofs: a procedure is run once for every sequence of outcomes that can occur, and the chance knows the
+//! probability of each. Keys are ignored: each call is a decision of its own. The procedure's result, weighted by
+//! probability() and summed over all runs, is its exact distribution.
 //!
 //!     enumerating_chance chance;
 //!     do { distribution[procedure(chance)] += chance.probability(); } while (chance.next());
@@ -20,6 +21,7 @@ namespace espalier {
 //! Complexity  runs: the number of distinct outcome sequences
 //! Pre         the procedure depends on nothing random but this chance
 //! Law         the probabilities of all runs add up to 1
+//! Errors      numeric_error from a decision none of whose outcomes has a probability above 0
 class enumerating_chance {
  public:
   bool accept(double p, double q, chance_key = {}) {
@@ -52,7 +54,7 @@ class enumerating_chance {
     return product;
   }
 
-  //! Turns to the next sequence of outcomes; false when all have been run.
+  //! Turns to the next sequence of outcomes; returns false when all have been run.
   bool next() {
     trail_.resize(depth_);
     depth_ = 0;

@@ -22,7 +22,8 @@ namespace espalier::testing {
 
 namespace detail {
 
-// Gives each row a number of its own for each beginning of a text, so that rows are as distinct as a model's.
+// The checks of SharingKVStore. The number that is written into a row stands for the row's token and all tokens before
+// it, so that rows differ where a model's would.
 template <class KVStoreT, class AccessT>
 class sharing_kv_store_laws {
  public:
@@ -50,7 +51,7 @@ class sharing_kv_store_laws {
   std::int32_t n_sequences() const { return static_cast<std::int32_t>(texts_.size()); }
   static std::int32_t length(const std::vector<token_id>& tokens) { return static_cast<std::int32_t>(tokens.size()); }
 
-  // The number of the row of a token that follows the row with number `before`; 0 stands for the beginning.
+  // The number of the row of `token` after the row with number `before`, which is 0 at the beginning of a text.
   int next_number(int before, token_id token) {
     const auto [place, is_new] = numbers_.try_emplace({before, token}, last_number_ + 1);
     if (is_new) ++last_number_;
@@ -286,8 +287,8 @@ class sharing_kv_store_laws {
 //!
 //! AccessT is that of check_kv_store.
 //!
-//! Pre         a capacity of 16 rows or more a sequence, pages for one sequence and one more, and no rows that must be
-//!             kept
+//! Pre         a capacity of 16 rows or more a sequence, as many pages as one full sequence needs and one more, and no
+//!             rows that must be kept: the check drops all rows
 //! Errors      law_error with what is wrong
 template <SharingKVStore KVStoreT, class AccessT>
 void check_sharing_kv_store(KVStoreT& kv, std::int32_t n_sequences, AccessT access) {
@@ -520,13 +521,14 @@ class kv_store_laws {
 //! Checks the laws of KVStore: the rows that commits keep and truncations leave, the answers of a full store, and that
 //! sequences do not influence each other. Also checks those of PrefixKVStore and SharingKVStore if the store is one.
 //!
-//! AccessT writes a number into a row, committed or scratch, and reads it back; -1 for a row that no write() has left:
+//! AccessT writes a number into a row, committed or scratch, and reads it back; read() returns -1 for a row that holds
+//! no number that was written:
 //!   access.write(kv, sequence, slot, number)
 //!   access.read(kv, sequence, slot) -> number
 //! If it has `static constexpr bool keeps_paths = true`, each row that it writes follows the one before it, and a
 //! commit keeps the beginning of such a chain: for stores that keep only paths, see KVStore.
 //!
-//! Pre         a capacity of 16 rows or more a sequence, and no rows that must be kept
+//! Pre         a capacity of 16 rows or more a sequence, and no rows that must be kept: the check drops all rows
 //! Errors      law_error with what is wrong
 template <KVStore KVStoreT, class AccessT>
 void check_kv_store(KVStoreT& kv, std::int32_t n_sequences, AccessT access) {

@@ -10,9 +10,9 @@ struct law_error : error {
   using error::error;
 };
 
-//! Checks a law.
+//! Checks a law: `holds` must be true.
 //!
-//! Errors      law_error with a message made of the pieces (text and numbers) in order
+//! Errors      law_error with a message that consists of the pieces (text and numbers) in order
 template <class... PiecesT>
 void require_law(bool holds, const PiecesT&... pieces) {
   if (!holds) raise<law_error>(pieces...);

@@ -26,8 +26,8 @@ namespace espalier::testing {
 //! Texts with their probabilities.
 using text_distribution = std::map<std::vector<token_id>, double>;
 
-//! Adds to `sum` the probabilities of the texts of n tokens that begin with `text` and continue by row(text so far).
-//! `probability` is that of `text`.
+//! Adds to `sum` the probabilities of the texts of n tokens that begin with `text`, whose probability is given, and
+//! continue by row(text so far). A `text` of more than n tokens is cut.
 inline void continue_with(const tiny_model::row_function& row, std::vector<token_id> text, double probability,
                           std::size_t n, text_distribution& sum) {
   if (text.size() >= n) {
@@ -47,7 +47,7 @@ inline void continue_with(const tiny_model::row_function& row, std::vector<token
 //! The text on which two distributions differ the most.
 struct text_difference {
   std::vector<token_id> text;
-  double first = 0, second = 0;  //!< its probability in each of the two
+  double first = 0, second = 0;  //!< probability of the text in each distribution
 
   //! The difference of the probabilities; 1 if it is NaN.
   double size() const {
@@ -95,22 +95,25 @@ inline std::string in_words(const std::vector<token_id>& text) {
 
 }  // namespace detail
 
+//! Options of check_lossless().
 struct lossless_options {
   std::size_t n_tokens = 4;                //!< number of tokens of the texts that are compared
   double tolerance = 1e-12;                //!< largest difference allowed in the probability of a text
   std::int64_t max_outcomes = 20'000'000;  //!< outcomes of one round over one model at most
 };
 
+//! The numbers that check_lossless() returns.
 struct lossless_report {
   std::int64_t n_outcomes = 0;    //!< outcomes of drafting and verifying, over all models together
-  double largest_difference = 0;  //!< of the probability of a text
+  double largest_difference = 0;  //!< largest difference found in the probability of a text
 };
 
 //! The texts that one round emits, with their probabilities, over every tree that the policy grows and every verdict on
-//! it.
+//! it. Adds the number of outcomes to report.n_outcomes.
 //!
 //! Complexity  the number of outcomes, exponential in the tree's draws: a budget of about 6 nodes is plenty
-//! Errors      option_error beyond max_outcomes; law_error if the policy asks out of order
+//! Errors      option_error beyond max_outcomes; law_error if the policy asks out of order, or the verifier accepts a
+//!             node that is not in the tree or adds a token outside the vocabulary
 template <class NumberT = double, class PolicyT, class VerifierT>
 text_distribution round_distribution(const tiny_model& model, const PolicyT& policy, VerifierT verifier,
                                      lossless_report& report,
@@ -155,8 +158,8 @@ text_distribution round_distribution(const tiny_model& model, const PolicyT& pol
   return emitted;
 }
 
-//! The largest difference between the target's distribution of the first n tokens and that of texts that one round
-//! begins and the target continues.
+//! The largest difference between two distributions of the first n_tokens tokens: that of the target, and that of texts
+//! that one round begins and the target continues. The report takes up the difference and the number of outcomes.
 template <class NumberT = double, class PolicyT, class VerifierT>
 text_difference round_difference(const tiny_model& model, const PolicyT& policy, const VerifierT& verifier,
                                  lossless_report& report, const lossless_options& options = {}) {
@@ -171,15 +174,15 @@ text_difference round_difference(const tiny_model& model, const PolicyT& policy,
 }
 
 //! Proves a pair of policy and verifier lossless over the tiny models: every outcome of a round is run, and the emitted
-//! texts must be distributed as the target alone writes them. A verifier for temperature 0 alone must write the
-//! target's argmax. NumberT is the type of the rows, float or double; float rows, or a wide_number of float, need a
-//! larger tolerance.
+//! texts must be distributed as the target alone writes them. A verifier that is for temperature 0 alone
+//! (ArgmaxVerifier) must write the target's argmax. NumberT is the type of the rows, float or double; float rows, or a
+//! wide_number of float, need a larger tolerance.
 //!
 //!     testing::check_lossless(my_policy({.budget = 4}), specinfer());
 //!
 //! Complexity  the number of outcomes, exponential in the tree's draws: a budget of about 6 nodes is plenty
-//! Errors      law_error that names the model, the text that is off the most, and both its probabilities; option_error
-//!             if there are too many outcomes
+//! Errors      law_error that names the model, the text whose probability differs the most, and both its probabilities;
+//!             the errors of round_distribution()
 //! Source      docs/algorithms/verifiers.md
 template <class NumberT = double, class PolicyT, class VerifierT>
 lossless_report check_lossless(const PolicyT& policy, const VerifierT& verifier, const lossless_options& options = {}) {

@@ -10,8 +10,8 @@
 
 namespace espalier::testing {
 
-//! A random tree in which siblings differ: the parent of each node is any node before it. A higher `lean`, in [0, 1),
-//! prefers late parents and so makes deeper trees.
+//! A random tree in which siblings have different tokens. With `lean` 0 the parent of a node is any node before it; a
+//! higher `lean`, below 1, takes the parent from the latest nodes, and so makes deeper trees.
 inline tree<> random_tree(std::int32_t n_nodes, std::uint32_t seed, std::int32_t vocab = 50, double lean = 0) {
   std::mt19937 random(seed);
   tree<> tree(n_nodes - 1);
@@ -27,7 +27,7 @@ inline tree<> random_tree(std::int32_t n_nodes, std::uint32_t seed, std::int32_t
   return tree;
 }
 
-//! The nodes from the root to u.
+//! The nodes on the path from the root to u, both included.
 inline std::vector<node_id> path_to(tree_view tree, node_id u) {
   std::vector<node_id> path;
   for (; u != no_node; u = tree.parent[u])

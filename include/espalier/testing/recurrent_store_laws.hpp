@@ -40,7 +40,7 @@ class recurrent_store_laws {
   std::size_t below(std::size_t n) { return random_() % n; }
   text& of(std::int32_t s) { return texts_[static_cast<std::size_t>(s)]; }
 
-  // The state after a path, a number that differs between paths.
+  // The number that stands for the state after a path; it differs between paths, but for chance.
   static int state_of(std::span<const int> path) {
     std::uint32_t state = 0;
     for (const int number : path)
@@ -90,7 +90,8 @@ class recurrent_store_laws {
     }
   }
 
-  // Goes from the latest state of committed rows through the rest of them and some scratch rows, which are a chain.
+  // Makes a pass from the latest state of the committed rows through the rows after it and some scratch rows, which are
+  // a chain.
   void pass(std::int32_t s) {
     text& t = of(s);
     const std::int32_t from = kv_.state_at(s, kv_.size(s));
@@ -178,11 +179,12 @@ class recurrent_store_laws {
 //! Checks the laws of RecurrentStore: which states are held after passes, commits and truncations, that each is the
 //! state of its rows, that the rows after it are there, and when there is no room for more.
 //!
-//! AccessT writes numbers into rows, and into the state that a pass leaves, and reads them back:
+//! AccessT writes numbers into rows, and into the state that a pass leaves which has begun at the state after `from`
+//! slots; it reads the numbers of rows and of the state after n slots:
 //!   access.write_row(kv, sequence, slot, number)      access.read_row(kv, sequence, slot) -> number
 //!   access.write_state(kv, sequence, from, number)    access.read_state(kv, sequence, n) -> number
 //!
-//! Pre         most_rows() from 16 to 40, a larger capacity, and no rows that must be kept
+//! Pre         most_rows() from 16 to 40, a larger capacity, and no rows that must be kept: the check drops all rows
 //! Errors      law_error with what is wrong
 template <RecurrentStore StoreT, class AccessT>
 void check_recurrent_store(StoreT& kv, std::int32_t n_sequences, AccessT access) {

@@ -17,8 +17,9 @@ namespace espalier::testing {
 
 //! A StepDrafter without a model: the row after each node is a function of the path to it, root included.
 //!
-//! Errors      law_error from propose() if a policy breaks its rules: to ask about the root first and alone, about a
-//!             node only after its parent and at most once in a round
+//! Errors      law_error from propose() if a policy asks about a node that is not in the tree or whose number is above
+//!             the one that reserve() was called with, about a node before its parent, or about a node twice in a
+//!             round. The root alone opens a round
 template <class NumberT>
 class basic_row_drafter {
  public:

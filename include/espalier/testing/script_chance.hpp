@@ -11,13 +11,13 @@
 
 namespace espalier {
 
-//! Chance from given numbers: each call takes one uniform number of the script, in the order of the calls. It replays
-//! the decisions of another implementation, and lets a test choose what happens.
+//! Chance from given numbers, the script: each call takes the next of them, whatever its key. It replays the decisions
+//! of another implementation, and lets a test choose what happens.
 //!
 //! Errors      input_error when the script has ended
 class script_chance {
  public:
-  //! Keeps a view of the numbers, each in [0, 1).
+  //! Keeps a view of the numbers, each in [0, 1); they must live as long as the chance.
   explicit script_chance(std::span<const double> uniforms) : uniforms_(uniforms) {}
 
   bool accept(double p, double q, chance_key = {}) { return next() * q < p; }

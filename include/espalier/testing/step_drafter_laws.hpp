@@ -26,7 +26,7 @@ struct token_states {
   }
 };
 
-//! Gives a drafter that reads hidden states those of all tokens of the text that it has not read.
+//! Gives a drafter that reads hidden states the states of all tokens of the text that it has not read.
 template <class DrafterT>
 void show_states(DrafterT& drafter, const std::vector<token_id>& text) {
   if constexpr (FeatureDrafter<DrafterT, token_states>) {
@@ -54,8 +54,8 @@ class step_drafter_laws {
  private:
   using text_type = std::vector<token_id>;
 
-  // One round as a policy would run it: asks about the root, then about random nodes whose parents were asked about, in
-  // several calls; about some nodes never.
+  // Runs one round as a policy would: it asks about the root, then, in several calls, about random nodes whose parents
+  // were asked about; it never asks about some nodes. Returns the tree.
   template <class DrafterT>
   tree<> round(DrafterT& drafter, const text_type& text, std::mt19937& random) {
     tree<> t(max_nodes);

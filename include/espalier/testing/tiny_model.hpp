@@ -14,8 +14,8 @@
 
 namespace espalier::testing {
 
-//! A target and a draft with so few tokens that every outcome of a round can be run. Each is a row, of sum 1, for each
-//! path below the root; the root's token is no part of the path.
+//! A target and a draft with so few tokens that every outcome of a round can be run. Each model gives a row, of sum 1,
+//! for each path below the root; the root's token is no part of the path.
 struct tiny_model {
   using row_function = std::function<std::vector<double>(std::span<const token_id> path)>;
 
@@ -76,8 +76,8 @@ inline tiny_model::row_function certain(std::int32_t vocab, std::int32_t first, 
   };
 }
 
-//! The given rows without the tokens for which forbids(path, token) holds, as a model's logits of minus infinity would
-//! make them.
+//! The given rows without the tokens for which forbids(path, token) is true, normalised: as if a model gave these
+//! tokens logits of minus infinity.
 template <class ForbidsT>
 tiny_model::row_function masked(tiny_model::row_function row, ForbidsT forbids) {
   return [=](std::span<const token_id> path) {
@@ -99,8 +99,8 @@ inline tiny_model::row_function argmax_only(tiny_model::row_function row) {
   };
 }
 
-//! Models of 1 to 4 tokens that together show what can go wrong: rows that are alike, tied, certain, disjoint, with
-//! zeros in either, with the holes of a padded vocabulary or a grammar.
+//! Models of 1 to 4 tokens with all kinds of rows on which a verifier can be wrong: rows that are alike, tied, certain
+//! or disjoint, with zeros in target or draft, with the holes of a padded vocabulary or a grammar.
 inline std::vector<tiny_model> tiny_models() {
   std::vector<tiny_model> list;
   for (const std::int32_t vocab : {2, 3, 4}) {

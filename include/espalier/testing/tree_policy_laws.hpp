@@ -45,9 +45,10 @@ inline bool equal(tree_view a, tree_view b) {
 
 }  // namespace detail
 
-//! Checks the laws of TreePolicy on 60 rounds with different rows and budgets: the nodes that it asks about and their
-//! order, the budget, the trees by check_growth(), and that a copy, and a policy that loads what this one saved, go on
-//! in the same way. Laws that need every outcome are checked by check_lossless() and check_chance_keys().
+//! Checks the laws of TreePolicy on 60 rounds with different rows and budgets: the nodes that the policy asks about and
+//! their order, the budget, the trees by check_growth(), and that a copy of the policy, and a policy that loads what
+//! this one saved, go on in the same way. Laws that need every outcome are checked by check_lossless() and
+//! check_chance_keys().
 //!
 //! Errors      law_error or input_error with what is wrong
 template <class PolicyT>

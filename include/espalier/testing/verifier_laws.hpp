@@ -18,9 +18,9 @@
 
 namespace espalier::testing {
 
-//! Checks the laws of Verifier that hold for each outcome, on 60 random trees: the verdict is a node and a token to
-//! which the target gives probability, and equal chances give equal verdicts. Laws that need every outcome are checked
-//! by check_lossless() and check_chance_keys().
+//! Checks the laws of Verifier that hold for each outcome, on 60 random trees: the target gives a probability above 0
+//! to each token that the verdict commits, and equal chances give equal verdicts. Laws that need every outcome are
+//! checked by check_lossless() and check_chance_keys().
 //!
 //! Pre         the verifier takes trees, not only paths
 //! Errors      law_error with what is wrong

@@ -31,9 +31,9 @@ class windowed_kv_store_laws {
  private:
   // The rows held at a number of committed rows.
   struct window {
-    std::vector<std::int32_t> rows;  // their numbers in the text
+    std::vector<std::int32_t> rows;  // numbers of the rows in the text
     std::int32_t until_slide = 0;
-    bool has_slid = false;  // true if it slid at the last of them
+    bool has_slid = false;  // true if the window slid when the last of these rows was committed
   };
 
   std::vector<int>& text(std::int32_t s) { return texts_[static_cast<std::size_t>(s)]; }
@@ -50,8 +50,8 @@ class windowed_kv_store_laws {
     }
   }
 
-  // Appends row by row until the window has slid several times: the rows held then must be held in whichever portions
-  // rows come.
+  // Appends row by row until the window has slid five times, and notes which rows are held after each: the same must be
+  // held in whichever portions rows come.
   void learn_windows() {
     kv_.truncate(0, 0);
     require_law(kv_.size(0) == 0 && kv_.held(0) == 0, "after a truncation to nothing rows are held.");
@@ -80,7 +80,7 @@ class windowed_kv_store_laws {
     }
   }
 
-  // Keeps those of the given rows of text 0 that are found, in their order, in the slots.
+  // Keeps in `rows` those of the given rows of text 0 that the slots hold, in the same order.
   void keep_held(std::vector<std::int32_t>& rows) {
     std::size_t n = 0;
     for (const std::int32_t row : rows) {
@@ -118,7 +118,8 @@ class windowed_kv_store_laws {
     text(s).resize(is_gone ? 0 : n);
   }
 
-  // Random operations as far as the windows are known: any number of rows at a time, any of them kept, truncations.
+  // Makes random operations as far as the windows are known: any number of rows at a time, any of them kept,
+  // truncations.
   void random_operations() {
     std::mt19937 random(5);
     const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random()) % n; };
@@ -172,7 +173,7 @@ class windowed_kv_store_laws {
 //!
 //! AccessT is that of check_kv_store.
 //!
-//! Pre         a window that slides every few dozens of rows, and no rows that must be kept
+//! Pre         a window that slides every few dozens of rows, and no rows that must be kept: the check drops all rows
 //! Errors      law_error with what is wrong
 template <WindowedKVStore KVStoreT, class AccessT>
 void check_windowed_kv_store(KVStoreT& kv, std::int32_t n_sequences, AccessT access) {
