@@ -84,10 +84,11 @@ concept HasPages = requires(const KVStoreT& kv) {
 //!   append(sequence, n) -> int     adds n scratch slots; returns the first of them, or -1 (and changes nothing) where
 //!                                  they do not fit. Scratch begins after the rows that a pass sees of the text: at
 //!                                  slot size(), unless a window has slid over the text
-//!   commit(sequence, kept) -> int  commits these scratch rows in this order and drops all others; kept ascends and
-//!                                  counts from size(sequence); returns how many rows it could keep. A compacting store
-//!                                  keeps all; a store that only truncates keeps the longest leading run with
-//!                                  kept[i] == i, and the tokens of the other rows join the next round's pending chain
+//!   commit(sequence, kept) -> int  commits these scratch rows in this order and drops all others; kept ascends, and 0
+//!                                  is the first scratch row; returns the number of rows that it could keep. A
+//!                                  compacting store keeps all; a store that only truncates keeps the longest leading
+//!                                  run with kept[i] == i, and the tokens of the other rows join the next round's
+//!                                  pending chain
 //!   truncate(sequence, n)          keeps the first n committed rows and drops scratch; an n beyond size() drops
 //!                                  scratch only
 //!   compacts() -> bool             true if commit keeps all rows that it is given
@@ -101,7 +102,8 @@ concept HasPages = requires(const KVStoreT& kv) {
 //!   input_error, with nothing changed, from commit if a row is no scratch row or does not ascend, and from any member
 //!   if the sequence does not exist. The message names the row ("row 3") or the sequence ("sequence -1")
 //! Models
-//!   contiguous_kv, paged_kv, sink_window_kv, token_kv, each in both settings of commit_mode; llama_cpp_kv
+//!   contiguous_kv, paged_kv, sink_window_kv, token_kv, recurrent_kv, each in both settings of commit_mode;
+//!   llama_cpp_kv
 template <class KVStoreT>
 concept KVStore = detail::HasCacheSize<KVStoreT> && detail::HasAppend<KVStoreT> && detail::HasCommit<KVStoreT> &&
     detail::HasTruncate<KVStoreT> && detail::SaysWhetherItCompacts<KVStoreT>;
@@ -120,7 +122,7 @@ concept KVStore = detail::HasCacheSize<KVStoreT> && detail::HasAppend<KVStoreT> 
 //! Laws
 //!   truncate(n) forgets the tokens of the rows that it drops.
 //! Models
-//!   contiguous_kv, paged_kv, token_kv, llama_cpp_kv
+//!   contiguous_kv, paged_kv, token_kv, recurrent_kv, llama_cpp_kv
 template <class KVStoreT>
 concept PrefixKVStore = KVStore<KVStoreT> && detail::RemembersTokens<KVStoreT>;
 
@@ -199,7 +201,7 @@ void require_scratch(const KVStoreT& kv, std::int32_t n_drafted) {
 //!   serialize(archive, sequence)   calls the archive with the tokens of prefix(sequence) and their rows. A byte_reader
 //!                                  makes them the committed rows of the sequence, instead of those that it held
 //! Models
-//!   contiguous_kv, paged_kv, token_kv
+//!   contiguous_kv, paged_kv, token_kv, recurrent_kv
 template <class KVStoreT>
 concept SavedKVStore = PrefixKVStore<KVStoreT> &&
     requires(KVStoreT& kv, byte_writer& writer, byte_reader& reader, std::int32_t sequence) {

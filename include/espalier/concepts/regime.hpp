@@ -6,12 +6,12 @@ namespace espalier {
 //! How the children of a node were chosen: what a verifier must know to be lossless. Values form sets with |.
 //!
 //! A policy names every regime that all of its trees belong to (trees of mixed kinds belong to none); a verifier names
-//! every regime that it can handle. They fit if one regime is in both.
+//! every regime that it can handle. A policy and a verifier fit if at least one regime is named by both.
 enum class regime : unsigned {
-  deterministic = 1,        //!< without chance: top-k and the like
+  deterministic = 1,        //!< each child chosen without chance, as by top-k
   iid = 2,                  //!< each child drawn independently from the same row, with multiplicity
   without_replacement = 4,  //!< each child drawn from the row without the previous children, renormalised
-  single_path = 8,          //!< one draw a node; a policy that names it may name iid and without_replacement, too
+  single_path = 8,          //!< at most one draw at each node; a policy of it may name iid and without_replacement, too
   any = 15,
 };
 

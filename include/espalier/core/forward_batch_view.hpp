@@ -12,11 +12,11 @@ namespace espalier {
 //! The rows of one sequence inside a forward batch.
 struct batch_sequence {
   std::int32_t sequence = 0;    //!< number of the sequence in the KV store
-  std::int32_t row_begin = 0;   //!< its first batch row
-  std::int32_t row_end = 0;     //!< one past its last batch row
-  std::int32_t prefix = 0;      //!< committed cache rows; every batch row of the sequence sees all of them
-  std::int32_t mask_begin = 0;  //!< index in `mask` of the first word of its rows
-  std::int32_t mask_words = 0;  //!< mask words of each of its rows
+  std::int32_t row_begin = 0;   //!< first batch row of the sequence
+  std::int32_t row_end = 0;     //!< one past the last batch row of the sequence
+  std::int32_t prefix = 0;      //!< number of committed rows in the cache; every batch row sees all of them
+  std::int32_t mask_begin = 0;  //!< index in `mask` of the first mask word of these batch rows
+  std::int32_t mask_words = 0;  //!< number of mask words of each of these batch rows
 };
 
 //! The work that a backend is asked for: tokens with their positions, cache slots and masks, ragged over sequences.

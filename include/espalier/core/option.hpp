@@ -13,8 +13,8 @@ namespace espalier {
 template <class EnumT>
 struct known_value {
   EnumT value;
-  std::string_view name;     //!< lower case, with hyphens
-  std::string_view summary;  //!< a few words
+  std::string_view name;     //!< name of the value: lower case, with hyphens
+  std::string_view summary;  //!< meaning of the value, in a few words
 };
 
 //! All values of EnumT: a std::array of known_value<EnumT> in the order of their numbers from 0 on, the default first.
@@ -72,7 +72,7 @@ struct option {
 
   std::string_view name;  //!< the name of the member
   ValueT OptionsT::*member;
-  std::string_view help;  //!< what it means, in a few words, without the range
+  std::string_view help;  //!< meaning of the option, in a few words, without the range
   ValueT low = std::numeric_limits<ValueT>::lowest();
   highest limit = (std::numeric_limits<ValueT>::max)();
 

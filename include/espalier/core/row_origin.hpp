@@ -23,8 +23,8 @@ struct row_origin {
 
   model of = model::any;
   kind at = kind::row;
-  std::int32_t index = 0;      //!< number of the row, the node, or the token of the text
-  std::int32_t sequence = -1;  //!< -1 if it is not known
+  std::int32_t index = 0;      //!< number of the row, of the node, or of the token in the text
+  std::int32_t sequence = -1;  //!< number of the sequence; -1 if it is not known
 
   constexpr row_origin() = default;
   ESPALIER_HOST_DEVICE constexpr row_origin(std::int32_t row) : index(row) {}

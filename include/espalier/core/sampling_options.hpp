@@ -10,10 +10,10 @@ namespace espalier {
 
 //! The settings by which logits become the distribution that tokens are drawn from.
 struct sampling_options {
-  float temperature = 0.0F;  //!< 0 takes the most probable token
-  std::int32_t top_k = 0;    //!< only the k most probable tokens; 0: all
-  float top_p = 1.0F;        //!< only the fewest most probable tokens that together reach this probability
-  float min_p = 0.0F;        //!< only tokens at least this fraction as probable as the most probable
+  float temperature = 0.0F;  //!< divides the logits; 0: the most probable token is taken
+  std::int32_t top_k = 0;    //!< keeps only the k most probable tokens; 0: all
+  float top_p = 1.0F;        //!< keeps the most probable tokens, as few as together reach this probability
+  float min_p = 0.0F;        //!< keeps only tokens whose probability is at least this fraction of the largest
 
   friend bool operator==(const sampling_options&, const sampling_options&) = default;
 

@@ -24,10 +24,10 @@
 namespace espalier::detail {
 
 inline constexpr std::size_t mass_block = 1024;  // terms of a block
-// running sums of a block; with fewer, g++ unrolls the loop and does not vectorise it
+// Number of running sums of a block. With fewer, g++ unrolls the loop and does not vectorise it.
 inline constexpr std::size_t mass_lanes = 64;
 inline constexpr std::size_t most_parts = 256;  // parts of a row at most
-// running sums of a row's parts, and of a group: as many as a warp has lanes
+// Number of running sums of a row's parts, and of a group: as many as a warp has lanes.
 inline constexpr std::size_t part_lanes = 32;
 inline constexpr std::size_t part_groups = 32;  // groups of a part
 
@@ -122,7 +122,7 @@ ESPALIER_HOST_DEVICE wide_number block_mass(const TermsT& terms, std::size_t beg
   return block_sums(one_thread(), begin, end, terms).of[0];
 }
 
-// The cut of 0 .. n - 1 into parts, and of each part into groups.
+// The division of 0 .. n - 1 into parts, and of each part into groups.
 struct parting {
   std::size_t n;
   std::size_t size;   // terms of a part, whole blocks; the last part may be smaller
@@ -197,7 +197,7 @@ struct alone {
       f(i);
   }
 
-  // The values of all threads, combined in any order.
+  // Returns the values of all threads, combined in any order.
   template <class ValueT, class CombineT>
   ESPALIER_HOST_DEVICE ValueT reduce(ValueT value, const CombineT&) const {
     return value;

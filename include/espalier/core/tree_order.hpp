@@ -15,10 +15,10 @@ namespace espalier {
 
 //! The order in which the nodes of a tree become rows of the forward pass.
 enum class node_order {
-  insertion,      //!< as drafted
+  insertion,      //!< in the order in which the nodes were drafted
   breadth_first,  //!< level by level; siblings together, in the order of their parents
-  depth_first,    //!< preorder, children by index
-  heavy_path,     //!< preorder, larger subtree first, ties by index
+  depth_first,    //!< preorder: a node, then the subtree of each of its children, by index
+  heavy_path,     //!< preorder, but the larger subtree first; ties by index
 };
 
 template <>

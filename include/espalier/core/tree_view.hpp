@@ -15,8 +15,8 @@ namespace espalier {
 //!             next_draw, drawn_node: [n_draws]
 //! Law         parent[u] < u for u > 0; parent[0] = -1; depth[0] = 0
 struct tree_view {
-  std::int32_t n_nodes = 0;  //!< root included
-  std::int32_t n_draws = 0;  //!< a token that was drawn twice counts twice; the root does not count
+  std::int32_t n_nodes = 0;  //!< number of nodes, root included
+  std::int32_t n_draws = 0;  //!< number of draws: a token that was drawn twice counts twice; the root does not count
   const token_id* token = nullptr;
   const node_id* parent = nullptr;
   const std::int32_t* depth = nullptr;

@@ -12,7 +12,7 @@ namespace espalier {
 
 //! The numbers of nodes and draws that a tree has, and the number of draws it may have.
 struct tree_size {
-  std::int32_t n_nodes = 0;  //!< root included
+  std::int32_t n_nodes = 0;  //!< number of nodes, root included
   std::int32_t n_draws = 0;
   std::int32_t limit = 0;  //!< draws that the tree may hold this round
 

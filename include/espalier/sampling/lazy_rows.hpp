@@ -27,7 +27,7 @@ namespace espalier {
 template <class NumberT = float>
 class lazy_rows {
  public:
-  static constexpr bool are_distributions = true;  //!< by construction: verifiers need not check them
+  static constexpr bool are_distributions = true;  //!< true by construction: verifiers need not check the rows
 
   explicit lazy_rows(sampling_options options = {}) : sampler_(options) {}
 

@@ -16,7 +16,7 @@ namespace espalier {
 
 //! The result of one draw without replacement.
 struct undrawn_draw {
-  token_id token = -1;          //!< negative: the row has no probability left
+  token_id token = -1;          //!< the token drawn; negative if the row has no probability left
   wide_number probability = 0;  //!< probability of the token in the whole row
 };
 

@@ -99,12 +99,12 @@ inline std::string in_words(const std::vector<token_id>& text) {
 struct lossless_options {
   std::size_t n_tokens = 4;                //!< number of tokens of the texts that are compared
   double tolerance = 1e-12;                //!< largest difference allowed in the probability of a text
-  std::int64_t max_outcomes = 20'000'000;  //!< outcomes of one round over one model at most
+  std::int64_t max_outcomes = 20'000'000;  //!< largest number of outcomes allowed for one round over one model
 };
 
 //! The numbers that check_lossless() returns.
 struct lossless_report {
-  std::int64_t n_outcomes = 0;    //!< outcomes of drafting and verifying, over all models together
+  std::int64_t n_outcomes = 0;    //!< number of outcomes of drafting and verifying, over all models together
   double largest_difference = 0;  //!< largest difference found in the probability of a text
 };
 

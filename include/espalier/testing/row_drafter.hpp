@@ -69,7 +69,7 @@ class basic_row_drafter {
     return {{data_.data(), static_cast<std::int32_t>(data_.size()) / vocab_, vocab_}, row_of_.data()};
   }
 
-  int passes = 0;  //!< calls of propose() so far
+  int passes = 0;  //!< number of calls of propose() so far
 
  private:
   std::int32_t vocab_;

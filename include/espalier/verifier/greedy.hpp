@@ -17,8 +17,8 @@ namespace espalier {
 //! Source      Chen et al., DynaTree, section 3.5; bonus token as in Algorithm 1
 struct greedy {
   static constexpr regime lossless = regime::any;
-  static constexpr bool argmax_only = true;   //!< the target's temperature must be 0
-  static constexpr bool target_alone = true;  //!< no row of the draft is read
+  static constexpr bool argmax_only = true;   //!< true: the target's temperature must be 0
+  static constexpr bool target_alone = true;  //!< true: no row of the draft is read
 
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
   ESPALIER_HOST_DEVICE verdict verify(tree_view tree, const DraftRowsT&, TargetRowsT& target, ChanceT&) const {

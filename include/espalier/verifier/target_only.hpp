@@ -19,7 +19,7 @@ namespace espalier {
 //! Source      Delayed tree expansion, Algorithm 1 (NSS); also the rule of DDTree
 struct target_only {
   static constexpr regime lossless = regime::any;
-  static constexpr bool target_alone = true;  //!< no row of the draft is read
+  static constexpr bool target_alone = true;  //!< true: no row of the draft is read
 
   template <class DraftRowsT, class TargetRowsT, class ChanceT>
   ESPALIER_HOST_DEVICE verdict verify(tree_view tree, const DraftRowsT&, TargetRowsT& target, ChanceT& chance) const {

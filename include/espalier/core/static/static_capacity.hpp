@@ -12,8 +12,8 @@ namespace espalier {
 //! The sizes that a static_decoder has room for. From them each part computes, at compile time, how much memory it
 //! takes.
 struct static_capacity {
-  std::int32_t nodes = 0;          //!< drafted tokens of a round at most
-  std::int32_t context = 0;        //!< tokens of a text at most, and rows of each cache
+  std::int32_t nodes = 0;          //!< most drafted tokens of a round
+  std::int32_t context = 0;        //!< tokens of the longest text, and rows of each cache
   std::int32_t vocabulary = 0;     //!< entries of the vocabulary
   std::int32_t prefill_rows = 16;  //!< tokens of the prompt that one pass takes, as in decoder_options
   //! Number of floats that the keys of one token take in the target's cache, over all layers; its values take as many.

@@ -15,8 +15,8 @@ struct utf8_character {
     broken,  //!< no character begins like this
   };
   state what = state::cut;
-  char32_t code = 0;      //!< the code point, if valid
-  std::size_t bytes = 0;  //!< bytes of the text that belong to it: 1 if broken, all that are left if cut
+  char32_t code = 0;      //!< the code point, if valid; else 0
+  std::size_t bytes = 0;  //!< bytes of the text that it takes: 1 if broken, all of them if cut
 };
 
 //! Reads one character of UTF-8. Overlong forms, surrogates and codes beyond U+10FFFF are broken.
@@ -34,7 +34,7 @@ constexpr utf8_character read_utf8(std::string_view text) {
     if (i == text.size()) return {state::cut, 0, i};
     if ((byte(i) & 0xC0U) != 0x80) return {state::broken, 0, 1};
     code = code << 6U | (byte(i) & 0x3FU);
-    // From the second byte on it is clear whether a form is overlong, a surrogate or too large.
+    // The second byte shows whether a form is overlong, a surrogate or too large.
     const bool too_small = i == 1 && ((length == 3 && code < 0x20) || (length == 4 && code < 0x10));
     const bool too_large = i == 1 && length == 4 && code > 0x10F;
     const bool surrogate = i == 1 && length == 3 && code >= 0x360 && code <= 0x37F;
