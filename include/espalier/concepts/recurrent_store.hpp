@@ -74,8 +74,8 @@ template <class StoreT>
 concept RecurrentStore = KVStore<StoreT> && detail::HasStateAt<StoreT> && detail::HasHoldState<StoreT> &&
     detail::HasParents<StoreT> && detail::HasRoomForRows<StoreT>;
 
-//! Checks that a store with states has room for the rows of two passes of n_pass tokens: a state may be one pass
-//! behind.
+//! Checks that a store with states has room for the rows of two passes of n_pass tokens, since a state may be one pass
+//! behind; for as many rows as its capacity if that is less.
 //!
 //! Errors      option_error where it has less
 template <KVStore KVStoreT>

@@ -33,7 +33,8 @@ class row_processor {
 
   explicit operator bool() const { return with_ != nullptr; }
 
-  //! Writes into out the logits of the token after node u, as the processor leaves them. At the root, tree is not read.
+  //! Writes into out the logits of the token after node u, as the processor changes them; a decoder's processor leaves
+  //! them as they are if it would leave no token. At the root, tree is not read.
   //!
   //! Shapes      logits, out [vocab]
   void operator()(tree_view tree, node_id u, std::span<const NumberT> logits, std::span<NumberT> out) const {

@@ -89,20 +89,21 @@ void keep(std::span<NumberT> row, row_cut<NumberT> cut) {
   keep_part(row.data() + i, row.size() - i);
 }
 
-// Top-p: finds the cut that keeps the fewest weights, largest first and ties by lower index, whose sum reaches a given
-// mass. The row is not sorted.
+// Top-p. It finds the cut that keeps the fewest weights, largest first and ties by lower index, whose sum reaches a
+// given mass. The row is not sorted.
 //
 // The smallest weight that is kept lies in an interval [low, high), which is narrowed down:
 //   1. A sample of the row gives a guess of it, and a margin on either side.
 //   2. One pass sums up the weights at or above each of these three values. If too many weights are left in between,
-//      another pass does the same with three values closer together.
+//      one or two more passes do the same with three values closer together.
 //   3. The weights in between are copied, and the copy is bisected by value.
 //   4. A last pass checks the cut with sums over the whole row. Only these decide: sums over the copy are rounded
 //      differently.
 // So a misleading sample costs passes, but any search ends at the same cut, to the last bit.
 //
 // Shapes      weights [n], from 0 to 1
-// Complexity  mostly four passes over the row, one of which copies; at most six, and two for each bit of a number
+// Complexity  mostly four passes over the row, one of which copies; at most six, and two for each bit of a number. A
+//             row of up to 2048 weights is bisected at once
 // Source      Floyd and Rivest 1975, SELECT, with masses in place of ranks
 template <class NumberT>
 class nucleus {

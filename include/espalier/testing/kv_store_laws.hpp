@@ -323,7 +323,7 @@ class kv_store_laws {
 
   std::vector<int>& rows(std::int32_t s) { return expected_[static_cast<std::size_t>(s)]; }
 
-  // Checks that all committed rows of all sequences hold the numbers written into them.
+  // Checks that all committed rows of all sequences hold the numbers that were written into them.
   void require_rows(const char* after) {
     for (std::int32_t s = 0; s < n_sequences_; ++s) {
       const auto n = static_cast<std::int32_t>(rows(s).size());
@@ -461,8 +461,8 @@ class kv_store_laws {
     require_prefix({}, "a truncation to nothing");
   }
 
-  // Compares the store with a list of numbers for each sequence: appends in several parts, any ascending choice kept,
-  // truncations.
+  // Compares the store with a list of numbers for each sequence, after random operations: appends in several parts,
+  // commits of any ascending choice of rows, truncations.
   void random_operations() {
     std::mt19937 random(5);
     std::vector<std::vector<int>> scratch(static_cast<std::size_t>(n_sequences_));

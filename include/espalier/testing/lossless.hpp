@@ -75,7 +75,7 @@ inline text_difference largest_difference(const text_distribution& a, const text
 
 namespace detail {
 
-// Target rows, found by node.
+// The target's rows of a round, found by node.
 template <class NumberT>
 struct target_rows {
   std::vector<std::vector<NumberT>> rows;

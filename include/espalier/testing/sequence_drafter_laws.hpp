@@ -31,7 +31,7 @@ class sequence_drafter_laws {
  private:
   using text_type = std::vector<token_id>;
 
-  // Checks the runs that the drafter proposes. Returns the match that it reports.
+  // Checks the runs that the drafter proposes. Returns the match of the last run.
   template <class DrafterT>
   std::int32_t require_run(DrafterT& drafter, const text_type& text, const char* when) {
     std::int32_t match = 0;
@@ -62,7 +62,7 @@ class sequence_drafter_laws {
     drafter.reserve(40);
     text_type text{0};
     for (int i = 0; i < 8; ++i) {
-      // Another text, whose beginning is some, none or all of the last one; or the same text.
+      // Makes another text, which begins with a part of the last one or with all of it; or keeps the same text.
       if (random() % 4 != 0) {
         text.resize(random() % 2 == 0 ? text.size() : 1 + random() % text.size());
         const text_type more = some(40);

@@ -127,7 +127,7 @@ class step_drafter_laws {
     }
   }
 
-  // Checks that the drafter's state at the end of the text is the one expected there.
+  // Checks that the drafter's states at the end of the text, and one token before it, are the expected ones.
   template <class DrafterT>
   void require_states(const DrafterT& drafter, tree_view tree, const text_type& text) {
     if constexpr (espalier::detail::KeepsStates<DrafterT>) {
@@ -172,7 +172,7 @@ class step_drafter_laws {
         text.push_back(next);
       }
     }
-    // The drafter must equal a fresh one that is given the same text and asked the same.
+    // The drafter must give the same rows as a fresh one that is given the same text and asked about the same nodes.
     auto fresh = made();
     fresh.begin(text);
     std::mt19937 same_a(seed), same_b(seed);

@@ -24,7 +24,7 @@ namespace espalier::testing {
 
 namespace detail {
 
-// A policy with the same options that has loaded what `policy` has saved.
+// Returns a policy that has loaded what `policy` has saved; `unused` is a policy with the same options.
 template <SavedPolicy PolicyT>
 PolicyT reloaded(PolicyT& policy, const PolicyT& unused) {
   std::vector<std::byte> bytes;

@@ -34,7 +34,7 @@ struct monotonic_clock {
 //! Measures the seconds of one step after the other.
 class stopwatch {
  public:
-  //! Seconds since the last call, or since construction.
+  //! Returns the seconds since the last call, or since construction.
   double lap() {
     const double now = monotonic_clock::now();
     return now - std::exchange(last_, now);
