@@ -29,23 +29,24 @@ struct adaptive_chain_options {
     see(option{"confidence", &self::confidence, "a less probable token is the last one drafted", 0, 1});
   }
 
-  //! The length of the round after one of length `now`.
+  //! The greatest length of the next round, if that of this round is `now`. `all_accepted`: whether all drafted tokens
+  //! of this round were accepted.
   ESPALIER_HOST_DEVICE std::int32_t next_length(std::int32_t now, bool all_accepted) const {
     if (all_accepted) return now + 2 < max_length ? now + 2 : max_length;
     return now > 1 ? now - 1 : 1;
   }
 };
 
-//! Drafts the most probable tokens, one after the other, until the draft is unsure. The greatest length of a round is
-//! two more than the last if all drafted tokens were accepted, otherwise one fewer, but at least one. A
-//! SequenceDrafter's run is drafted up to that length, with a log-probability of 0.
+//! Drafts the most probable tokens, one after the other, until the draft is unsure or the round has its greatest
+//! length. That length is two more than in the round before if all tokens drafted there were accepted, otherwise one
+//! less; it is at least one and at most max_length. A round that drafted nothing does not change it. A
+//! SequenceDrafter's run is drafted up to that length, each token with a log-probability of 0.
 //!
 //! Complexity  a draft pass of one row for each drafted token; from a SequenceDrafter one call
 //! Errors      option_error for options out of range
 //! Source      assisted generation of Hugging Face transformers: the schedule "heuristic_transient" of
 //!             num_assistant_tokens, with the stop of assistant_confidence_threshold; defaults as there since version
-//!             4.46, where the schedule is "constant". The greatest length is ours. A round that drafted nothing does
-//!             not change the length
+//!             4.46, where the schedule is "constant". max_length is ours
 class adaptive_chain {
  public:
   static constexpr regime sampling = regime::deterministic;
@@ -55,7 +56,7 @@ class adaptive_chain {
 
   std::int32_t max_nodes() const { return options_.max_length; }
 
-  //! Drafted tokens of the next round at most.
+  //! The greatest number of drafted tokens in the next round.
   std::int32_t length() const { return length_; }
 
   void reset() { length_ = options_.length; }

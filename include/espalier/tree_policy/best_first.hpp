@@ -36,24 +36,27 @@ struct best_first_options {
     see(option{"min_gain", &self::min_gain, "a level that gains no more expected tokens is the last", 0, 1});
   }
 
-  //! Number of nodes that a StepDrafter may be asked about. Nodes that are among the best after one level need not be
-  //! after the next, so more are asked about than are kept: four for each that is kept, or 256 if that is more, but
-  //! never more than max_depth levels have. Growth ends when more would be needed.
+  //! The greatest number of nodes, the root not counted, that a StepDrafter is asked about in a round. A node that is
+  //! among the best after one level need not be after the next, so more nodes are asked about than are kept: up to
+  //! 4 * budget, or 256 if that is more; but at most `budget` nodes for each level that is asked about. The number is
+  //! at least `budget`. The tree grows no further when more nodes would be needed.
   std::int32_t max_asked() const {
     const std::int32_t of_levels = budget * (max_depth - 1);
     return (std::max)(budget, (std::min)(of_levels, (std::max)(4 * budget, std::int32_t{256})));
   }
 };
 
-//! Drafts the B most probable prefixes: of all trees of that size, the one of which most tokens are accepted if the
-//! target agrees with the draft. From a BlockDrafter's marginals it is DDTree. From a StepDrafter's rows it is
-//! OPT-Tree: level by level, it asks only about nodes that are among the best so far, since no other node can have a
-//! descendant among them.
+//! Drafts the B most probable prefixes (paths from the root). If every token is accepted with the probability that the
+//! draft gives it, no other tree of B tokens has more accepted tokens on average. Over a BlockDrafter, which gives
+//! marginals, the policy is DDTree. Over a StepDrafter it is OPT-Tree: level by level, the drafter is asked only about
+//! nodes that are among the best so far, since no other node can have a descendant among them.
 //!
-//! Complexity  BlockDrafter: one draft pass, one pass over each row, O(B log B); no allocation after the first round.
-//!             StepDrafter: one draft pass a level, one pass over each row; no allocation after construction. The
-//!             drafter reserves a row for each of max_asked() nodes
-//! Law         parents are more probable than children, so the chosen prefixes are a tree
+//! Complexity  BlockDrafter: one draft pass, one pass over each row, O(max_depth * B log B) in addition; no allocation
+//!             after the first round. StepDrafter: one draft pass a level, one pass over each row, O(log B) for each
+//!             token that enters the best prefixes; no allocation after construction. The drafter reserves a row for
+//!             each of max_asked() nodes
+//! Law         a parent is at least as probable as its children, and comes first if it is as probable, so the chosen
+//!             prefixes are a tree
 //!             BlockDrafter: in falling order of the float sum of log-probabilities, ties by rank along the path
 //!             StepDrafter: in falling order of the product of probabilities, ties shallower first, then by parent and
 //!             token
@@ -113,10 +116,11 @@ class best_first {
     return {};
   }
 
-  //! Appends the tree that a block's rows give, from lists of their most probable tokens that the caller has.
+  //! Appends the most probable prefixes of a block to a tree that has only its root. The caller has already found the
+  //! most probable tokens of each row of the block.
   //!
-  //! Shapes      tokens, log_probs: [n_rows][ranks], the most probable first; a log-probability of minus infinity ends
-  //!             a list
+  //! Shapes      tokens, log_probs: [n_rows][ranks], in each row the most probable first; a log-probability of minus
+  //!             infinity ends the row's list
   //! Pre         n_rows <= max_depth
   //! Complexity  O(B log B)
   template <class TreeT>
@@ -176,7 +180,8 @@ class best_first {
 
   std::vector<prefix>::iterator best_end() { return best_.begin() + static_cast<std::ptrdiff_t>(n_best_); }
 
-  // The probability that a prefix must exceed to be among the best. Of equal prefixes the earlier ones stay.
+  // The probability that a prefix must exceed to be among the best. A prefix that only equals the worst of them is not
+  // taken.
   double floor() const { return n_best_ < limit_ ? 0 : best_[0].probability; }
 
   template <class NumberT>

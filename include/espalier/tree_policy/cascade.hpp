@@ -22,7 +22,7 @@
 
 namespace espalier {
 
-//! Several deterministic trees in one: policy i grows over drafter i of a joint, and the trees are merged.
+//! Merges the trees of several deterministic policies into one. Policy i asks drafter i of a joint.
 //!
 //! Nodes of the same path are one node. The first policy's nodes come first, in its order and with its probabilities;
 //! then each of the next policies adds its own, as far as the tree has room.
@@ -30,11 +30,11 @@ namespace espalier {
 //!     make_decoder(joint(autoregressive(draft, draft_kv), prompt_lookup()), cascade(dynatree(), chain()), greedy(),
 //!     kv, target);
 //!
-//! Policies are kept by value. Each observes the merged tree and its verdict: accepted nodes of other policies count,
-//! too.
+//! Policies are kept by value. Each policy observes the merged tree and the verdict on it, so accepted nodes that
+//! another policy drafted count for it, too.
 //!
 //! Complexity  that of the policies; O(nodes * children) to merge; no allocation after construction
-//! Law         TreePolicy's; a drafter that has no room is not asked, and the others go on
+//! Law         that of TreePolicy; a drafter that can draft no more tokens is not asked, and the others are
 //! Errors      option_error for more than 16777216 nodes in all; those of the policies
 template <class... PoliciesT>
 class cascade {
@@ -57,8 +57,8 @@ class cascade {
   }
 
   std::int32_t max_nodes() const { return merged_.capacity(); }
-  //! Nodes that the tree may hold while it grows: the most of the merged tree and of the nodes that one policy asks
-  //! about.
+  //! The greatest number of nodes, the root not counted, that the tree has while it grows: max_nodes(), or the number
+  //! that one of the policies needs, if that is more.
   std::int32_t max_asked() const {
     return std::apply(
         [&](const auto&... policy) {
@@ -77,7 +77,8 @@ class cascade {
   //! Number of the drafter that is asked about the wanted nodes.
   std::size_t part() const { return part_; }
 
-  //! For each merged node, its number in the tree that drafter `part` was asked about, or no_node.
+  //! For each node of the merged tree, the number that it had when drafter `part` was asked about it; no_node if that
+  //! drafter was not asked about it and did not draft it.
   std::span<const node_id> was(std::size_t part) const {
     return std::span(was_[part]).first(static_cast<std::size_t>(merged_.size()));
   }
@@ -153,8 +154,8 @@ class cascade {
     return static_cast<std::int32_t>(nodes);
   }
 
-  // Begins the first policy from number `first` on that wants an answer. If there is none, the tree becomes the merged
-  // one.
+  // Begins the policies from number `first` on, until one wants an answer, and returns the nodes that it asks about. If
+  // none wants one, makes `tree` a copy of the merged tree and returns no nodes.
   template <class TreeT>
   std::span<const node_id> begin_from(TreeT& tree, std::size_t first) {
     const token_id root = merged_.view().token[root_node];
@@ -179,7 +180,8 @@ class cascade {
     return {};
   }
 
-  // Adds the nodes that a policy has drafted to the merged tree, and notes their numbers for its drafter.
+  // Adds the nodes that a policy has drafted to the merged tree. Notes in `was` the number that each of them had for
+  // the policy's drafter.
   template <class PolicyT>
   void merge(tree_view drafted, const PolicyT& policy, std::vector<node_id>& was) {
     node_of_[root_node] = root_node;

@@ -24,7 +24,8 @@ namespace espalier {
 
 namespace detail {
 
-// Appends the most probable token after u and moves u there. Returns its probability; 0 if the row has none.
+// Appends the most probable token of the row of u as a child of u, and sets u to the child. Returns the probability of
+// the token. Returns 0, and changes nothing, if no token of the row has a probability above 0.
 template <class TreeT, class NumberT>
 wide_number append_best(TreeT& tree, const node_rows<NumberT>& rows, node_id& u) {
   candidate<NumberT> best[1];
@@ -43,8 +44,9 @@ struct chain_options {
   }
 };
 
-//! Drafts the K most probable tokens, one after the other: linear speculation. From a BlockDrafter, the most probable
-//! token of each marginal; from a SequenceDrafter, the run that it proposes, with a log-probability of 0.
+//! Drafts a path of K tokens, each the most probable one after the token before: linear speculation. Over a
+//! BlockDrafter it drafts the most probable token of each marginal; over a SequenceDrafter the first K tokens of the
+//! run that it proposes, each with a log-probability of 0.
 //!
 //! Complexity  K draft passes of one row; from a BlockDrafter one pass, and one over each row; from a SequenceDrafter
 //!             one call. No allocation after the first round
@@ -57,8 +59,8 @@ class chain {
   explicit chain(chain_options options = {}) : options_(require_options(options)) {}
 
   std::int32_t max_nodes() const { return options_.length; }
-  //! Number of bytes that it takes of an arena: none. Over a block drafter it would need memory, but a static_decoder
-  //! cannot have one.
+  //! Returns 0: the policy takes no memory of an arena. Over a block drafter it would need some, but a static_decoder
+  //! cannot have a block drafter.
   static constexpr std::size_t bytes(const static_capacity&) { return 0; }
 
   template <class TreeT>

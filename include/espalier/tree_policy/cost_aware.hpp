@@ -34,15 +34,16 @@ namespace espalier {
 
 //! Predicts how far the runs of a SequenceDrafter are accepted in a text, and so how much of a run is worth its rows.
 //!
-//! The probability that a token is accepted, once those before it are, depends on the length of the match before it:
-//! the match of the run, and the tokens of the run up to it. For each of the lengths 0, 1, 2, 3, 4 to 7, 8 to 15, 16 to
-//! 31 and more there is the share of tokens that were right recently, which begins with a prior.
+//! The probability that a token is accepted, once those before it are, is taken to depend on the length of the match
+//! before it: the length of the run's own match (token_run::match), plus the number of the run's tokens before this
+//! one. For each of the lengths 0, 1, 2, 3, 4 to 7, 8 to 15, 16 to 31 and more, the object keeps the share of tokens
+//! that were right recently. The share begins with a prior.
 //!
 //! A run costs nothing to ask for, and its next token can be compared with the written one whether it was drafted or
 //! not. So plain rounds teach as much as others: no trial is needed to find out that a text begins to copy.
 //!
 //! Complexity  O(run) a round; no allocation after construction
-//! Law         nothing but observe() and reset() changes the predictions
+//! Law         nothing but observe(), reset() and a serialize() that loads changes the predictions
 class run_acceptance {
  public:
   //! Makes room for runs of up to `longest` tokens.
@@ -76,8 +77,9 @@ class run_acceptance {
   //! True if a drafter was asked for a run in this round.
   bool is_known() const { return is_known_; }
 
-  //! Number of tokens of this run to draft, at most `limit`, at which their expected gain, less the price of their
-  //! rows, is most. of_rows(n) is the price of n rows, in tokens. Keeps the run for observe().
+  //! Returns how many tokens of this run to draft, from 0 to `limit`: the number at which the expected number of
+  //! accepted tokens, less the price of their rows, is greatest. of_rows(n) is the price of n rows, in tokens. The run
+  //! is copied for observe().
   template <class PriceT>
   std::int32_t worth(const token_run& run, std::int32_t limit, const PriceT& of_rows) {
     is_known_ = true;
@@ -134,18 +136,18 @@ class run_acceptance {
   bool is_known_ = false;
 };
 
-//! Drafts the prefixes that are most likely to be accepted, as far as that pays: each draft pass, and each row of the
-//! target's pass, must be expected to gain more tokens than could otherwise be written in the time that it takes. The
-//! probability that a token is accepted is estimated from the draft's probabilities and from recently accepted tokens.
-//! Times are those of the cost model. Many texts may share one round_budget, where each pays for what it adds to their
-//! passes.
+//! Drafts the prefixes (paths from the root) that are most likely to be accepted, as far as that pays: each draft pass,
+//! and each row of the target's pass, must be expected to gain more tokens than could otherwise be written in the time
+//! that it takes. The probability that a token is accepted is estimated from the draft's probabilities and from
+//! recently accepted tokens. Times are those of the cost model. Many texts may share one round_budget; each text then
+//! pays for what it adds to the passes that they share.
 //!
 //! - Which nodes to keep: after the last level the tree is the n best prefixes, for the n at which their expected
 //!   tokens, less the price of their rows, are most.
-//! - Whether to ask about a further level: if the tree that could then be built is expected to be worth more than the
-//!   best one now. For that estimate, each asked node is taken to begin a path on which tokens are accepted as often as
-//!   best children recently were. The whole path is considered, since it may pay even if its first token alone does
-//!   not: the time of the target's pass rises in steps.
+//! - Whether to ask about a further level: yes if the tree that could then be built is expected to be worth more than
+//!   the best one now. For that estimate, each node that would be asked about is taken to begin a path on which tokens
+//!   are accepted as often as best children recently were. The whole path is considered, since it may pay even if its
+//!   first token alone does not: the time of the target's pass rises in steps.
 //! - Over a SequenceDrafter: how much of its run to keep. It keeps the n tokens at which the expected number of
 //!   accepted ones, less the price of their rows, is most; run_acceptance gives the probabilities. A run costs nothing
 //!   to ask for, so it is asked for in every round, and no pause is needed: the written text is compared with the run
@@ -154,8 +156,8 @@ class run_acceptance {
 //!   model is never asked if not even a chain of which all tokens are accepted would gain time. Over a SequenceDrafter,
 //!   only the price of rows should count: give it costs without a draft (cost_model::without_draft, or draft_cost 0).
 //!
-//! Complexity  one draft pass a level; O(levels ahead * budget) for each node that may be asked about; over a run
-//!             O(budget); no allocation once warm
+//! Complexity  one draft pass a level and one pass over each row; O(n * levels ahead * budget) for each number n of
+//!             nodes that it thinks of asking about; over a run O(budget); no allocation after construction
 //! Law         the tree depends on nothing but the options, the costs, the draft's rows (or its run, and the length of
 //!             the match), the text's length, the room that is left, the verdicts of the text's earlier rounds, and the
 //!             budget that it shares, if it does. A parent is at least as likely to be accepted as its children, so the
@@ -207,7 +209,7 @@ class cost_aware {
   void open(const round_start& start) { budget_.open(start); }
   void join(round_budget& budget) { budget_.join(budget); }
 
-  //! Why the last tree has no more nodes, as far as it is a matter of the policy.
+  //! The reason for which the policy gave the last tree no more nodes.
   tree_limit limited_by() const { return limited_by_; }
 
   std::int32_t max_asked() const { return max_nodes(); }
@@ -288,7 +290,8 @@ class cost_aware {
     if (asks_) pauses_->observe(v.accepted != root_node, gain);
   }
 
-  //! Tokens per second of the last rounds, in the seconds of the cost model, if it has its own budget.
+  //! Tokens written per second, in the seconds of the cost model, over the last rounds in which the policy used its own
+  //! budget; 0 before the first such round.
   double tokens_per_second() const { return budget().tokens_per_second(); }
 
  private:
@@ -307,7 +310,7 @@ class cost_aware {
     return a.reach > b.reach || (a.reach == b.reach && a.depth < b.depth);
   }
 
-  // Learns from the children of the accepted nodes, except those that another policy of a cascade has added.
+  // Learns from the children of the accepted nodes, except children that another policy of a cascade has added.
   void observe_children(tree_view tree, verdict v) {
     // A verdict that was cut at a stop condition ends with a token of the tree, which was accepted, too.
     node_id taken = tree.find_child(v.accepted, v.token);
@@ -353,8 +356,8 @@ class cost_aware {
     return most;
   }
 
-  // Finds for each number of further levels what they would gain over `worth`, and about how many of the best nodes of
-  // the frontier to ask for that.
+  // Finds for each number of further levels the gain over `worth`, less the price of the nodes but not yet that of the
+  // passes (gains_); and how many of the best nodes of the frontier must be asked about for that gain (n_asked_).
   void look_ahead(double worth) {
     frontier_.clear();
     for (std::size_t i = 0; i < best_.size(); ++i) {

@@ -28,10 +28,10 @@
 
 namespace espalier {
 
-//! cost_aware for sampling. The tree is a path, drawn as long as it is expected to gain more tokens than could
-//! otherwise be written in the time that it takes. Further draws without replacement are added beside it if they are
-//! worth their rows. draft_pauses decides whether the draft is asked at all, by the tokens that it has gained in this
-//! text.
+//! Drafts by sampling, as far as that pays: cost_aware for sampled drafts. The tree is a path, drawn as long as its
+//! next token is expected to gain more tokens than could otherwise be written in the time that it takes. Further draws
+//! without replacement are added beside the path if they are worth their rows. draft_pauses decides whether the draft
+//! is asked at all, by the tokens that it has gained in this text.
 //!
 //! - The draft is asked about one node at a time: if both models sample, a longer path is nearly always worth more than
 //!   a second one.
@@ -41,7 +41,7 @@ namespace espalier {
 //!   draft whose first choice is always wrong. The path goes on from the last of these draws.
 //!
 //! Complexity  one draft pass over one row a level; a pass over the row for its largest probability, one for a first
-//!             draw, two for a further one; O(max_depth) in addition. No allocation once warm
+//!             draw, two for a further one; O(max_depth) in addition for each draw. No allocation after construction
 //! Law         a drawn token is kept whatever it is. Whether and where to draw next follows from rows and counts, never
 //!             from the token about to be drawn. The tree depends on nothing but the options, the costs, the rows, the
 //!             chance, the text's length, the room that is left, the verdicts of the text's earlier rounds, and the
@@ -85,7 +85,7 @@ class cost_aware_draws {
   void open(const round_start& start) { budget_.open(start); }
   void join(round_budget& budget) { budget_.join(budget); }
 
-  //! Why the last tree has no more nodes, as far as it is a matter of the policy.
+  //! The reason for which the policy gave the last tree no more nodes.
   tree_limit limited_by() const { return limited_by_; }
 
   template <class TreeT>
@@ -161,7 +161,8 @@ class cost_aware_draws {
     if (!asked_.empty()) round_->pauses.observe(v.accepted != root_node, gain);
   }
 
-  //! Tokens per second of the last rounds, in the seconds of the cost model, if it has its own budget.
+  //! Tokens written per second, in the seconds of the cost model, over the last rounds in which the policy used its own
+  //! budget; 0 before the first such round.
   double tokens_per_second() const { return budget().tokens_per_second(); }
 
  private:
@@ -219,8 +220,8 @@ class cost_aware_draws {
     return from.reach > 0 ? from.reach * calibration(from.n_draws).probability(largest_[at(from.node)]) : 0;
   }
 
-  // True if a draw that is accepted with probability `reach`, with the path that may follow it, is worth more than the
-  // rows and passes of both.
+  // True if a draw that is accepted with probability `reach`, together with a path that may follow it, is expected to
+  // gain more tokens than the price of their rows and passes.
   bool pays(double reach, std::int32_t depth, std::int32_t drawn) const {
     const path_ahead ahead = path();
     const double pass = now().of_pass(1);
@@ -234,8 +235,8 @@ class cost_aware_draws {
     return false;
   }
 
-  // Sets what a path of one level more, two levels more, ... would gain after a draw that was made and is reached with
-  // this probability.
+  // Sets gains_ to what a path of one level more, two levels more, ... would gain, less the price of its rows, after
+  // the last draw. `reach` is the probability that the last draw is accepted.
   void look_ahead(double reach, std::int32_t depth, std::int32_t drawn) {
     const path_ahead ahead = path();
     double gain = 0;

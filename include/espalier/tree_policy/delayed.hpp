@@ -43,7 +43,7 @@ struct delayed_options {
 
 namespace detail {
 
-// Grows delayed trees of up to as many paths as were reserved.
+// Grows the trees of `delayed`, of at most as many paths as reserve() has made room for.
 class delayed_growth {
  public:
   void reserve(std::int32_t most_paths) {
@@ -63,7 +63,7 @@ class delayed_growth {
   // Sets another shape, before any token is drawn.
   void reshape(const delayed_options& shape) { shape_ = shape; }
 
-  // Draws one more token for each path.
+  // Draws one more token for each path (in the trunk, for the one path), as far as the tree has room.
   template <class TreeT, class RowsT, class ChanceT>
   std::span<const node_id> take(TreeT& tree, const RowsT& rows, ChanceT& chance) {
     const std::size_t n = n_paths(tree);
@@ -125,7 +125,7 @@ class delayed {
   }
 
   std::int32_t max_nodes() const { return options_.max_nodes(); }
-  //! Number of bytes that it takes of an arena at most.
+  //! Number of bytes that the policy takes of an arena at most.
   static constexpr std::size_t bytes(const static_capacity& c) {
     return 2 * arena::bytes_of<node_id>(static_cast<std::size_t>((std::max)(c.nodes, std::int32_t{1})));
   }

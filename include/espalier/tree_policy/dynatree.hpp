@@ -33,7 +33,7 @@ class dynatree {
       : budget_(require_options(options).budget), rule_(options), layer_(budget_) {}
 
   std::int32_t max_nodes() const { return budget_; }
-  //! Number of bytes that it takes of an arena at most.
+  //! Number of bytes that the policy takes of an arena at most.
   static constexpr std::size_t bytes(const static_capacity& c) { return layer::bytes(c); }
 
   template <class TreeT>

@@ -48,7 +48,7 @@ class dyspec_greedy {
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
-  //! Number of bytes that it takes of an arena at most.
+  //! Number of bytes that the policy takes of an arena at most.
   static constexpr std::size_t bytes(const static_capacity& c) {
     return arena::bytes_of<expandable>(2 * static_cast<std::size_t>(c.nodes) + 1);
   }

@@ -27,8 +27,8 @@ namespace espalier {
 struct dyspec_threshold_options {
   std::int32_t budget = 64;     //!< drafted tokens of a round at most
   std::int32_t max_depth = 16;  //!< levels below the root
-  double threshold = 0.02;      //!< draws less likely to be needed than this are not made before the last level
-  bool fill = false;            //!< after the last level, the threshold falls until the budget is spent
+  double threshold = 0.02;      //!< a draw less likely to be needed than this is made only by `fill`, if at all
+  bool fill = false;            //!< after the last level, make less likely draws, too, until the budget is spent
 
   static constexpr void describe(auto see) {
     see(option{"budget", &dyspec_threshold_options::budget, "drafted tokens a round at most", 1, 1024});
@@ -53,8 +53,9 @@ struct dyspec_threshold_options {
 //!
 //! Complexity  one draft pass a level, filled or not; a draw is one or two passes over a row, and O(c * c) for the draw
 //!             after c of the same node; a draw that fills is O(nodes asked about), too. No allocation once warm
-//! Law         with the threshold at the value of the last draw, and no ties, the tree is that of dyspec_greedy. A
-//!             drawn token is kept whatever it is; whether it is expanded depends on its probability. The filled tree
+//! Law         if the threshold is the probability with which the last draw of dyspec_greedy is tested, and there are
+//!             no ties, the tree is that of dyspec_greedy. A drawn token is kept whatever it is; whether the draft is
+//!             asked about it depends on its probability. The filled tree
 //!             begins with all draws of the tree without `fill`; where to draw next never depends on the token drawn
 //!             there
 //! Errors      option_error for options out of range
@@ -70,7 +71,7 @@ class dyspec_threshold {
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
-  //! Number of bytes that it takes of an arena at most.
+  //! Number of bytes that the policy takes of an arena at most.
   static constexpr std::size_t bytes(const static_capacity& c) {
     const std::size_t nodes = static_cast<std::size_t>(c.nodes) + 1;
     return arena::bytes_of<node_id>(nodes) + arena::bytes_of<wide_number>(nodes);

@@ -32,15 +32,16 @@ struct eagle2_options {
     see(option{"budget", &eagle2_options::budget, "drafted tokens kept", 1, 1024});
   }
 
-  //! Number of nodes in the tree while it grows, at most: the beams of all levels stay in it until the best nodes are
-  //! known.
+  //! The greatest number of nodes, the root not counted, that the tree has while it grows: the nodes asked about in all
+  //! levels stay in it until the best nodes are known.
   std::int32_t max_asked() const { return (std::max)(budget, beam * depth); }
 };
 
-//! Expands the most probable paths of each level, then keeps the most probable nodes of all.
+//! Asks about the most probable nodes of each level, by the probability of their paths; then keeps the most probable
+//! nodes of all levels.
 //!
-//! Complexity  depth + 1 draft passes; O(beam^2) a level in addition to the passes over the rows. No allocation after
-//!             construction
+//! Complexity  depth + 1 draft passes. In addition to the passes over the rows, O(beam^2 log(beam)) a level, and
+//!             O(depth * beam^2 log(budget)) at the end. No allocation after construction
 //! Law         a node is kept only with its parent, which is at least as probable and was considered earlier
 //! Errors      option_error for options out of range
 //! Source      Li et al., EAGLE-2, as its public code has it. Tokens of draft probability 0 are left out. If there is

@@ -31,7 +31,7 @@ struct fixed_options {
 //! Drafts the same shape every round: each node down to depth D gets its B most probable tokens, breadth first, until
 //! the budget is spent.
 //!
-//! Complexity  D draft passes, one a level
+//! Complexity  at most D draft passes, one a level; no allocation after construction
 //! Errors      option_error for options out of range
 //! Source      the fixed tree that DynaTree is measured against, appendix A
 class fixed {
@@ -41,7 +41,7 @@ class fixed {
   explicit fixed(fixed_options options = {}) : options_(require_options(options)), layer_(options.budget) {}
 
   std::int32_t max_nodes() const { return options_.budget; }
-  //! Number of bytes that it takes of an arena at most.
+  //! Number of bytes that the policy takes of an arena at most.
   static constexpr std::size_t bytes(const static_capacity& c) { return layer::bytes(c); }
 
   template <class TreeT>

@@ -21,15 +21,15 @@
 
 namespace espalier {
 
-//! The tree of each size and depth that commits most tokens a round, if draws of rank 1 are accepted with one
-//! probability, draws of rank 2 with another, and so on, at every node and in every text: a dynamic programme over
-//! sizes, levels and children.
+//! Finds, for each size and depth, the tree that commits most tokens a round, if draws of rank 1 are accepted with one
+//! probability, draws of rank 2 with another, and so on, at every node and in every text. It is a dynamic programme
+//! over sizes, levels and children.
 //!
 //! Of trees that commit equally many tokens (as computed), it takes the one whose nodes have fewer children; then the
 //! one whose later children have fewer descendants.
 //!
-//! Shapes      acceptance [ranks]: for each rank of a draw, the first draw's first, how often it is the accepted one if
-//!             its node is reached
+//! Shapes      acceptance [ranks]: by the rank of a draw, beginning with the first draw of a node, how often this draw
+//!             is the accepted one if the node is accepted
 //! Complexity  O(budget^2 * depth * ranks) to build, where depth is that of the best trees; O(budget^2) for a shape
 //! Errors      option_error for a budget, depth or number of ranks out of range, or a rate outside 0 to 1
 //! Source      Sequoia, section 3 and its choice of size and depth by time. There, sizes and levels count the root
@@ -37,6 +37,7 @@ class sequoia_shapes {
  public:
   static constexpr std::int32_t max_budget = 1024, max_levels = 64, max_ranks = 64;
 
+  //! A size of trees: the number of drafted tokens, and the number of levels below the root at most.
   struct size {
     std::int32_t drafted = 0;
     std::int32_t depth = 0;
@@ -63,7 +64,10 @@ class sequoia_shapes {
     return (std::max)(0.0, best(level_of(depth), static_cast<std::size_t>(drafted) + 1));
   }
 
-  //! The smallest number of drafted tokens within the budget that commits most.
+  //! The number of drafted tokens, within the budget, of the tree that commits most tokens, if it has at most `depth`
+  //! levels below the root; the smallest such number.
+  //!
+  //! Pre         0 <= depth <= max_depth
   std::int32_t best_size(std::int32_t depth) const {
     std::int32_t drafted = 0;
     for (std::int32_t m = 1; m <= budget_; ++m) {
@@ -72,8 +76,8 @@ class sequoia_shapes {
     return drafted;
   }
 
-  //! The size and depth that take the least time for each token. target_seconds(drafted) is the time of a round's
-  //! target pass, draft_seconds that of each level.
+  //! The size whose rounds take the least time for each committed token. target_seconds(drafted) is the time of the
+  //! target's pass in a round with so many drafted tokens, draft_seconds that of the draft's pass for each level.
   template <class TargetSecondsT>
   size cheapest(const TargetSecondsT& target_seconds, double draft_seconds) const {
     size found;
@@ -120,7 +124,8 @@ class sequoia_shapes {
   // same.
   std::size_t level_of(std::int32_t depth) const { return static_cast<std::size_t>((std::min)(depth, n_levels_ - 1)); }
 
-  // Expected tokens of the best tree of m nodes whose root has n children.
+  // Expected tokens of the best tree of m nodes, root included, whose root has n children; `none` if there is no such
+  // tree.
   const double& value(std::size_t level, std::size_t n, std::size_t m) const {
     return values_[(level * n_counts() + n) * n_sizes() + m];
   }
@@ -190,8 +195,8 @@ struct sequoia_options {
   }
 };
 
-//! Draws the same shape every round: of all trees of that size and depth, the one that commits most tokens, if draws
-//! are accepted as often as draws of their rank were before. Draws are without replacement.
+//! Draws a tree of the same shape every round: of all trees within the budget and the depth, the one that commits most
+//! tokens if draws are accepted as often as the given rates say. Draws are without replacement.
 //!
 //! Complexity  that of sequoia_shapes to build; one draft pass a level of the nodes that have children; a draw is a
 //!             pass over a row, and O(c) for each of the c drawn before. No allocation after construction
@@ -209,8 +214,8 @@ class sequoia {
   static constexpr double default_acceptance[] = {0.713, 0.094, 0.044, 0.026, 0.016, 0.011, 0.010, 0.007,
                                                   0.006, 0.006, 0.005, 0.004, 0.004, 0.003, 0.003, 0.003};
 
-  //! Makes the policy of the best tree for these rates. acceptance[r] is the rate of the draws of rank r, the first
-  //! draw's first: see acceptance_by_rank.
+  //! Makes the policy of the best tree for these rates. acceptance[r] is the rate of draw r of a node, counted from 0:
+  //! see acceptance_by_rank.
   explicit sequoia(sequoia_options options = {}, std::span<const double> acceptance = default_acceptance) {
     require_options(options);
     const sequoia_shapes shapes(acceptance, options.budget, options.max_depth);

@@ -23,8 +23,8 @@
 
 namespace espalier {
 
-//! Options of specinfer_static: draws from each node of a level, the root's first; a level of 0 ends the tree. The
-//! defaults are ours: 60 draws.
+//! Options of specinfer_static. level_1 is the number of draws from the root, level_2 the number of draws from each
+//! node of level 1, and so on; 0 ends the tree. The defaults are ours: 60 draws.
 struct specinfer_static_options {
   std::int32_t budget = 64;  //!< drafted tokens a round at most
   std::int32_t level_1 = 4;
@@ -50,9 +50,9 @@ struct specinfer_static_options {
   }
 };
 
-//! Draws independently from every node, as often as its level says. Draws that give the same token share a node.
-//! However many draws share a node, it is drawn from only as often as its level says. When the budget is spent, the
-//! tree ends: level after level, in the order in which nodes were made.
+//! Draws independently from every node, as often as the options say for its level. Draws that give the same token share
+//! a node; from such a node no more is drawn than from others of its level. Draws are made level after level, in each
+//! level in the order in which its nodes were made, until the budget is spent.
 //!
 //! Complexity  one draft pass a level, with a row for each different node; no allocation after construction
 //! Law         the draws of a node are independent, and their number does not depend on what they are
@@ -76,7 +76,7 @@ class specinfer_static {
   }
 
   std::int32_t max_nodes() const { return max_nodes_; }
-  //! Number of bytes that it takes of an arena at most.
+  //! Number of bytes that the policy takes of an arena at most.
   static constexpr std::size_t bytes(const static_capacity& c) {
     return arena::bytes_of<node_id>(static_cast<std::size_t>(c.nodes) + 1);
   }

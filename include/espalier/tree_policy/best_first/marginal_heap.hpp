@@ -13,9 +13,9 @@ namespace espalier {
 
 namespace detail {
 
-// True if one prefix comes before another in lexicographic order of ranks; a prefix comes before longer ones that it
-// begins. The two are different. Each is given by a node's number and the rank after it. ancestry(u) has members
-// parent, rank and depth.
+// True if the first of two prefixes comes before the second in lexicographic order of ranks; a prefix comes before
+// longer ones that begin with it. A prefix is given by the node of all its tokens but the last (a, b) and by the rank
+// of its last token (rank_a, rank_b). The two prefixes differ. ancestry(u) has members parent, rank and depth.
 template <class AncestryT>
 ESPALIER_HOST_DEVICE bool precedes(std::int32_t a, std::int32_t rank_a, std::int32_t b, std::int32_t rank_b,
                                    const AncestryT& ancestry) {
@@ -34,7 +34,8 @@ ESPALIER_HOST_DEVICE bool precedes(std::int32_t a, std::int32_t rank_a, std::int
 
 }  // namespace detail
 
-//! A prefix that was taken, as a node of the tree, and the first of its children that was not taken.
+//! A node of the tree: a prefix that was taken. The node also describes its next child, the most probable one that was
+//! not taken yet.
 struct marginal_node {
   node_id parent;
   std::int32_t rank;       //!< rank of its last token among the most probable of its row, from 0
@@ -45,10 +46,10 @@ struct marginal_node {
   node_id next_in_bucket;  //!< another node whose next child has a similar path_log_prob, or no_node
 };
 
-//! Chooses the most probable prefixes from marginals, best first: a merge of the nodes' lists of children. Prefixes far
-//! from being the best wait in buckets by probability; those of the bucket whose turn it is are in a heap. A bound that
-//! at least `budget` prefixes reach is known beforehand (bound_of_rows); prefixes below it are dropped. Works in memory
-//! of the caller, on host and device alike.
+//! Chooses the most probable prefixes from marginals, best first: a merge of the nodes' lists of children. Candidates
+//! that are far from being the best wait in buckets by probability; those of the bucket whose turn it is are in a heap.
+//! take() first finds a probability that at least `budget` prefixes reach (bound_of_rows), and drops candidates below
+//! it. The class works in memory of the caller, on host and device alike.
 //!
 //! Shapes      entries, nodes: [budget + 1]; buckets [budget]
 //! Complexity  take: O(budget * log(budget)), less if not all probabilities are alike; the comparison of equal prefixes
@@ -62,8 +63,8 @@ class marginal_heap {
   ESPALIER_HOST_DEVICE marginal_heap(std::uint64_t* entries, marginal_node* nodes, node_id* buckets)
       : entries_(entries), nodes_(nodes), buckets_(buckets) {}
 
-  //! Takes the `budget` best prefixes, or all that have a probability above 0. Returns their number n: they are nodes 1
-  //! to n; node 0 is the root.
+  //! Takes the `budget` best prefixes, or all that have a probability above 0, if they are fewer. Returns their number
+  //! n: they are nodes 1 to n; node 0 is the root.
   //!
   //! Shapes      log_prob [n_rows][n_ranks], each row falling; -inf: no such token
   //! Pre         log_prob <= 0
@@ -110,8 +111,9 @@ class marginal_heap {
     }
   }
 
-  //! A path_log_prob that at least `budget` prefixes reach: the first ranks of each of n_rows rows, after the most
-  //! probable tokens of the rows before; -FLT_MAX if there are not so many ranks.
+  //! A path_log_prob that at least `budget` prefixes reach. These prefixes end in one of the n_rows rows, with one of
+  //! its first budget / n_rows ranks (rounded up), and consist of the most probable tokens of the rows before it. The
+  //! result is -FLT_MAX if the rows have fewer ranks than that.
   //!
   //! Complexity  O(n_rows)
   ESPALIER_HOST_DEVICE static float bound_of_rows(const float* log_prob, std::int32_t n_rows, std::int32_t n_ranks,
@@ -142,7 +144,8 @@ class marginal_heap {
 
   ESPALIER_HOST_DEVICE static node_id node_of(std::uint64_t entry) { return static_cast<node_id>(entry & 0xFFFFFFFFU); }
 
-  // Makes the next child of u a candidate. Equal path_log_probs go to the same bucket.
+  // Makes the next child of u, which has this path_log_prob, a candidate, unless it is below the bound. Candidates with
+  // equal path_log_prob are in the same bucket.
   ESPALIER_HOST_DEVICE void add(float path_log_prob, node_id u) {
     if (!(path_log_prob >= least_)) return;
     const float place = (best_ - path_log_prob) * scale_;
@@ -169,8 +172,8 @@ class marginal_heap {
     return true;
   }
 
-  // The next child of a node as a number that is smaller for better ones: the magnitude of a path_log_prob, which is
-  // never positive, read as an integer.
+  // A number for the next child of a node, smaller for better children. Its upper half is the magnitude of the child's
+  // path_log_prob, which is never positive, read as an integer; its lower half is the node.
   ESPALIER_HOST_DEVICE static std::uint64_t entry(float path_log_prob, node_id parent) {
     std::uint32_t bits;
     std::memcpy(&bits, &path_log_prob, sizeof bits);

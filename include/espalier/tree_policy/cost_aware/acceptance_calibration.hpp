@@ -11,7 +11,8 @@ namespace espalier {
 //! prior and follows recently accepted tokens.
 //!
 //! Complexity  O(1)
-//! Law         non-decreasing in the draft's probability. Nothing but observe() and reset() changes it
+//! Law         the prediction never falls as the draft's probability rises. Nothing but observe(), reset() and a
+//!             serialize() that loads changes it
 //! Source      Platt's scaling, fitted with one step of Newton's method for each observation. Observations lose weight
 //!             with time, the prior does not. Its pull grows with the distance of the bias from it, up to half a unit
 //!             of log-odds (Huber)

@@ -25,7 +25,7 @@ struct cost_aware_options {
     see(option{"row_cost", &self::row_cost, "a further row over its pass's first, if not measured", 0, 100});
   }
 
-  //! A cost_model made of the two costs, in plain rounds instead of seconds.
+  //! A cost_model made of draft_cost and row_cost. Its times are in plain rounds instead of seconds.
   //!
   //! Errors      option_error for options out of range
   cost_model costs() const {

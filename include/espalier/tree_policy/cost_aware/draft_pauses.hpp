@@ -6,13 +6,13 @@
 
 namespace espalier {
 
-//! Decides in which rounds the draft is asked: as long as that gains tokens over plain decoding.
+//! Decides in which rounds the draft is asked: those of a text in which asking gains tokens over plain decoding.
 //!
-//! A text begins with a credit of two plain rounds. That is about the cost of finding out that a draft is useless, and
-//! it is enough to survive some bad luck in the first rounds. Each round that asks adds its gain to the credit, or
-//! subtracts its loss; earlier gains lose weight. Once the credit is used up, the draft is not asked for some rounds,
-//! and then is tried once:
-//!   - If one of its tokens is accepted, it is asked again, on the credit of one plain round.
+//! A text begins with a credit of two tokens, which is two plain rounds. That is about the cost of finding out that a
+//! draft is useless, and it is enough to survive some bad luck in the first rounds. Each round that asks adds its gain
+//! to the credit, or subtracts its loss; earlier gains lose weight. Once the credit is used up, the draft is not asked
+//! for some rounds, and then is tried once:
+//!   - If one of its tokens is accepted, it is asked again, on a credit of one token.
 //!   - If none is, the next pause is four times as long, up to the longest.
 //! Pauses are short again once the credit exceeds the one that a text begins with. The cost of a trial is mostly that
 //! of reading the tokens written since the draft was last asked; a text that ends in a pause never pays it.
@@ -21,7 +21,7 @@ namespace espalier {
 class draft_pauses {
  public:
   static constexpr std::int32_t shortest = 4;  //!< rounds of the first pause
-  static constexpr std::int32_t longest = 128;
+  static constexpr std::int32_t longest = 128;  //!< rounds of a pause at most
 
   //! Begins a new text: the draft is asked.
   void reset() { *this = {}; }
@@ -32,7 +32,8 @@ class draft_pauses {
     archive.require(length_ >= 1 && length_ <= longest && left_ >= 0 && left_ <= length_ && credit_ == credit_);
   }
 
-  //! True if the draft is to be asked in this round. To be called once in each round.
+  //! True if the draft is to be asked in this round. Call it exactly once in each round: it counts the rounds of
+  //! pauses.
   bool asks() {
     if (left_ > 0) {
       --left_;

@@ -13,20 +13,22 @@
 
 namespace espalier {
 
-//! The prices of a round's passes, in tokens: the number of tokens that would be written in the same time at the rate
-//! of the last rounds. It is the budget of one text, or of all texts that are written in the same passes.
+//! Prices the passes of a round in tokens: a price is the number of tokens that would be written in the same time at
+//! the rate of the last rounds. One object serves one text, or all texts that are written in the same passes. The
+//! parameter `budget` is the glossary's: the greatest number of draws of one tree.
 //!
 //! In the long run a policy writes fastest if it makes exactly those passes that are expected to gain more tokens than
 //! they cost, priced at the rate that it reaches itself (renewal theorem). A wrong price corrects itself: better rounds
 //! raise the rate, and with it the price. The rate is never taken to be less than that of plain decoding, which is
 //! possible at any time.
 //!
-//! Many texts share the cost of a pass, but each has a context of its own to be read (cost_curve::of_texts). The price
-//! of a row is what it adds to a pass that has the rows of the other texts, as many as they recently had. A further
-//! draft pass is made if all that texts expect to gain from it is more than it costs; then the texts that expect a gain
-//! are asked about.
+//! Texts that are written in the same pass share its cost, but the pass reads the context of each text
+//! (cost_curve::of_texts). The price of a row is what the row adds to a pass that already has the rows of the other
+//! texts; these are taken to be as many as in recent rounds. A further draft pass is made if the sum of the gains that
+//! texts expect from it is more than its price. It then covers the texts that expect a gain, and no others.
 //!
-//! Complexity  begin: O(budget) evaluations of curves, O(1) for all else; no allocation after construction
+//! Complexity  begin: O(budget) evaluations of curves; seconds_of, round_seconds, end: O(levels); all else O(1). No
+//!             allocation after construction
 //! Law         times are the cost model's alone: no clock is read
 //! Source      Dinkelbach's method for ratios. The rate is the ratio of two sums over the rounds, in which old rounds
 //!             lose weight
@@ -59,8 +61,8 @@ class round_budget {
     archive.require(tokens_ >= 0 && plain_tokens_ > 0 && drafted_ >= 0 && share_ >= 0 && share_ <= 1);
   }
 
-  //! Begins a round of n texts whose caches hold `context` tokens each. The same pass takes `n_prompt_rows` rows of the
-  //! prompts of `n_reading` other texts.
+  //! Begins a round of n_texts texts whose caches hold `context` tokens each. The target's pass of this round also
+  //! takes n_prompt_rows rows of the prompts of n_reading other texts.
   void begin(std::int32_t n_texts, std::int32_t context, std::int32_t n_reading = 0, std::int32_t n_prompt_rows = 0) {
     n_texts_ = n_texts;
     context_ = context;
@@ -100,13 +102,12 @@ class round_budget {
     return rate_ * (costs_.draft_pass(n_texts_ - 1 + n, context_) - costs_.draft_pass(n_texts_, context_));
   }
 
-  //! True if drafting can gain any time at all: if chains of some length up to n would, in one text or in all, with all
-  //! of their tokens accepted.
+  //! True if a chain of at most n tokens, all accepted, would save time, either in one text or in all texts at once.
   bool can_gain(std::int32_t n) const { return n >= least_chain_; }
 
-  //! True if drafting for a text gains more than the draft's pass over the text before costs. The draft must read
-  //! `unread` tokens of it; n texts are written, and this one goes on for `left` tokens more. The expected gain is that
-  //! of chains whose tokens are accepted as often as first children recently were.
+  //! True if drafting for a text is expected to gain more than it costs that the draft first reads `unread` tokens of
+  //! the text. n_texts texts are written, with `context` tokens in the cache of each; this text goes on for `left`
+  //! tokens. The expected gain is that of chains whose tokens are accepted as often as first children recently were.
   bool worth_reading(std::int32_t n_texts, std::int32_t context, std::int32_t unread, std::int32_t left) const {
     const double plain = rate_of(n_texts, context), draft = costs_.draft_pass.of_texts(n_texts, n_texts, context);
     double tokens = 1, level = 1, rate = plain;
@@ -122,15 +123,15 @@ class round_budget {
   //! Learns whether a first child was accepted, after its parent was.
   void add_first_child(bool accepted) { share_ += share_weight * ((accepted ? 1 : 0) - share_); }
 
-  //! Adds the gains that a text expects from further levels, before the price of their passes beyond of_nodes(). Gains
-  //! below 0 do not count.
+  //! Adds the tokens that a text expects to gain from 1, 2, ... further levels. The text has already subtracted
+  //! of_nodes() for each pass; decide() subtracts the rest of the price of the passes. Gains below 0 do not count.
   void offer(const gains& of_levels) {
     for (std::size_t m = 0; m < max_ahead; ++m) {
       if (of_levels[m] > 0) offered_[m].gain += of_levels[m], ++offered_[m].n_texts;
     }
   }
 
-  //! Decides, after the offers of all texts, how many levels ahead pay most; 0 if none pays.
+  //! Decides how many further levels pay most; 0 if none pays. Call it after all texts have made their offers.
   std::size_t decide() {
     double most = 0;
     levels_ = 0;
@@ -145,8 +146,8 @@ class round_budget {
   //! The number of levels that decide() has chosen.
   std::size_t levels() const { return levels_; }
 
-  //! Notes that a text asks about n nodes in this level (0: the root's), all of them at once, and reads `unread` tokens
-  //! that the draft has not seen.
+  //! Notes that the draft is asked about n nodes of a text in this level (level 0 is the root alone), and that it reads
+  //! `unread` tokens of the text for that. Call it once for each text in a level.
   void add_nodes(std::size_t level, std::int32_t n, std::int32_t unread = 0) {
     if (asked_.size() <= level) {
       asked_.resize(level + 1, 0);
@@ -162,8 +163,9 @@ class round_budget {
   //! Notes that a text has written n tokens.
   void add_tokens(std::int32_t n) { n_written_ += n; }
 
-  //! A text's share of the seconds of this round beyond those of plain decoding. `asked`: its nodes by level, together
-  //! with the tokens that the draft had to read; `rows`: its drafted tokens.
+  //! A text's share of the seconds that this round takes beyond those of plain decoding. `asked`: by level, the nodes
+  //! of the text that the draft was asked about, plus the tokens that it had to read; `rows`: the text's drafted
+  //! tokens.
   double seconds_of(std::span<const std::int32_t> asked, std::int32_t rows) const {
     double seconds = 0;
     for (std::size_t level = 0; level < asked.size(); ++level)
@@ -175,11 +177,11 @@ class round_budget {
     return seconds;
   }
 
-  //! Tokens that a text has gained over plain decoding, if it has written n tokens and this is its share of the
-  //! seconds; below 0 if it has lost.
+  //! Tokens that a text has gained over plain decoding, if n of its tokens were written and `seconds` is its share by
+  //! seconds_of(); below 0 if it has lost some.
   double gain(std::int32_t n, double seconds) const { return n - 1 - plain_rate_ * seconds; }
 
-  //! Ends the round.
+  //! Ends the round: the rate of the next rounds takes this one into account.
   void end() {
     if (n_texts_ == 0) return;
     tokens_ = kept * tokens_ + n_written_;
@@ -245,7 +247,8 @@ class round_budget {
   double rate_ = 0, plain_rate_ = 0;  // tokens per second: at this round's prices, and of plain decoding by all texts
   double plain_tokens_a_second_ = 0;  // tokens per second of plain decoding by the texts that are written in this round
   std::int32_t n_texts_ = 0, n_roots_ = 0, context_ = 0, least_chain_ = 0;
-  std::vector<std::int32_t> asked_;          // by level: nodes of all texts
+  // by level: nodes that all texts ask about, and tokens that the draft must read for that
+  std::vector<std::int32_t> asked_;
   std::vector<std::int32_t> askers_;         // by level: number of texts
   std::int32_t n_rows_ = 0, n_written_ = 0;  // rows and tokens of all texts
   std::array<offers, max_ahead> offered_{};

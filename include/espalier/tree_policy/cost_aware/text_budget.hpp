@@ -12,11 +12,11 @@
 
 namespace espalier {
 
-//! The budget of one text's rounds: its own round_budget, or for a round one that it shares with other texts, and the
-//! nodes that it has asked about in this round.
+//! The budget of the rounds of one text: a round_budget of its own, or, for a round, one that it shares with other
+//! texts. The object also keeps how many nodes of the text the draft was asked about in this round.
 //!
 //! Complexity  as round_budget's; no allocation after construction
-//! Law         a copy that is taken between two rounds shares nothing
+//! Law         a copy that is taken between the end of one round and the beginning of the next shares nothing
 class text_budget {
  public:
   //! Makes the budget of a text that drafts up to `budget` tokens in a round, and asks about up to `levels` levels.
@@ -25,7 +25,7 @@ class text_budget {
   }
 
   const round_budget& own() const { return own_; }
-  //! The budget of this round.
+  //! The budget that this round uses.
   round_budget& now() { return shared_ == nullptr ? own_ : *shared_; }
   const round_budget& now() const { return shared_ == nullptr ? own_ : *shared_; }
 
@@ -43,30 +43,30 @@ class text_budget {
     archive.require(unread_ >= 0);
   }
 
-  //! Opens a round: takes its length of text; its budget is the text's own, unless join() follows.
+  //! Opens a round: notes the length of the text. The round uses the text's own budget, unless join() follows.
   void open(const round_start& start) {
     context_ = start.length - 1;
     shared_ = nullptr;
   }
   void join(round_budget& budget) { shared_ = &budget; }
 
-  //! Begins a round of at most `limit` drafted tokens; with 0 no drafter can be asked.
+  //! Begins a round of at most `limit` drafted tokens. If `limit` is 0, no drafter is asked in it.
   void begin(std::int32_t limit) {
     if (shared_ == nullptr) own_.begin(1, context_);
     nodes_.clear();
     can_ask_ = limit > 0;
   }
 
-  //! Notes that the next level is asked about, n nodes. At the first level the draft also reads the tokens written
-  //! since it was last asked.
+  //! Notes that the draft is asked about n nodes of the next level. At the first level the draft also reads the tokens
+  //! that were written since it was last asked.
   void ask(std::int32_t n) {
     const std::int32_t unread = nodes_.empty() ? unread_ : 0;
     now().add_nodes(nodes_.size(), n, unread);
     nodes_.push_back(n + unread);
   }
 
-  //! Ends the round, in which these numbers of tokens were drafted and written. Returns the tokens that it has gained
-  //! over plain decoding.
+  //! Ends the round, in which n_drafted tokens were drafted and n_written tokens were written. Returns how many tokens
+  //! the round has gained over plain decoding; below 0 if it has lost some. A shared budget is not ended here.
   double end(std::int32_t n_drafted, std::int32_t n_written) {
     const double gain = now().gain(n_written, now().seconds_of(nodes_, n_drafted));
     if (can_ask_) unread_ = nodes_.empty() ? unread_ + n_written : 0;

@@ -19,7 +19,7 @@ struct dynatree_options {
   std::int32_t base_depth = 5;      //!< D_0, down to which likely and unlikely paths grow alike
   std::int32_t max_depth = 8;       //!< D_max, depth of the deepest node
   std::int32_t min_breadth = 1;     //!< B_min, children of a confident node
-  std::int32_t mid_breadth = 2;     //!< B_mid, children in between
+  std::int32_t mid_breadth = 2;     //!< B_mid, children of a node that is neither confident nor unsure
   std::int32_t max_breadth = 3;     //!< B_max, children of an unsure node
   double high_confidence = 0.9;     //!< tau_h, confidence from which on a node counts as confident
   double low_confidence = 0.4;      //!< tau_l, confidence below which a node counts as unsure

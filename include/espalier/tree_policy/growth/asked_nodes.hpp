@@ -25,8 +25,8 @@ struct considered_node {
 //! Complexity  no allocation after construction
 class asked_nodes {
  public:
-  //! Makes room for at most so many drafted tokens: asked about in one level, asked about in all levels, and kept in
-  //! the end.
+  //! Makes room for `level` nodes asked about in one level, `all` nodes asked about in all levels together, and `kept`
+  //! nodes in the end, the root not counted.
   asked_nodes(std::int32_t level, std::int32_t all, std::int32_t kept)
       : level_(static_cast<std::size_t>(level) + 1),
         now_(static_cast<std::size_t>(all) + 1),
@@ -42,7 +42,8 @@ class asked_nodes {
   //! Begins the next level.
   void next_level() { n_level_ = 0; }
 
-  //! Adds a node to the level if there is room for it: sets c.node, or changes nothing.
+  //! Appends a node to the tree and to the level, and sets c.node to its number. If there is no room for the node, it
+  //! is not added, and c.node stays no_node.
   //!
   //! Pre         its parent was asked about
   template <class TreeT>
@@ -55,7 +56,7 @@ class asked_nodes {
   //! The nodes of the level, in order.
   std::span<const node_id> level() const { return std::span(level_).first(n_level_); }
 
-  //! Makes the tree consist of these nodes, in order.
+  //! Makes the tree consist of its root and these nodes, in this order.
   //!
   //! Pre         parents come before their children; no more than the tree's limit
   template <class TreeT, class RangeT>
@@ -70,7 +71,8 @@ class asked_nodes {
     n_rebuilt_ = static_cast<std::size_t>(tree.size());
   }
 
-  //! For each node of the rebuilt tree its number before, no_node if it was not in the tree; empty before rebuild().
+  //! For each node of the rebuilt tree, the number that it had in the growing tree; no_node if it was not in that tree.
+  //! Empty from start() until rebuild().
   std::span<const node_id> was() const { return std::span(was_).first(n_rebuilt_); }
 
  private:

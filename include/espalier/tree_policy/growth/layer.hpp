@@ -34,7 +34,7 @@ class layer {
   explicit layer(std::int32_t budget)
       : nodes_(static_cast<std::size_t>(budget)), next_(static_cast<std::size_t>(budget)) {}
 
-  //! Number of bytes that it takes of an arena at most.
+  //! Number of bytes that the lists take of an arena at most.
   static constexpr std::size_t bytes(const static_capacity& c) {
     return 2 * arena::bytes_of<node_id>(static_cast<std::size_t>(c.nodes));
   }
@@ -53,7 +53,8 @@ class layer {
                                         nodes_.begin());
   }
 
-  //! The nodes to ask about. Every node adds at least one child, so no more are asked about than the budget has left.
+  //! The nodes to ask about: those of the level, but no more than the tree may still get, since each adds at least one
+  //! child. The others are dropped from the level. Valid until the next call of start(), filter() or expand().
   template <class TreeT>
   std::span<const node_id> wanted(const TreeT& tree) {
     n_nodes_ = (std::min)(n_nodes_, left(tree));

@@ -7,7 +7,7 @@
 namespace espalier {
 
 //! The state that a policy changes in a round before it knows the verdict. If no verdict comes, the next round begins
-//! with the state before: a round that failed leaves no trace.
+//! with the state from before the failed round, which so leaves no trace.
 template <class StateT>
 class provisional {
  public:
