@@ -38,8 +38,8 @@ namespace espalier {
 
 namespace detail {
 
-// The columns of a step drafter's nodes in a round: column c is slot c of the sequence's scratch. Columns are given in
-// the order in which nodes enter passes, so a node's is after those of the nodes above it.
+// The columns of the nodes that a step drafter is asked about in a round: column c is slot c of the sequence's scratch.
+// A node gets the next column when it enters a pass, so its column comes after those of its ancestors.
 class node_columns {
  public:
   void reserve(std::int32_t max_nodes) {
@@ -65,9 +65,9 @@ class node_columns {
 
   std::int32_t size() const { return size_; }
 
-  // Gives the next columns to these nodes.
+  // Gives the next columns to these nodes. `knows_root`: whether the root was asked about before.
   //
-  // Errors      those of require_askable() and require_token(): the round is to be given up
+  // Errors      those of require_askable() and require_token(); the caller must then give up the round
   void give(tree_view tree, std::span<const node_id> nodes, bool knows_root, std::int32_t vocab_size) {
     for (const node_id u : nodes) {
       require_askable(tree, u, column_of_.size(), [&](node_id v) { return v == root_node ? knows_root : has(v); });
@@ -75,22 +75,23 @@ class node_columns {
       column_of_[static_cast<std::size_t>(u)] = size_++;
     }
   }
-  // The columns from `first` on, which these nodes have, are free again.
+  // Frees the columns from `first` on, which these nodes have.
   void take_back(std::span<const node_id> nodes, std::int32_t first) {
     for (const node_id u : nodes)
       column_of_[static_cast<std::size_t>(u)] = -1;
     size_ = first;
   }
 
-  // Adds to a list the nodes from below the root to u that have no column and are not in it yet, from above.
+  // Adds to a list those nodes of the path to u that have no column and are not in the list yet, the root excepted,
+  // each after its parent.
   void find_missing(tree_view tree, node_id u, list<node_id>& nodes) const {
     if (u == root_node || has(u) || std::find(nodes.begin(), nodes.end(), u) != nodes.end()) return;
     find_missing(tree, tree.parent[u], nodes);
     nodes.push_back(u);
   }
 
-  // Adds the row of a node that has a column to a pass. It sees its path and the `prefix` tokens before the root's
-  // children.
+  // Adds to a pass the row of a node that has a column. The row sees the node's path and the `prefix` cache rows before
+  // it, the root's included.
   void add_row(forward_batch& batch, tree_view tree, node_id u, std::int32_t prefix, bool has_output) {
     const std::int32_t column = column_of_[static_cast<std::size_t>(u)];
     token_of_[static_cast<std::size_t>(column)] = tree.token[u];
@@ -101,7 +102,9 @@ class node_columns {
     batch.add_row(tree.token[u], prefix - 1 + tree.depth[u], column, has_output).include(mask);
   }
 
-  // The columns of the nodes that lead from below the root to this one, up to the first that has none.
+  // The columns of the nodes on the path to `last`, the root excepted, up to the first node that has none.
+  //
+  // Errors      input_error if a node on the path has another token than when it was asked about
   std::span<const std::int32_t> path(tree_view tree, node_id last) {
     const auto length = static_cast<std::size_t>(tree.depth[last]);
     for (node_id u = last; u != root_node; u = tree.parent[u]) {
@@ -134,19 +137,23 @@ class node_columns {
 }  // namespace detail
 
 //! Drafts with a smaller language model through the same masked forward pass as the target: one pass for each call of
-//! propose, so one a depth when a policy asks layer by layer. Siblings share the cache of their prefix and keep their
-//! own rows; positions are those of the path.
+//! propose (more if the backend takes fewer rows at once), so one for each depth when a policy asks level by level.
+//! Siblings share the cache rows of their common path and have a row of their own each; positions are those of the
+//! path.
 //!
 //! Backend and store are kept by reference when given as lvalues, by value otherwise.
 //!
-//! Complexity  propose: one pass over as many rows as nodes; no allocation after reserve(). A node after which the
-//!             processor leaves one token has its row without a pass, and joins the first that asks below it; so has
-//!             the root, but where hidden states are kept, and the text is read in passes before that one
+//! Complexity  propose: one pass over as many rows as nodes, and the passes that read what the cache lacks of the text;
+//!             no allocation after reserve(). If the text's processor leaves a single token after a node, the row of
+//!             the node needs no pass; the node then joins the first pass over a node below it. The same holds for the
+//!             root, unless hidden states are kept
 //! Law         those of StepDrafter, SharedDrafter and ProcessingDrafter; rows are the draft model's along each path,
 //!             through the text's processor and the sampler; the row of previous_state() passes through no processor
-//! Errors      input_error for an empty context, and for a node that may not be asked about (StepDrafter) or whose
-//!             token the model does not know; numeric_error as sampler's; what the backend throws, after which the next
-//!             round opens as if the failed one had not been
+//! Errors      constructor, reserve: option_error for options out of range, and if backend or store has too little room
+//!             for a round; otherwise input_error for an empty context, for a text or tree that the cache has no room
+//!             for, and for a node that may not be asked about (StepDrafter) or whose token the model does not know;
+//!             numeric_error as sampler's; what the backend throws, after which the next round opens as if the failed
+//!             one had not been
 template <class BackendT, class KVStoreT>
 class autoregressive {
   using kv_type = std::remove_reference_t<KVStoreT>;
@@ -174,8 +181,8 @@ class autoregressive {
 
   void process_rows(row_processor<number> process) { process_ = process; }
 
-  //! Asks for root_state() and previous_state(), before reserve(): without it no memory is taken for them, and no row
-  //! is copied. For neural_delayed.
+  //! Has the drafter keep what root_state() and previous_state() return. Call it before reserve(). Without this call
+  //! the drafter takes no memory for that and copies no row. A decoder calls it for policies such as neural_delayed.
   void keep_states() { keeps_states_ = true; }
   std::int32_t hidden_size() const {
     if constexpr (detail::KeepsHiddenStates<std::remove_reference_t<BackendT>>) return backend_.hidden_size();
@@ -204,7 +211,7 @@ class autoregressive {
       kv_.remember(sequence_, static_cast<std::int32_t>(kv_.prefix(sequence_).size()), {});
   }
 
-  //! Bytes that this drafter, its backend and its store take of an arena, where states are not kept.
+  //! Number of bytes that this drafter, its backend and its store take of an arena, if keep_states() is not called.
   static constexpr std::size_t bytes(const static_capacity& c) {
     const auto nodes = static_cast<std::size_t>(c.nodes) + 1;
     const std::int32_t rows = (std::max)(c.nodes, prefill::default_chunk);
@@ -242,7 +249,8 @@ class autoregressive {
     answer(n_to_read_ > 0 ? prefill::default_chunk : max_nodes_);
   }
 
-  //! Another drafter of the same model, store and options, for a text of its own in this sequence.
+  //! Returns another drafter with the same sampling options, for a text of its own in this sequence. It uses this
+  //! drafter's backend and store by reference, so these must outlive it.
   auto for_text(std::int32_t sequence) {
     return autoregressive<std::remove_reference_t<BackendT>&, kv_type&>(backend_, kv_, sampler_.options(), sequence);
   }
@@ -323,8 +331,11 @@ class autoregressive {
 
   sampled_rows<number> rows() const { return {{{rows_.get(), n_rows_, vocab_size()}, row_of_.data()}}; }
 
-  //! Row and hidden state of the model after the pending token, and after the token before it; the latter is empty
-  //! where it is not known. Both may be asked for once the root was asked about, until the end of the round.
+  //! The row of probabilities, and the hidden state, after the pending token (root_state) and after the token before it
+  //! (previous_state, which is empty if it is not known). Both are there from the time at which the root was asked
+  //! about until the end of the round. The hidden state is empty if the backend keeps none.
+  //!
+  //! Pre         keep_states() was called before reserve()
   model_state<number> root_state() const { return state(0); }
   model_state<number> previous_state() const { return knows_previous_ ? state(max_nodes_ + 1) : model_state<number>{}; }
 
@@ -345,10 +356,11 @@ class autoregressive {
   double forward_seconds() const { return forward_seconds_; }
 
  private:
-  bool has_processor() const { return ESPALIER_HOSTED != 0 && process_; }  // they are for programs with a heap
+  bool has_processor() const { return ESPALIER_HOSTED != 0 && process_; }  // processors are for programs with a heap
   std::size_t offset(std::int32_t row) const { return static_cast<std::size_t>(std::ptrdiff_t{row} * vocab_size()); }
 
-  // Keeps the leading rows of the cache that are rows of this text, n at most: another drafter may have used the cache.
+  // Truncates the cache to its leading rows that are rows of this text, at most n. Other rows may be there, because
+  // another drafter has used the cache.
   void keep(std::int32_t n) {
     if constexpr (PrefixKVStore<kv_type>) n = (std::min)(n, held_.of(kv_, sequence_, text_));
     kv_.truncate(sequence_, n);
@@ -373,7 +385,7 @@ class autoregressive {
     }
   }
 
-  // Says that the cache had no room for the text, or for nodes of a tree.
+  // Raises the error that says that the cache had no room for the text, or for nodes of a tree.
   void fail_for_room() const {
     if (n_to_read_ > 0) {
       raise<input_error>("a text of ", text_.size(), " tokens does not fit the draft model's cache of ", kv_.capacity(),
@@ -410,7 +422,8 @@ class autoregressive {
     if (n_to_read_ == 0) take_row(root_node, logits.row(first_output + n - 1), end - 1, after_node(root_node));
   }
 
-  // Rows of logits that a pass over the next n tokens gives: those of the text's last n_outputs_ tokens among them.
+  // Number of rows of logits that a pass over the next n tokens gives: one for each of them that is among the last
+  // n_outputs_ tokens of the text.
   std::int32_t outputs_of_next(std::int32_t n) const {
     return std::clamp<std::int32_t>(n_outputs_ - n_to_read_ + n, 0, n);
   }
@@ -431,8 +444,8 @@ class autoregressive {
     return n;
   }
 
-  // Returns the nodes of these that need a pass, each after the nodes above it that have not been in a pass. The row of
-  // every other node is made here: the processor leaves one token after it.
+  // Returns those of these nodes that need a pass, each after its ancestors that have not been in a pass yet. The rows
+  // of the other nodes are made here, since the processor leaves one token after each.
   std::span<const node_id> unforced(std::span<const node_id> nodes) {
     const auto is_known = [&](node_id u) { return row_of_[static_cast<std::size_t>(u)] >= 0; };
     asked_.clear();
@@ -449,8 +462,8 @@ class autoregressive {
     return asked_;
   }
 
-  // Whether the processor leaves one token after the node: then its row is made without a pass, all zeros but for that
-  // token. Not where it leaves more, none, or a token outside the row.
+  // True if the processor leaves exactly one token after the node, and the vocabulary has it. The node's row is then
+  // made without a pass: 1 for that token, 0 for all others.
   bool give_forced(tree_view tree, node_id u) {
     const std::optional<token_id> only = process_.only(tree, u);
     if (!only || *only < 0 || *only >= vocab_size()) return false;

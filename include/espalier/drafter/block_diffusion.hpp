@@ -36,23 +36,25 @@ struct block_diffusion_options {
   std::int32_t length = 0;  //!< L, tokens of a block; 0: as many as the model can give
 };
 
-//! Drafts a block of tokens at once: a model that reads the target's hidden states gives, in one pass, the logits of
-//! each of the next L tokens, none of which knows which the others will be.
+//! Drafts a block of tokens at once: a model that reads the target's hidden states gives, in one pass, a row of logits
+//! for each of the next L tokens. No row depends on which tokens are chosen from the others.
 //!
-//! The model is kept by reference when given as an lvalue, by value otherwise. It offers vocab_size(), block_length(),
-//! max_positions() and
-//!   make_context() -> context                 what it holds of one text
-//!   read(context, backend, rows, position)    takes the hidden states of these rows, which stand from this position
-//!                                             on, below max_positions()
-//!   request_type {context*, pending, position, place}   asks for the tokens after the pending one, which stands there
-//!   forward(span<const request_type>, length)  one pass for all of them, of so many tokens; it may overwrite what a
-//!                                             context holds from its position on
-//!   logits(place, length) -> vocab_rows       of the last request with this place
-//! Drafters that share a model have a context each; those of texts that are written together a place each.
+//! The model is kept by reference when given as an lvalue, by value otherwise. A model has vocab_size(),
+//! block_length(), max_positions() and
+//!   make_context() -> context                 makes what the model holds of one text
+//!   read(context, backend, rows, position)    adds the hidden states of these rows to a context; the first row stands
+//!                                             at this position of the text, and all stand below max_positions()
+//!   request_type {context*, pending, position, place}   asks for the tokens after the pending one, which stands at
+//!                                             this position
+//!   forward(span<const request_type>, length)  makes one pass for all requests, over `length` tokens after each
+//!                                             pending one; may overwrite what a context holds from its position on
+//!   logits(place, length) -> vocab_rows       returns the logits for the last request with this place
+//! Each drafter that shares the model has a context of its own. Each text that is written together with others has a
+//! place of its own.
 //!
-//! Complexity  propose_block: one pass of the model; no allocation after reserve(), and the first round with a
-//!             processor, in which the block is copied
-//! Law         BlockDrafter's, FeatureDrafter's, SharedDrafter's and ProcessingDrafter's. A text of one token has no
+//! Complexity  propose_block: one pass of the model; no allocation after reserve(), except in the first round with a
+//!             processor; with a processor the block is copied
+//! Law         those of BlockDrafter, FeatureDrafter, SharedDrafter and ProcessingDrafter. A text of one token has no
 //!             states before it: the model sees the token alone
 //! Errors      input_error for an empty context, for a text longer than capacity(), and where states of the text are
 //!             missing; option_error for a length beyond the model's
@@ -64,7 +66,7 @@ class block_diffusion {
   using request_type = typename model_type::request_type;
 
  public:
-  //! The blocks of many texts.
+  //! A pass of the model over the blocks of many texts.
   struct pass_type {
     std::vector<request_type> requests;
     std::int32_t length = 0;
@@ -80,7 +82,8 @@ class block_diffusion {
     length_ = options.length > 0 ? options.length : model_.block_length();
   }
 
-  //! Over the same model, for a text of its own.
+  //! Returns another drafter over the same model, for a text of its own, whose place is `sequence`. It uses the model
+  //! by reference, so the model must outlive it.
   auto for_text(std::int32_t sequence) {
     espalier::block_diffusion<model_type&> other(model_, block_diffusion_options{.length = length_});
     other.place_ = sequence;
@@ -124,8 +127,9 @@ class block_diffusion {
     return processed(model_.logits(place_, length_));
   }
 
-  //! A block knows no paths: its first row passes through the text's processor, and each row after one that it leaves
-  //! one token of; the others are the model's. In factorised all pass through.
+  //! Sets the text's processor, or none. A block has no paths, so the processor sees only the rows before which there
+  //! is one path alone: the first row, and each next row as long as the processor has left a single token of every row
+  //! before it. The other rows stay the model's. In factorised all rows pass through the processor.
   void process_rows(row_processor<float> process) {
     process_ = process;
     if (process_ && path_.capacity() < length_) path_ = tree<>(length_);
@@ -156,7 +160,7 @@ class block_diffusion {
     if (text_.size() <= static_cast<std::size_t>(capacity())) append_committed(text_, tree, v);
   }
 
-  //! Time spent in the model since construction.
+  //! Seconds spent in the model since construction.
   double forward_seconds() const { return forward_seconds_; }
 
  private:
@@ -178,7 +182,7 @@ class block_diffusion {
     wants_ = true;
   }
 
-  // The first row follows the text alone, and those after it one path as long as there is no other token.
+  // Returns the block after the text's processor: see process_rows(). Valid until the next call.
   vocab_rows<float> processed(vocab_rows<float> block) {
     if (!process_ || block.n_rows == 0) return block;
     processed_.assign(block.data, block.at(block.n_rows));
@@ -206,7 +210,7 @@ class block_diffusion {
   pass_type pass_;
   row_processor<float> process_;
   std::vector<float> processed_;  // the block, where the text has a processor
-  tree<> path_{0};                // the tokens that are left alone, of this round
+  tree<> path_{0};                // this round's path of tokens that the processor has left alone
   std::vector<token_id> text_;    // committed; the last token is pending
   double forward_seconds_ = 0;
 };

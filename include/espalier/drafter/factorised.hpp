@@ -22,19 +22,19 @@
 
 namespace espalier {
 
-//! Makes a StepDrafter of a BlockDrafter: the row of a node is the marginal of its depth, whatever its path, so that
-//! every policy grows trees and every verifier judges them, as over any other draft. Below the last marginal that one
-//! is repeated.
+//! Makes a StepDrafter of a BlockDrafter: the row of a node is the marginal of its depth, whatever its path. So every
+//! policy can grow trees over a block, and every verifier can judge them. Nodes deeper than the last marginal have the
+//! row of the last one.
 //!
-//! Where the text has a processor, the row of a node is its own: the marginal, as the processor leaves it after the
-//! path.
+//! If the text has a processor, each node has a row of its own: the marginal of its depth, changed by the processor for
+//! the node's path.
 //!
-//! The block drafter is kept by reference when given as an lvalue, by value otherwise. Where it reads the target's
-//! hidden states, so does this.
+//! The block drafter is kept by reference when given as an lvalue, by value otherwise. If it reads the target's hidden
+//! states, so does the StepDrafter.
 //!
-//! Complexity  one call of propose_block a round; the sampler once a depth, when it is first asked for, once a node
-//!             with a processor; no allocation after reserve(), and the first round with a processor
-//! Law         StepDrafter's, ProcessingDrafter's, and SharedDrafter's where the block drafter keeps them
+//! Complexity  one call of propose_block a round; the sampler once for each depth that is asked about, or with a
+//!             processor once for each node; no allocation after reserve() and the first process_rows()
+//! Law         those of StepDrafter and ProcessingDrafter, and of SharedDrafter if the block drafter is one
 //! Errors      numeric_error as sampler's, when a marginal is first asked for; input_error for a node that may not be
 //!             asked about (StepDrafter); what the block drafter throws
 //! Source      DDTree, section 3: the product of the marginals
@@ -50,7 +50,8 @@ class factorised {
   explicit factorised(BlockDrafterT&& inner, sampling_options sampling = {.temperature = 1.0F})
       : inner_(std::forward<BlockDrafterT>(inner)), sampler_(sampling) {}
 
-  //! Returns a drafter of this kind for one text of a batch.
+  //! Returns another factorised with the same sampling options, for a text of its own: over what drafter_for_text gives
+  //! of the block drafter.
   auto for_text(std::int32_t sequence) {
     return espalier::factorised(drafter_for_text(inner_, sequence), sampler_.options());
   }
@@ -94,7 +95,7 @@ class factorised {
     ask(tree, nodes);
   }
 
-  //! SharedDrafter, where the block drafter is one.
+  //! The members of a SharedDrafter, from here to answer(); they are there if the block drafter is one.
   void want(tree_view tree, std::span<const node_id> nodes) requires SharedDrafter<inner_type> {
     if (opens(nodes)) inner_.want(tree, nodes);
     tree_ = tree;
@@ -133,13 +134,13 @@ class factorised {
   double forward_seconds() const { return forward_seconds_of(inner_); }
 
  private:
-  // By depth, or by node.
+  // The rows of this round: one for each depth, or, with a processor, one for each node.
   vocab_rows<number> all_rows() const {
     if (process_) return {processed_.get(), static_cast<std::int32_t>(row_of_.size()), vocab_size()};
     return {rows_.get(), inner_.block_length(), vocab_size()};
   }
 
-  // Whether a round begins.
+  // True if to ask about these nodes begins a round. The round before is then closed.
   bool opens(std::span<const node_id> nodes) {
     const bool opens = detail::opens_round(nodes, row_of_.size());
     if (opens) close_round();
@@ -189,7 +190,7 @@ class factorised {
   row_processor<number> process_;
   std::unique_ptr<number[]> processed_;  // [nodes][vocab], where there is a processor
   std::vector<char> is_made_;            // [block_length]
-  std::vector<std::int32_t> row_of_;     // by node: its row, or -1 where it was not asked about
+  std::vector<std::int32_t> row_of_;     // by node: its row, or -1 if it was not asked about
   std::vector<std::int32_t> renumbered_;
   // The nodes that are wanted, and their tree.
   tree_view tree_{};

@@ -19,15 +19,15 @@
 
 namespace espalier {
 
-//! Several drafters of one text, for a policy that asks one after the other: see cascade. A joint of one drafter drafts
-//! as that one alone.
+//! Holds several drafters of one text, for a policy that asks one after the other: see cascade. A joint of one drafter
+//! drafts as that drafter alone.
 //!
 //! Drafters are kept by reference when given as lvalues, by value otherwise.
 //!
 //!     joint drafter(autoregressive(draft, draft_kv), prompt_lookup());
 //!
-//! Law         Drafter's, if it is that of each; capacity() is the largest: a drafter that has reached its own has no
-//!             room() while the others go on
+//! Law         that of Drafter, if each part keeps it. capacity() is the largest capacity of the parts: a part that has
+//!             reached its own capacity has a room() of 0, and the others still draft
 //! Errors      input_error for vocabularies of different size
 template <class... DraftersT>
 class joint {
@@ -48,7 +48,7 @@ class joint {
     });
   }
 
-  //! A joint of what drafter_for_text gives of each drafter.
+  //! Returns a joint for another text: of what drafter_for_text gives of each drafter.
   auto for_text(std::int32_t sequence) {
     return std::apply([&](auto&... drafters) { return espalier::joint(drafter_for_text(drafters, sequence)...); },
                       drafters_);
@@ -65,7 +65,7 @@ class joint {
     return std::apply([](auto&... drafters) { return std::tie(drafters...); }, drafters_);
   }
 
-  //! Tokens that the drafter with this number may still draft.
+  //! Number of tokens that drafter number `part` may still draft.
   std::int32_t room(std::size_t part) const {
     std::int32_t room = 0;
     std::size_t i = 0;
@@ -90,7 +90,8 @@ class joint {
     each([&](auto& drafter) { drafter.commit(tree, v); });
   }
 
-  //! Has the drafters that can, and have room, read their prompts: up to n tokens each.
+  //! Has each PromptDrafter that has room read up to n tokens of the prompt. Returns true if one of them has more to
+  //! read.
   bool read_prompt(std::int32_t n) {
     bool more = false;
     each([&](auto& drafter) {
@@ -110,7 +111,7 @@ class joint {
     return largest;
   }
 
-  //! The vocabulary's size, where a drafter has probabilities: they share one vocabulary.
+  //! Size of the vocabulary that all drafters with probabilities share. The function is there if one drafter has some.
   std::int32_t vocab_size() const requires(detail::HasVocabulary<std::remove_reference_t<DraftersT>> || ...) {
     std::int32_t vocab = 0;
     each([&](const auto& drafter) {
@@ -126,8 +127,8 @@ class joint {
     return seconds;
   }
 
-  //! Leading tokens of the text whose hidden states all drafters that read such states have read. A drafter without
-  //! room is not counted: it has no use for more.
+  //! Number of leading tokens of the text whose hidden states every drafter that reads such states has read. A drafter
+  //! without room does not count, since it has no use for more states. If none counts, the length of the text.
   std::int32_t n_read() const requires(detail::CountsFeatures<std::remove_reference_t<DraftersT>> || ...) {
     constexpr std::int64_t none = (std::numeric_limits<std::int64_t>::max)();
     std::int64_t least = none;

@@ -19,9 +19,9 @@
 namespace espalier {
 
 struct ngram_options {
-  std::int32_t order = 4;           //!< n, the token drafted included: contexts of n - 1 tokens are tried first
-  std::int32_t min_order = 2;       //!< and last, one token fewer each time
-  std::int32_t capacity = 1 << 16;  //!< tokens of the text and of all that was learnt beforehand
+  std::int32_t order = 4;           //!< n, the drafted token included: contexts of n - 1 tokens are tried first
+  std::int32_t min_order = 2;       //!< n that is tried last; contexts get one token shorter each time
+  std::int32_t capacity = 1 << 16;  //!< tokens of the text and of all texts given to learn(), at most
 
   static constexpr void describe(auto see) {
     using self = ngram_options;
@@ -31,15 +31,16 @@ struct ngram_options {
   }
 };
 
-//! Drafts the most frequent continuation, one token after the other: of the last n - 1 tokens, or where these were
-//! never followed by anything, of fewer. Counts are of the text it follows and of what learn() was given. Of equally
-//! frequent tokens the lower one is drafted. The run's match is the context of its first token.
+//! Drafts one token after the other: the token that most often followed the last n - 1 tokens, or, if nothing ever
+//! followed these, the last n - 2 tokens, and so on. It counts in the text that it follows and in what learn() was
+//! given. Of equally frequent tokens the lower one is drafted. The run's match (token_run::match) is the number of
+//! tokens after which its first token was found.
 //!
-//! Complexity  propose_run and commit: O(order^2) a token, expected, however long the text; begin the same for what is
-//!             not the beginning of the text before. No allocation after construction, which takes 7.3 MB for the
-//!             default options, in proportion to capacity; learn allocates
-//! Law         Drafter's: begin() forgets what the text before has taught, except where the new one begins like it;
-//!             what learn() was given stays
+//! Complexity  propose_run and commit: O(order^2) a token, expected, however long the text; begin: the same for each
+//!             token of the old or the new text after their common beginning. No allocation after construction, which
+//!             takes 7.3 MB for the default options, in proportion to capacity; learn allocates
+//! Law         that of Drafter: begin() forgets the counts of the old text, except those of the beginning that both
+//!             texts share; the counts of what learn() was given stay
 //! Errors      option_error for options out of range. An empty text is followed; nothing is drafted for it
 //! Source      as in llama.cpp's lookup decoding (common/ngram-cache.h), which takes contexts of 4 tokens to 1 and
 //!             wants a continuation to be frequent enough; here any will do, since a wrong one costs a row of the pass
@@ -50,7 +51,8 @@ class ngram {
         index_(options.order, options.capacity),
         replaced_(static_cast<std::size_t>(options.capacity) * static_cast<std::size_t>(options.order - 1)) {}
 
-  //! Counts a text that is given beforehand. May be called again, with another; not within a round.
+  //! Counts the n-grams of a text that is given beforehand. It may be called again with another text, but not within a
+  //! round.
   //!
   //! Errors      input_error if the capacity leaves no room for a text besides it
   //! Pre         its tokens are of the target's vocabulary
@@ -68,7 +70,8 @@ class ngram {
     begin(followed);
   }
 
-  //! Bytes of an arena that it takes at most, with capacity and order as the argument has context and ngram.
+  //! Number of bytes that the drafter takes of an arena at most, if capacity and order are the context and ngram of the
+  //! argument.
   static constexpr std::size_t bytes(const static_capacity& c) {
     return detail::ngram_index<entry>::bytes(c.ngram, c) +
            arena::bytes_of<std::int32_t>(static_cast<std::size_t>(c.context) * static_cast<std::size_t>(c.ngram - 1));
@@ -86,7 +89,7 @@ class ngram {
     index_.follow(tree, v, [this](std::int32_t last) { count(last); });
   }
 
-  //! Valid until the text changes.
+  //! The drafted tokens, at most max_tokens; valid until the next call or until the text changes.
   token_run propose_run(std::int32_t max_tokens) {
     const std::int32_t size = index_.size(), most = (std::min)(max_tokens, index_.room());
     if (most <= 0) return {};
@@ -105,7 +108,7 @@ class ngram {
     std::int32_t best = -1;  // the slot of the most frequent n-gram that is one token longer
   };
 
-  // The n-grams that end at a token lie in its text.
+  // Length of the longest n-gram that ends at this token. An n-gram does not reach back beyond the token's own text.
   std::int32_t longest(std::int32_t last) const { return (std::min)(options_.order, last - index_.first() + 1); }
 
   std::int32_t& replaced(std::int32_t length, std::int32_t last) {
@@ -138,8 +141,8 @@ class ngram {
     }
   }
 
-  // Writes the token after those before `end`, if any of the contexts has been followed by one; returns the length of
-  // that context, 0 where there is none.
+  // Writes the drafted token to place `end`: the most frequent one after the longest context before `end` that has been
+  // followed by any. Returns the length of that context; 0 if there is none.
   std::int32_t propose_at(std::int32_t end) {
     for (std::int32_t length = (std::min)(options_.order - 1, end - index_.first()); length >= options_.min_order - 1;
          --length) {

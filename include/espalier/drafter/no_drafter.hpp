@@ -13,7 +13,7 @@
 
 namespace espalier {
 
-//! The drafter of plain decoding: it has nothing to propose. Goes with the policy `plain`.
+//! The drafter of plain decoding, for the policy `plain`: it has nothing to propose.
 struct no_drafter {
   void begin(std::span<const token_id>) {}
   void commit(tree_view, verdict) {}

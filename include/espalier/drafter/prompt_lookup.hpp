@@ -20,7 +20,7 @@ namespace espalier {
 
 struct prompt_lookup_options {
   std::int32_t max_ngram = 3;       //!< tokens at the end of the text that are looked for first
-  std::int32_t min_ngram = 1;       //!< and last, one fewer each time
+  std::int32_t min_ngram = 1;       //!< tokens that are looked for last; there is one fewer each time
   std::int32_t capacity = 1 << 16;  //!< longest text, in tokens
 
   static constexpr void describe(auto see) {
@@ -31,27 +31,29 @@ struct prompt_lookup_options {
   }
 };
 
-//! Drafts what followed the end of the text where it stood before: the longest n-gram at the end that occurs earlier,
-//! at its latest place. What reaches the end of the text goes on with itself, so that a text that repeats is followed
-//! on. The run's match is counted beyond that n-gram, up to longest_match tokens.
+//! Finds the longest n-gram at the end of the text that occurs earlier in it, at its latest earlier place, and drafts
+//! the tokens that followed it there. If these reach the end of the text, the run goes on with its own first tokens, so
+//! that a text that repeats itself is drafted to repeat itself further. The run's match (token_run::match) counts also
+//! the equal tokens before the two n-grams, up to longest_match in all.
 //!
 //! Complexity  propose_run: O(longest_match + tokens); commit: O(max_ngram^2) a token, expected, however long the text;
-//!             begin the same for what is not the beginning of the text before. No allocation after construction, which
-//!             takes 2.6 MB for the default options, in proportion to capacity
-//! Law         Drafter's; begin() forgets all of the text before that the new one does not begin with
+//!             begin: the same for each token of the old or the new text after their common beginning. No allocation
+//!             after construction, which takes 2.6 MB for the default options, in proportion to capacity
+//! Law         that of Drafter; begin() forgets all of the old text but the beginning that both texts share
 //! Errors      option_error for options out of range. An empty text is followed; nothing is drafted for it
 //! Source      Saxena, Prompt Lookup Decoding (n-grams of 3 to 1 tokens, 10 tokens a run), which takes the first place
 //!             that has a whole run after it; so does transformers (n-grams of 2 by default)
 class prompt_lookup {
  public:
-  static constexpr std::int32_t longest_match = 32;
+  static constexpr std::int32_t longest_match = 32;  //!< the greatest match of a run that is counted
 
   explicit prompt_lookup(prompt_lookup_options options = {})
       : options_(require_options(options)),
         index_(options.max_ngram, options.capacity),
         earlier_(static_cast<std::size_t>(options.capacity) * static_cast<std::size_t>(options.max_ngram)) {}
 
-  //! Bytes of an arena that it takes at most, with capacity and max_ngram as the argument has context and ngram.
+  //! Number of bytes that the drafter takes of an arena at most, if capacity and max_ngram are the context and ngram of
+  //! the argument.
   static constexpr std::size_t bytes(const static_capacity& c) {
     return detail::ngram_index<entry>::bytes(c.ngram, c) +
            arena::bytes_of<std::int32_t>(static_cast<std::size_t>(c.context) * static_cast<std::size_t>(c.ngram));
@@ -69,7 +71,7 @@ class prompt_lookup {
     index_.follow(tree, v, [this](std::int32_t last) { learn(last); });
   }
 
-  //! Valid until the text changes.
+  //! The drafted tokens, at most max_tokens; valid until the next call or until the text changes.
   token_run propose_run(std::int32_t max_tokens) {
     const std::int32_t size = index_.size(), n = (std::min)(max_tokens, index_.room());
     if (n <= 0) return {};
@@ -93,7 +95,8 @@ class prompt_lookup {
                     static_cast<std::size_t>(length - 1)];
   }
 
-  // How many tokens up to this earlier place are those at the end of the text, of which `known` are.
+  // Number of tokens up to this earlier place that equal those at the end of the text, at most longest_match. The last
+  // `known` of them are known to be equal.
   std::int32_t match_at(std::int32_t place, std::int32_t known) {
     const std::int32_t most = (std::min)(longest_match, place + 1), ahead = index_.size() - 1 - place;
     while (known < most && index_.token(place - known) == index_.token(place - known + ahead))

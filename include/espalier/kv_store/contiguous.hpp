@@ -15,11 +15,13 @@
 
 namespace espalier {
 
-//! Keys and values of every layer in one block of memory; each sequence has room for `capacity` rows.
+//! A store of the keys and values of every layer in one block of memory. Each sequence has room for `capacity` rows.
 //!
 //! Shapes      key(layer, sequence, slot), value(...): [row_size] floats, row_size = n_kv_heads * head_dim
-//! Complexity  commit: O(layers * row_size * rows moved), nothing where the path is the leading run; no allocation
-//! Law         KVStore's; key() and value() may be called from several threads at once
+//! Complexity  commit: O(layers * row_size * rows moved); no row moves if the kept rows are the first ones. A
+//!             sequence's first remember() takes memory for its tokens; otherwise only construction and serialize()
+//!             allocate
+//! Law         that of KVStore; key() and value() may be called from several threads at once
 //! Errors      option_error for sizes out of range; otherwise those of slot_ledger
 class contiguous_kv {
  public:
@@ -60,7 +62,7 @@ class contiguous_kv {
     detail::serialize_keys_and_values(*this, archive, sequence);
   }
 
-  //! Keys of one row; values of one row: [row_size].
+  //! The keys, and the values, of one row: [row_size]. They stay in their place as long as the store lives.
   //!
   //! Pre         layer, sequence and slot exist
   float* key(int layer, int sequence, int slot) { return row(layer, sequence, 0, slot); }

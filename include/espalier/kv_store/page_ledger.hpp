@@ -14,18 +14,19 @@
 
 namespace espalier {
 
-//! The bookkeeping of a pool of pages that sequences share, without the rows in them: slot i of a sequence is slot i %
-//! page_size of page pages(sequence)[i / page_size].
+//! The bookkeeping of a pool of pages that sequences share. It does not hold the rows in them: slot i of a sequence is
+//! slot i % page_size of page pages(sequence)[i / page_size].
 //!
 //! Several sequences may use one page; they then have the same rows in it, up to the last row that each of them holds.
 //! A prefix_tree knows the pages whose tokens were remembered: full pages, and the last page that a sequence gave up.
-//! Of two pages with the same tokens it knows one; pages that follow the other one may be found once nobody uses that
-//! one. A page that the tree knows and nobody uses is cached: its rows can be adopted until the page is needed.
+//! Of two pages with the same tokens after the same beginning, the tree knows one. Pages that follow the other one
+//! become known only when the last sequence that uses them gives them up. A page that the tree knows and no sequence
+//! uses is cached: its rows can be adopted until the page is needed.
 //!
 //! Complexity  ensure, truncate, fork: O(pages given or taken), and for pages given up with known tokens find of
 //!             prefix_tree; remember: O(tokens told, and find for each page that they fill); adopt: find. No allocation
 //!             after construction
-//! Law         a page that several sequences use, or a slot that the tree knows, is never written; a page of a sequence
+//! Law         after ensure(), no slot of the sequence from `first` on is used by another or known to the tree; a page
 //!             stays in its table until the sequence is written there, truncated, forked over or adopted over; pages
 //!             that were given up first are evicted first, and of one text the last page first
 //! Errors      option_error for a capacity, page size or number of pages out of range; input_error for a sequence that
@@ -50,6 +51,8 @@ class page_ledger {
   }
 
   //! Number of pages that all sequences together can use.
+  //!
+  //! Errors      option_error for a page size, or a number of pages, out of range
   static std::int32_t enough(std::int32_t n_sequences, std::int32_t capacity, std::int32_t page_size) {
     require_option("page size", page_size, 1, 1 << 20);
     const double pages = static_cast<double>(n_sequences) * ((capacity - 1) / page_size + 1);
@@ -72,14 +75,15 @@ class page_ledger {
     return {table_.data() + s * static_cast<std::size_t>(max_pages_), static_cast<std::size_t>(n_of_[s])};
   }
 
-  //! True if ensure() would find the pages.
+  //! True if ensure() with the same arguments would find enough pages.
   bool has_room(std::int32_t sequence, std::int32_t first, std::int32_t n_slots) const {
     return n_slots <= capacity_ && n_missing(checked(sequence), first, n_slots) <= n_free();
   }
 
-  //! Gives the sequence pages for slots 0 to n_slots - 1, such that those from `first` on can be written. A page among
-  //! these that is not the sequence's alone is replaced by another; copy(from, to, n) is then called, where n slots of
-  //! the page lie before `first`.
+  //! Gives the sequence pages for slots 0 to n_slots - 1, such that the slots from `first` on can be written. A page of
+  //! these that another sequence uses, or that the tree knows beyond `first`, is replaced by another page `to`; then
+  //! copy(from, to, n) is called, which must copy the first n slots, those before `first`. Only if no page is free, a
+  //! page that the tree knows is dropped from the tree instead.
   template <class CopyT>
   void ensure(std::int32_t sequence, std::int32_t first, std::int32_t n_slots, const CopyT& copy) {
     const std::size_t s = checked(sequence);
@@ -107,8 +111,8 @@ class page_ledger {
       entry(s, n_of_[s]++) = take();
   }
 
-  //! Takes in the tokens of the sequence's rows: `known` are all that are known now, after those from number `first` on
-  //! were told.
+  //! Enters the tokens of the sequence's rows in the tree. `known`: the tokens of its leading rows, as far as they are
+  //! known now; those from number `first` on are new.
   void remember(std::int32_t sequence, std::int32_t first, std::span<const token_id> known) {
     const std::size_t s = checked(sequence);
     const std::int32_t n = n_known(s, known);
@@ -125,8 +129,8 @@ class page_ledger {
     }
   }
 
-  //! Gives up the pages behind the first n_slots slots. Pages whose tokens are among the sequence's `known` ones are
-  //! cached.
+  //! Gives up the pages behind the first n_slots slots. Those that no other sequence uses are cached, if their tokens
+  //! are among `known`, the known tokens of the sequence's leading rows; otherwise they are free.
   void truncate(std::int32_t sequence, std::int32_t n_slots, std::span<const token_id> known = {}) {
     const std::size_t s = checked(sequence);
     const std::int32_t n = pages_for((std::max)(std::int32_t{0}, n_slots));
@@ -138,8 +142,9 @@ class page_ledger {
       tree_.cache(last);
   }
 
-  //! Finds how many of the first of these tokens the tree knows rows of, and returns that number. If it is more than
-  //! n_held, the sequence gets the pages with these rows, and gives up all its others as truncate() does.
+  //! Returns for how many of these tokens, from the first on, the tree knows rows. If they are more than n_held, the
+  //! sequence gets the pages with these rows, and gives up all its others as truncate() does. `known`: as in
+  //! truncate().
   std::int32_t adopt(std::int32_t sequence, std::span<const token_id> tokens, std::int32_t n_held,
                      std::span<const token_id> known) {
     const std::size_t s = checked(sequence);
@@ -190,10 +195,12 @@ class page_ledger {
     return rest.first((std::min)(rest.size(), number(page_size_)));
   }
 
-  // True if no other sequence reads the page, now or later. Such pages come last among those of a sequence.
+  // True if no other sequence reads the page, now or later: none uses it, and the tree does not know it. Such pages
+  // come last among those of a sequence.
   bool is_own(std::int32_t page) const { return users(page) == 1 && !tree_.knows(page); }
 
-  // Number of pages that ensure() takes, apart from copies of pages that are cached instead.
+  // Number of free pages that ensure() needs. A copy of a page that no other sequence uses does not count: the page
+  // that is copied becomes free.
   std::int32_t n_missing(std::size_t s, std::int32_t first, std::int32_t n_slots) const {
     std::int32_t n = (std::max)(std::int32_t{0}, pages_for(n_slots) - n_of_[s]);
     for (std::int32_t i = n_of_[s] - 1; first < n_slots && i >= first / page_size_ && !is_own(entry(s, i)); --i)
@@ -201,9 +208,9 @@ class page_ledger {
     return n;
   }
 
-  // Enters the known rows in the pages from number i on in the tree. Returns the last page that the tree knows of the
-  // text, this sequence's or another's. A sequence that uses a page that the tree knows also uses those above it, so
-  // cached pages can all be evicted.
+  // Enters the pages from number i on in the tree, as far as their tokens are known. Returns the last page of the text
+  // that the tree then knows, of this sequence or another one. A sequence that uses a page that the tree knows also
+  // uses the pages above it, so cached pages can all be evicted.
   std::int32_t give_up(std::size_t s, std::int32_t i, std::span<const token_id> known) {
     if (known.size() <= number(i) * number(page_size_)) return tree_.none;
     std::int32_t above = i > 0 ? entry(s, i - 1) : tree_.none;

@@ -15,16 +15,18 @@
 
 namespace espalier {
 
-//! Keys and values of every layer in a pool of pages that all sequences share: memory for the rows that are there, not
-//! for the longest text of each sequence. Texts that begin alike share the pages of their beginning, if one adopts rows
-//! that another has left or holds: see page_ledger.
+//! A store of the keys and values of every layer in a pool of pages that all sequences share. The constructor takes the
+//! memory of n_pages pages. A sequence uses only the pages that its rows need, so the pool can be smaller than the
+//! longest texts of all sequences together. Texts that begin alike share the pages of their beginning, if one adopts
+//! rows that another has left or holds: see page_ledger.
 //!
 //! Shapes      key(layer, sequence, slot), value(...): [row_size] floats, row_size = n_kv_heads * head_dim
 //! Complexity  commit: O(layers * row_size * rows moved), nothing if the kept rows are the first ones; append: as much
 //!             for the rows of a page that is copied, one page at most; fork, adopt: page_ledger's, no row is copied.
-//!             No allocation after the first use of a sequence
-//! Law         SharingKVStore's; append also returns -1 if the pages are used up, cached ones included; capacity() is
-//!             no more than all pages have
+//!             A sequence's first remember() or adopt() takes memory for its tokens; otherwise only construction and
+//!             serialize() allocate
+//! Law         that of SharingKVStore; append also returns -1 if the pages are used up, cached ones included;
+//!             capacity() is no more than the slots of all pages
 //! Errors      option_error for sizes out of range; otherwise those of slot_ledger
 //! Source      Kwon et al., Efficient memory management for large language model serving with PagedAttention, 2023;
 //!             Zheng et al., SGLang: efficient execution of structured language model programs, 2024
@@ -103,7 +105,7 @@ class paged_kv {
     detail::serialize_keys_and_values(*this, archive, sequence);
   }
 
-  //! Keys of one row; values of one row: [row_size].
+  //! The keys, and the values, of one row: [row_size]. Valid until the sequence changes.
   //!
   //! Pre         layer and sequence exist, and slot is committed or scratch
   float* key(int layer, int sequence, int slot) { return row(layer, sequence, 0, slot); }

@@ -12,9 +12,9 @@
 
 namespace espalier {
 
-//! The tokens of the rows in the pages of a pool, as a radix tree whose nodes are pages. Below a page are the pages
-//! with the tokens that come next; a page with others below it is full. Pages that nobody uses are cached: they are
-//! evicted when room is needed, in the order of cache().
+//! A radix tree of the tokens of the rows in the pages of a pool; its nodes are pages. Below a page are the pages with
+//! the tokens that come next; a page with others below it is full. The caller caches the pages that no sequence uses:
+//! evict() takes them in the order in which they were cached.
 //!
 //! Shapes      tokens(page) [0 to page_size], 0 if the tree does not know the page; page 0 to n_pages - 1, or `none`,
 //!             below which texts begin
@@ -26,9 +26,9 @@ namespace espalier {
 //! Source      Zheng et al., SGLang: efficient execution of structured language model programs, 2024 (RadixAttention)
 class prefix_tree {
  public:
-  static constexpr std::int32_t none = -1;
+  static constexpr std::int32_t none = -1;  //!< no page; as the page above: the beginning of texts
 
-  //! The beginning of a text that the tree knows: its last page, and its number of tokens in all.
+  //! The part of a text, from its beginning on, that the tree knows: its last page, and its number of tokens in all.
   struct beginning {
     std::int32_t page = none;
     std::int32_t n_tokens = 0;
@@ -64,7 +64,8 @@ class prefix_tree {
     }
   }
 
-  //! The page below `above` that shares the longest beginning with these tokens, and the length of that beginning.
+  //! The page directly below `above` whose tokens begin most like these, and the number of tokens that both share; none
+  //! and 0 if not even the first token is the same.
   beginning find_below(std::int32_t above, std::span<const token_id> tokens) const {
     const auto most = static_cast<std::int32_t>((std::min)(tokens.size(), static_cast<std::size_t>(page_size_)));
     beginning best;
@@ -76,8 +77,8 @@ class prefix_tree {
     return best;
   }
 
-  //! Enters a page with its tokens below `above`. Returns the page that stands for them: another one that begins with
-  //! these tokens already, or else this one from now on.
+  //! Enters a page with these tokens below `above`, unless a page there already begins with them. Returns the page that
+  //! has these tokens then: the one that was there, or this one.
   //!
   //! Pre         1 to page_size tokens; the page is not known, or is below `above` with some of the first of these;
   //!             `above` is full, or none

@@ -24,9 +24,9 @@ namespace espalier {
 
 struct recurrent_options {
   //! Number of tokens after a state that a sequence has room for: those of two passes. The default is enough for two
-  //! passes of 64 pending tokens and a tree of 64 nodes, which is every policy's default or more. The cache of a draft
-  //! that is asked about more nodes, as best_first may ask about 256, needs twice as many; a part that needs more
-  //! raises an error when it is built.
+  //! passes, each of 64 pending tokens and a tree of 64 nodes. A draft's cache needs twice the number of nodes that the
+  //! draft is asked about, if that is more: best_first may ask about 256. If the room is too small, the decoder raises
+  //! an error when it is built.
   int rows = 256;
   commit_mode commit = commit_mode::compact;
 
@@ -36,18 +36,19 @@ struct recurrent_options {
   }
 };
 
-//! A cache for models that have recurrent layers between layers of attention. Keys and values of the attention layers
-//! are in a contiguous_kv; of the recurrent layers it holds two states for each sequence, and the rows of the tokens
-//! since.
+//! A cache for models that have recurrent layers between layers of attention. The keys and values of the attention
+//! layers are in a contiguous_kv. For the recurrent layers the cache holds two states of each sequence, and the rows of
+//! the tokens after them.
 //!
-//! For a model without recurrent layers it is a contiguous_kv. A text that goes back further than the states that are
-//! held loses all its rows: it is read again. Sequences do not share the rows of a common beginning.
+//! For a model without recurrent layers the cache does what a contiguous_kv does. A sequence that is truncated to
+//! before the states that are held loses all its rows, and its text must be read again. Sequences do not share the rows
+//! of a common beginning.
 //!
 //! Shapes      key, value: [row_size] floats; kept_row: [shape.row_size]; state: [shape.state_size]
 //! Complexity  memory of a sequence: 2 * shape.layers * state_size floats of states, and options.rows + shape.reach
 //!             rows of shape.layers * shape.row_size. commit: as contiguous_kv's, and shape.layers * shape.row_size for
-//!             each row that moves; no allocation
-//! Law         RecurrentStore's; members that return memory may be called from several threads at once
+//!             each row that moves. Allocations are those of contiguous_kv
+//! Law         that of RecurrentStore; members that return memory may be called from several threads at once
 //! Errors      option_error for sizes out of range; otherwise those of slot_ledger
 class recurrent_kv {
  public:
@@ -161,7 +162,7 @@ class recurrent_kv {
     guard.finished = true;
   }
 
-  //! Keys of one row; values of one row: [row_size].
+  //! The keys, and the values, of one row: [row_size]. They stay in their place as long as the store lives.
   //!
   //! Pre         layer, sequence and slot exist
   float* key(int layer, int sequence, int slot) { return attention_.key(layer, sequence, slot); }
@@ -199,8 +200,8 @@ class recurrent_kv {
   // The first slot whose row is needed in addition to the state after n slots.
   int needed(int n) const { return (std::max)(0, n - shape_.reach); }
 
-  // Rows that a sequence may have after its latest state and still go on: half of the rows, so that the next pass has
-  // the other half, or all if there is room for the whole capacity.
+  // Number of rows that a sequence may have after its latest state and still go on: half of most_rows_, so that the
+  // next pass has the other half; or all of them, if there is room for the whole capacity.
   int most_behind() const { return most_rows_ < capacity() ? most_rows_ / 2 : most_rows_; }
 
   void drop_states(int sequence, int beyond) {
@@ -209,8 +210,9 @@ class recurrent_kv {
     }
   }
 
-  // Index of the one of the two memories that a pass from here writes: the one without a state, or else the one with
-  // the longer state, which may belong to a branch that was given up; never the one that the pass reads.
+  // Index of that one of the two state memories which a pass from the state after `from` slots writes: the one without
+  // a state, or else the one with the longer state, which may belong to a text that was given up; never the one that
+  // the pass reads.
   std::size_t spare_of(int sequence, int from) const {
     const std::array<int, 2>& states = states_[index(sequence)];
     if (from > 0 && states[0] == from) return 1;
@@ -223,7 +225,7 @@ class recurrent_kv {
     return state_memory_ + (number + static_cast<std::ptrdiff_t>(which)) * shape_.state_size;
   }
 
-  // Saves or loads the latest state of the saved tokens, and the rows from the first that it needs.
+  // Saves or loads the latest state within the saved tokens, and the rows from the first one on that is needed with it.
   template <class ArchiveT>
   void serialize_states(ArchiveT& archive, int sequence) {
     const int n = static_cast<int>(prefix(sequence).size());

@@ -13,8 +13,8 @@
 
 namespace espalier {
 
-//! Appends the rows of a sequence, and their tokens, to `bytes`. With read_sequence a text goes on in another store, or
-//! another process, where only its pending token is forwarded again.
+//! Appends to `bytes` the rows of a sequence whose tokens are known, and these tokens. After read_sequence() the text
+//! can go on in another store, or another process; its pending token, but no saved row, is forwarded there.
 //!
 //! Errors      input_error if there is no such sequence
 template <SavedKVStore KVStoreT>
@@ -24,7 +24,7 @@ void write_sequence(KVStoreT& kv, std::int32_t sequence, std::vector<std::byte>&
   write.finish();
 }
 
-//! Replaces a sequence by the one that `bytes` begin with; returns the bytes after it.
+//! Replaces a sequence by the saved one with which `bytes` begin. Returns the bytes after the saved sequence.
 //!
 //! Pre         the rows were made by the model that will read them
 //! Errors      input_error if the bytes are no saved sequence, have rows of another shape, or do not fit the store. The

@@ -31,7 +31,7 @@ struct sink_window_options {
   }
 };
 
-//! The turner for keys that do not depend on their position: does nothing.
+//! A turner that does nothing, for keys that do not depend on their position.
 struct no_turner {
   void operator()(int, std::span<float>, int) const {}
 };
@@ -42,15 +42,17 @@ struct no_turner {
 //!
 //!     sink_window_kv kv(config.n_layers, config.kv_size(), 1, {.sinks = 4, .window = 1024}, key_turner(config));
 //!
-//! Positions are those of the slots: turner(layer, key, n) turns one row of keys from its position to the n-th before
-//! it (key_turner for llama_backend). The backend needs capacity() positions, whatever the length of the text.
+//! The position of a row is the number of its slot. When rows move down, turner(layer, key, n) changes one row of keys
+//! from its position to the position n lower (key_turner does that for llama_backend). The backend needs capacity()
+//! positions, whatever the length of the text.
 //!
 //! Shapes      key(layer, sequence, slot), value(...): [row_size] floats, row_size = n_kv_heads * head_dim, slot 0 to
 //!             capacity - 1, capacity = sinks + window + block + scratch
-//! Complexity  commit: contiguous_kv's, and each `block` tokens O(layers * row_size * window); no allocation
-//! Law         WindowedKVStore's. Any drafts over this cache give the text that plain decoding gives over it. That is
-//!             not the text that the model writes with all of its text in the cache: each token sees sinks and a
-//!             window, through rows that may have seen tokens that were dropped since
+//! Complexity  commit: as contiguous_kv's, and once in `block` tokens O(layers * row_size * window) and a call of
+//!             turner for each layer and moved row; no allocation
+//! Law         that of WindowedKVStore. Any drafts over this cache give the text that plain decoding gives over it.
+//!             That is not the text that the model writes with all of its text in the cache: each token sees sinks and
+//!             a window, through rows that may have seen tokens that were dropped since
 //! Errors      option_error for sizes out of range; otherwise those of slot_ledger
 //! Source      Xiao et al., Efficient streaming language models with attention sinks (2023). Deviation: the window
 //!             slides by blocks, and keys are stored turned, not turned at each pass
@@ -95,7 +97,7 @@ class sink_window_kv {
     if (is_gone) dropped = 0;
   }
 
-  //! Keys of one row; values of one row: [row_size].
+  //! The keys, and the values, of one row: [row_size]. They stay in their place as long as the store lives.
   //!
   //! Pre         layer, sequence and slot exist
   float* key(int layer, int sequence, int slot) { return rows_.key(layer, sequence, slot); }

@@ -18,10 +18,10 @@
 
 namespace espalier {
 
-//! The treatment of accepted rows that are not in the slots after the committed ones.
+//! What a commit does with accepted rows that do not directly follow the committed ones in the cache.
 enum class commit_mode {
   compact,   //!< moves them together, in place
-  truncate,  //!< drops them; they are forwarded again with the next round's tree
+  truncate,  //!< drops them; their tokens are forwarded again with the next round's tree
 };
 
 template <>
@@ -29,7 +29,8 @@ inline constexpr auto known_values<commit_mode> = std::array{
     known_value<commit_mode>{commit_mode::compact, "compact", "move accepted cache rows together"},
     known_value<commit_mode>{commit_mode::truncate, "truncate", "forward accepted tokens again in the next round"}};
 
-//! The bookkeeping of a KV store, without its rows: which slots of each sequence are committed, which are scratch.
+//! The bookkeeping of a KV store: which slots of each sequence are committed and which are scratch. It does not hold
+//! the rows.
 //!
 //! Complexity  commit: O(kept), one call of `move` for each row that changes its slot
 //! Law         moves go from higher to lower slots in ascending order, so that they may be done in place
@@ -64,10 +65,10 @@ class slot_ledger {
     return first;
   }
 
-  //! Number of slots of this round, after the committed ones.
+  //! Number of scratch slots of a sequence: those of this round, after the committed ones.
   std::int32_t n_scratch(std::int32_t sequence) const { return scratch_[checked(sequence)]; }
 
-  //! Checks kept rows as commit() does.
+  //! Checks kept rows as commit() does, and changes nothing.
   void require_kept(std::int32_t sequence, std::span<const std::int32_t> kept) const {
     const std::size_t s = checked(sequence);
     std::int32_t previous = -1;
@@ -80,8 +81,9 @@ class slot_ledger {
     }
   }
 
-  //! Commits the kept scratch rows, and returns how many were committed. move(from, to) must move one row of the
-  //! sequence between slots.
+  //! Commits the kept scratch rows; the other scratch rows are dropped. Returns how many were committed: all, or, with
+  //! commit_mode::truncate, those that directly follow the committed ones. `kept`: numbers from 0 on of scratch slots.
+  //! move(from, to) must move one row of the sequence between two slots.
   template <class MoveT>
   std::int32_t commit(std::int32_t sequence, std::span<const std::int32_t> kept, const MoveT& move) {
     require_kept(sequence, kept);

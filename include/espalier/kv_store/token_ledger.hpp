@@ -19,7 +19,7 @@ namespace espalier {
 
 //! The known tokens of the leading rows of each sequence of a store: see PrefixKVStore.
 //!
-//! Complexity  remember: O(tokens that are told); memory for a sequence is taken when it is first used
+//! Complexity  remember: O(tokens that are told); the first call for a sequence takes memory for `capacity` tokens
 //! Errors      input_error for a sequence that does not exist
 class token_ledger {
  public:
@@ -37,12 +37,12 @@ class token_ledger {
   //! The known tokens of a sequence; valid until the sequence changes.
   std::span<const token_id> prefix(std::int32_t sequence) const { return tokens_[checked(sequence)]; }
 
-  //! A number that changes with each change of prefix(), and that no other state of any ledger has had; a copy has its
-  //! original's.
+  //! A number that changes whenever prefix() changes. Sequences with equal numbers have equal prefixes, in all ledgers
+  //! of the process: a number is given once, a copy has its original's, and 0 means that no token was ever told.
   std::uint64_t version(std::int32_t sequence) const { return versions_[checked(sequence)]; }
 
-  //! Notes the tokens of the rows from number `first` on; nothing is known of the rows after them then. Does nothing if
-  //! rows before `first` are unknown.
+  //! Notes the tokens of the rows from number `first` on; the tokens of the rows after these are then unknown. Does
+  //! nothing if the token of a row before `first` is unknown.
   //!
   //! Pre         tokens is no part of prefix()
   void remember(std::int32_t sequence, std::int32_t first, std::span<const token_id> tokens) {

@@ -55,9 +55,8 @@ struct dyspec_threshold_options {
 //!             after c of the same node; a draw that fills is O(nodes asked about), too. No allocation once warm
 //! Law         if the threshold is the probability with which the last draw of dyspec_greedy is tested, and there are
 //!             no ties, the tree is that of dyspec_greedy. A drawn token is kept whatever it is; whether the draft is
-//!             asked about it depends on its probability. The filled tree
-//!             begins with all draws of the tree without `fill`; where to draw next never depends on the token drawn
-//!             there
+//!             asked about it depends on its probability. The filled tree begins with all draws of the tree without
+//!             `fill`; where to draw next never depends on the token drawn there
 //! Errors      option_error for options out of range
 //! Source      DySpec, Algorithm 2; filling mends the weakness that its appendix B.1 reports. Budget and depth are
 //!             ours: a sure draft never falls below a threshold

@@ -17,11 +17,12 @@
 
 namespace espalier::detail {
 
-// A text that a drafter follows, and what it knows of the n-grams in it: an entry each, in one hash table a length.
+// Holds a text that a drafter follows, and an entry for each n-gram in it, in one hash table for each length of
+// n-grams.
 //
-// EntryT has `place`, an index of the last token of some occurrence, -1 where there is none yet. Tokens are compared,
-// so that no two n-grams are ever taken for one. The drafter fills the entries as the text grows and empties them in
-// the reverse order as it shrinks, so that a slot can be given up as it was taken.
+// EntryT has a member `place`: the index of the last token of some occurrence of the n-gram, -1 if there is none yet.
+// Tokens are compared, so that no two n-grams are ever taken for one. The drafter must fill the entries as the text
+// grows, and empty them in the reverse order as the text shrinks: only then can slots of a hash table be given up.
 //
 // Complexity: O(length) for an entry, expected; no allocation after construction
 template <class EntryT>
@@ -32,7 +33,7 @@ class ngram_index {
         n_slots_(std::bit_ceil(2 * static_cast<std::size_t>(capacity))),
         entries_(n_slots_ * static_cast<std::size_t>(longest)) {}
 
-  // Bytes of an arena that it takes with n-grams of up to `longest` tokens.
+  // Number of bytes that an index of n-grams of up to `longest` tokens takes of an arena.
   static constexpr std::size_t bytes(std::int32_t longest, const static_capacity& c) {
     const auto capacity = static_cast<std::size_t>(c.context);
     return arena::bytes_of<token_id>(capacity) +
@@ -40,14 +41,15 @@ class ngram_index {
   }
 
   token_id& token(std::int32_t i) { return tokens_[static_cast<std::size_t>(i)]; }
-  // The tokens that are held: those before first() belong to no text.
+  // The held tokens are number 0 to size() - 1. Those before first() were kept by keep(); the others are the text's.
   std::int32_t first() const { return first_; }
   std::int32_t size() const { return size_; }
   std::int32_t capacity() const { return static_cast<std::int32_t>(tokens_.size()); }
-  // Tokens that may follow the text: none if it is longer than what is held of it.
+  // Number of tokens that may still follow the text; 0 if the text is longer than the part of it that is held.
   std::int32_t room() const { return beyond_ ? 0 : capacity() - size_; }
 
-  // The entry of the n-gram that ends at token `last`, or an empty one to be filled.
+  // The entry of the n-gram of this length that ends at token number `last`; an empty entry, to be filled, if there is
+  // none.
   EntryT& find(std::int32_t length, std::int32_t last) { return entry(length, slot(length, last)); }
   EntryT& entry(std::int32_t length, std::int32_t slot) {
     return entries_[static_cast<std::size_t>(length - 1) * n_slots_ + static_cast<std::size_t>(slot)];
@@ -65,8 +67,8 @@ class ngram_index {
     }
   }
 
-  // Follows another text: forget(last) for each token held that is not of it, from the end; learn(last) for each new
-  // one.
+  // Follows another text. Calls forget(last) for each held token of the old text that the new one does not begin with,
+  // from the end on; then learn(last) for each token that is added. `last` is the number of the token.
   template <class LearnT, class ForgetT>
   void follow(std::span<const token_id> text, const LearnT& learn, const ForgetT& forget) {
     const auto held = std::span<const token_id>(tokens_).subspan(static_cast<std::size_t>(first_),
@@ -81,7 +83,7 @@ class ngram_index {
       push(t, learn);
   }
 
-  // The text goes on with the accepted path and one token.
+  // Adds the accepted path and the verdict's token to the text, and calls learn(last) for each token.
   template <class LearnT>
   void follow(tree_view tree, verdict v, const LearnT& learn) {
     const std::int32_t begin = size_;
@@ -94,7 +96,7 @@ class ngram_index {
     push(v.token, learn);
   }
 
-  // Keeps the entries that are held so far, for all later texts.
+  // Keeps the tokens and entries that are held so far for all later texts.
   void keep() { first_ = size_; }
 
  private:

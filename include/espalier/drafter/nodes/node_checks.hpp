@@ -15,8 +15,8 @@
 //! Checks that every StepDrafter makes of the nodes that it is asked about, and renumbering of nodes.
 namespace espalier::detail {
 
-// Whether a StepDrafter is asked about the root, which opens a round and comes alone. `room` is the number of nodes,
-// root included, that reserve() made room for.
+// True if a StepDrafter is asked about the root alone, which opens a round. `room` is the number of nodes, root
+// included, that reserve() made room for.
 //
 // Errors      input_error before reserve()
 inline bool opens_round(std::span<const node_id> nodes, std::size_t room) {
@@ -24,8 +24,9 @@ inline bool opens_round(std::span<const node_id> nodes, std::size_t room) {
   return nodes.size() == 1 && nodes[0] == root_node;
 }
 
-// Checks that a StepDrafter may be asked about this node: one of the tree that there is room for, once a round, after
-// its parent. is_asked(node) tells whether a node was asked about.
+// Checks that a StepDrafter may be asked about this node: it must be a node of the tree, not the root, for which there
+// is room (`room` nodes, root included), and its parent must have been asked about in this round, but not the node
+// itself. is_asked(node) tells whether a node was asked about.
 //
 // Errors      input_error that says what is wrong
 template <class IsAskedT>
@@ -46,8 +47,11 @@ void require_askable(tree_view tree, node_id u, std::size_t room, const IsAskedT
   }
 }
 
-// Makes a list by the nodes of the old tree, -1 where there is nothing, one by the nodes of a tree that was built anew:
-// node i was node was[i], see StepDrafter. The spare list is as long, so that nothing is allocated.
+// Turns a list that is indexed by the nodes of an old tree into one that is indexed by the nodes of the tree that was
+// built anew from it: node i was node was[i] before (see StepDrafter). -1 in a list stands for nothing. The spare list
+// must have the same length; nothing is allocated.
+//
+// Errors      input_error for a node, new or old, for which there is no room
 inline void renumber(detail::list<std::int32_t>& of_node, detail::list<std::int32_t>& spare,
                      std::span<const node_id> was) {
   std::fill(spare.begin(), spare.end(), -1);

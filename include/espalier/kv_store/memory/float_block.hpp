@@ -17,9 +17,9 @@
 
 namespace espalier::detail {
 
-// One block of floats, handed out in pieces that begin on cache lines. Its size is found by a dry run: a block without
-// memory only counts what take() is asked for. If `huge` is set and the system has huge pages, the block asks for them,
-// except for the last part that does not fill one.
+// A block of floats, handed out in pieces that begin on cache lines. The size that a block must have is found by a dry
+// run: take() of a block without memory returns null and only counts, and used() is then the size. If `huge` is set and
+// the system has huge pages, the block asks for them, except for the last part that does not fill one.
 #if ESPALIER_HOSTED
 
 class float_block {

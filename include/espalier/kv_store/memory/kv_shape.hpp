@@ -9,7 +9,7 @@
 
 namespace espalier::detail {
 
-// The sequence as an index.
+// Returns the sequence as an index, after the check that it exists.
 //
 // Errors      input_error if the store has no such sequence
 inline std::size_t require_sequence(std::int32_t sequence, std::size_t n_sequences) {
@@ -18,7 +18,9 @@ inline std::size_t require_sequence(std::int32_t sequence, std::size_t n_sequenc
   return static_cast<std::size_t>(sequence);
 }
 
-// The checked sizes of a store that holds rows.
+// The sizes of a store of keys and values.
+//
+// Errors      constructor: option_error for a size out of range
 struct kv_shape {
   kv_shape(std::int32_t layers, std::int32_t size_of_row, std::int32_t sequences, std::int32_t slots)
       : n_layers(layers), row_size(size_of_row), n_sequences(sequences), capacity(slots) {
@@ -28,7 +30,10 @@ struct kv_shape {
     require_option("cache capacity", capacity, 1, 1 << 30);
   }
 
-  // Number of keys and values of all layers together in so many pages. `bytes` is the size of one.
+  // How many numbers the keys and values of all layers are, in n_pages pages of page_size slots each. `bytes` is the
+  // size of one number.
+  //
+  // Errors      option_error if they take more than 1e15 bytes
   std::size_t numbers(double n_pages, double page_size, std::size_t bytes) const {
     const double n = 2.0 * n_layers * row_size * n_pages * page_size;
     require_option("cache size in bytes", n * static_cast<double>(bytes), 1.0, 1e15);

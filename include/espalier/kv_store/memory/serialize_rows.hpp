@@ -14,7 +14,8 @@
 
 namespace espalier::detail {
 
-// A guard that empties a sequence unless it was read to its end.
+// A guard that empties a sequence in its destructor, unless `finished` is set: a sequence that was not loaded to its
+// end stays empty.
 template <class KVStoreT>
 struct emptied_unless_finished {
   KVStoreT& kv;
@@ -25,10 +26,11 @@ struct emptied_unless_finished {
   }
 };
 
-// Saves or loads the rows of a sequence that have known tokens; row(slot) calls the archive with the numbers of one
-// row.
+// Saves or loads the rows of a sequence whose tokens are known, and these tokens. row(slot) calls the archive with the
+// numbers of one row.
 //
-// Errors      input_error if the rows do not fit the store: the sequence is then empty
+// Errors      input_error if the rows do not fit the store, and those of the archive; a sequence that was being loaded
+//             is then empty
 template <class KVStoreT, class ArchiveT, class RowT>
 void serialize_rows(KVStoreT& kv, ArchiveT& archive, std::int32_t sequence, const RowT& row) {
   std::vector<token_id> tokens;
@@ -61,7 +63,10 @@ void move_keys_and_values(KVStoreT& kv, std::int32_t sequence, std::int32_t from
   }
 }
 
-// Saves or loads the keys and values of a sequence.
+// Saves or loads the keys and values of a sequence, as serialize_rows().
+//
+// Errors      those of serialize_rows, and of the archive if the store has other layers or rows than the saved one; in
+//             the latter case nothing has changed
 template <class KVStoreT, class ArchiveT>
 void serialize_keys_and_values(KVStoreT& kv, ArchiveT& archive, std::int32_t sequence) {
   archive.expect("layers", kv.n_layers());
