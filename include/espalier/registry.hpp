@@ -43,8 +43,9 @@
 #include "espalier/verifier/target_only.hpp"
 #include "espalier/verifier/traversal.hpp"
 
-//! The only list of the library's parts. Tests and benchmarks make every combination from it, programs their flags and
-//! JSON: a part that is added here appears in all of them. For host code; core/ and decoder/ do not use it.
+//! The only lists of the library's tree policies and verifiers. Tests and benchmarks make every combination from them,
+//! and programs their flags and JSON: a part that is added here appears in all of them. The lists are for host code;
+//! core/ and decoder/ do not use them.
 
 namespace espalier {
 
@@ -94,8 +95,8 @@ inline constexpr auto verifiers = boost::hana::make_tuple(
 template <class PolicyT>
 inline constexpr bool drafts = !TreePolicy<PolicyT, no_drafter, philox_chance>;
 
-//! Calls f(policy, verifier) with two parts for every pair that is lossless together. The lists may be given: copies of
-//! the library's lists with other options.
+//! Calls f(policy, verifier), with an object of type part for each, for every pair of which the verifier is lossless
+//! for the policy's trees. The lists may be given, for example copies of the library's lists with other options.
 template <class PoliciesT, class VerifiersT, class FunctionT>
 constexpr void for_each_compatible_pair(const PoliciesT& from, const VerifiersT& with, FunctionT&& f) {
   boost::hana::for_each(from, [&]<class PolicyT>(const PolicyT& policy) {

@@ -15,14 +15,14 @@
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 
-//! Views over a tree as ranges of node_id, for host code: which combine with range-v3's own. Each is lazy, allocates
-//! nothing and is valid as long as the tree_view it was made from.
+//! Views over a tree as ranges of node_id, for host code. They can be combined with the views of range-v3. Each view is
+//! lazy, allocates nothing, and is valid as long as the tree_view that it was made from is valid.
 //!
 //!     for (const node_id u : views::leaves(tree)) show(views::path(tree, u) | ranges::views::transform(text_of));
 
 namespace espalier::views {
 
-//! The parent of a node, the parent's parent, and so on, the root last.
+//! The parent of a node, the parent's parent, and so on, the root last; no node for the root itself.
 class ancestors : public ::ranges::view_facade<ancestors> {
  public:
   ancestors() = default;
@@ -39,7 +39,7 @@ class ancestors : public ::ranges::view_facade<ancestors> {
   node_id node_ = no_node;
 };
 
-//! The distinct children of a node in the order they were first drawn.
+//! The children of a node, each once, in the order in which they were first drawn.
 //!
 //! Complexity  O(draws of the node) for all of them
 class children : public ::ranges::view_facade<children> {
@@ -53,7 +53,8 @@ class children : public ::ranges::view_facade<children> {
   node_id read() const { return drawn_node_[draw_]; }
   bool equal(::ranges::default_sentinel_t) const { return draw_ < 0; }
   bool equal(const children& other) const { return draw_ == other.draw_; }
-  // A child is numbered at its first draw: a repeated draw has no greater number than the draws before it.
+  // A child gets its number at its first draw, so a draw repeats a token exactly if its child's number is not greater
+  // than those of all draws before it.
   void next() {
     const node_id last = drawn_node_[draw_];
     do {

@@ -15,9 +15,9 @@ namespace espalier {
 //! Counts how often the first, second, third draw of a node was the accepted one, over the nodes that verification
 //! reached: sequoia builds its shape from these rates. An observer: call it with each round's record.
 //!
-//! Draws of one token share a rank, that of the first of them. If the shape of the trees depends on the text, so do the
-//! rates: a rank is counted only where the draw was made. The rates of sequoia's trees do not; equal rates may build
-//! the first ones.
+//! Draws of one token share a rank, that of the first of them. A rank is counted only at nodes where such a draw was
+//! made. So, if the shape of the trees depends on the text, the rates depend on that shape. The shape of sequoia's
+//! trees does not depend on the text; to measure rates for sequoia, build it from equal rates first.
 //!
 //! Complexity  O(draws of the nodes on the accepted path) a round; no allocation after construction
 //! Errors      option_error for a number of ranks outside 1 to 64
@@ -42,8 +42,8 @@ class acceptance_by_rank {
       count_node(tree, tree.parent[u], u);
   }
 
-  //! Number of reached nodes that had a draw of this rank, 0 the first; number of those whose draw of this rank was
-  //! accepted.
+  //! made: the number of reached nodes that had a draw of this rank (0: the first draw). accepted: the number of those
+  //! nodes at which this draw was the accepted one.
   std::int64_t made(std::int32_t rank) const { return made_[static_cast<std::size_t>(rank)]; }
   std::int64_t accepted(std::int32_t rank) const { return accepted_[static_cast<std::size_t>(rank)]; }
 

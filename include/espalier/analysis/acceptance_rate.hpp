@@ -47,16 +47,16 @@ inline double power(double x, std::int32_t n) {
 
 }  // namespace detail
 
-//! The probability that the token a verifier emits at a node is one of the node's k independent draws. The higher it
-//! is, the longer the verifier stays on the tree. For target_only, naive_tree (naive), spectr, specinfer and khisti,
-//! the verifiers that solve an optimal transport problem at each node.
+//! The probability that the token that a verifier emits at a node is one of the node's k independent draws. The higher
+//! it is, the longer the verifier stays on the tree. There is an overload for target_only, naive_tree, naive, spectr,
+//! specinfer and khisti: the verifiers that solve an optimal transport problem at each node.
 //!
 //! Shapes      p the target's row, q the draft's: [vocab]
 //! Complexity  one pass over p and q; spectr: as many as its factor takes; specinfer: k; khisti: k - 1 stages and one
 //!             pass
 //! Law         equals the probability by enumeration of all draws; khisti: a lower bound, exact for one draw and, if
 //!             the window holds the vocabulary, for two
-//! Errors      input_error for rows of two lengths, or no draw
+//! Errors      input_error if p and q are empty or differ in length, or if k is below 1
 //! Source      Delayed tree expansion, Definition 5.1 and Algorithms 6 to 10
 template <class NumberT>
 double acceptance_rate(const target_only&, std::span<const NumberT> p, std::span<const NumberT> q, std::int32_t k) {
@@ -81,15 +81,15 @@ double acceptance_rate(const naive&, std::span<const NumberT> p, std::span<const
   return acceptance_rate(naive_tree(), p, q, k);
 }
 
-// Algorithm 8 adds the probability that the residual gives another draw. With this factor the residual has no token
-// that a rejected draw can be.
+// Algorithm 8 adds the probability that the residual gives another draw. That is 0 here: with the factor of solve_k_seq
+// the residual gives no token that can be a rejected draw.
 template <class NumberT>
 double acceptance_rate(const spectr&, std::span<const NumberT> p, std::span<const NumberT> q, std::int32_t k) {
   detail::require_draws(p, q, k);
   return detail::any_of(detail::solve_k_seq(p, q, k).beta, k);
 }
 
-// The last term of Algorithm 9 is 0, since the residual has no token that a rejected draw can be.
+// The last term of Algorithm 9 is left out. It is 0, since the residual gives no token that can be a rejected draw.
 template <class NumberT>
 double acceptance_rate(const specinfer&, std::span<const NumberT> p, std::span<const NumberT> q, std::int32_t k) {
   detail::require_draws(p, q, k);

@@ -13,9 +13,10 @@
 namespace espalier {
 
 //! The number of tokens that a round commits on average when this verifier judges this tree: the sum, over all nodes,
-//! of the probability that its walk reaches the node.
+//! of the probability that the verifier accepts the node.
 //!
-//! The rows are those that verify() takes. For the verifiers of branching_probabilities.
+//! The rows are those that the verifier's verify() takes. The verifier must be one for which there is an overload of
+//! branching_probabilities.
 //!
 //! Complexity  branching_probabilities once for each inner node that can be reached
 //! Law         1 + the mean depth of the accepted node, for this tree
@@ -46,7 +47,7 @@ double expected_block_efficiency(const VerifierT& verifier, tree_view tree, cons
   return total;
 }
 
-//! A drawn tree with the rows that verify() takes.
+//! A drawn tree, with the rows that a verifier's verify() takes. `target` is kept by reference.
 template <class DraftRowsT, class TargetRowsT>
 struct drawn_tree {
   tree_view tree;

@@ -18,7 +18,7 @@ namespace detail {
 
 // Checks that q could have given the draws of a list.
 //
-// Errors      input_error if it could not
+// Errors      input_error if p and q are empty or differ in length, or a token has no probability under q
 template <class NumberT>
 void require_list(std::span<const NumberT> p, std::span<const NumberT> q, std::span<const token_id> list) {
   require_same_vocabulary(p, q);
@@ -36,17 +36,18 @@ double acceptance(PT p, QT q) {
 
 }  // namespace detail
 
-//! The probability that each draw of a given list is the token that a verifier emits at their node; repeated draws have
-//! the same one. The sum over different tokens falls short of 1 by the probability to leave the tree. For the verifiers
-//! of acceptance_rate.
+//! For each draw in a list: the probability that the verifier emits its token at the node that the draws belong to.
+//! Equal tokens get equal numbers. Over the different tokens the sum is 1 minus the probability that the emitted token
+//! is not in the list. There is an overload for each verifier that acceptance_rate knows.
 //!
 //! Shapes      p the target's row, q the draft's: [vocab]; list, result: [k], in the order of the draws
 //! Complexity  passes over p and q as in acceptance_rate; specinfer: and O(k 2^k)
 //! Law         equals the probabilities by enumeration of the verifier's choices
-//! Errors      input_error for rows of two lengths, a token that q could not give, or, specinfer, more than 16 draws
-//! Source      Delayed tree expansion, Definition 5.3 and Algorithms 11 to 15; khisti: Algorithm 15 leaves out the
-//!             probability that the residual gives to draws other than the winner; here it counts
-//!             (docs/algorithms/analysis.md)
+//! Errors      input_error if p and q are empty or differ in length, if q could not give a token of the list, and, for
+//!             specinfer, for more than 16 draws
+//! Source      Delayed tree expansion, Definition 5.3 and Algorithms 11 to 15. khisti chooses one of the draws and
+//!             tests it; Algorithm 15 leaves out the probability that the residual then gives one of the other draws,
+//!             which counts here (docs/algorithms/analysis.md)
 template <class NumberT>
 std::vector<double> branching_probabilities(const target_only&, std::span<const NumberT> p, std::span<const NumberT> q,
                                             std::span<const token_id> list) {
@@ -151,7 +152,7 @@ std::vector<double> branching_probabilities(const khisti& verifier, std::span<co
   const std::size_t k = list.size();
   std::vector<double> result(k, 0.0);
   if (k == 0) return result;
-  // wins[i]: the probability that draw i leads; among equal tokens the first draw stands for all.
+  // wins[i]: the probability that draw i is the one chosen so far; among equal tokens the first draw stands for all.
   std::vector<double> wins(k, 0.0);
   wins[0] = 1;
   const auto stage = std::make_unique<detail::pair_select<NumberT>>();

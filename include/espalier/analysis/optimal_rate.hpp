@@ -13,13 +13,13 @@
 
 namespace espalier {
 
-//! The highest acceptance rate that any lossless verifier of k independent draws can have at a node.
+//! The highest acceptance rate that a lossless verifier of k independent draws can have at a node.
 //!
 //! Shapes      p the target's row, q the draft's: [vocab]
 //! Complexity  O(vocab log vocab)
 //! Law         the minimum over token sets S of 1 + p(S) - q(S)^k; it lies at the first tokens in the order of falling
 //!             q / p
-//! Errors      input_error for rows of two lengths, or no draw
+//! Errors      input_error if p and q are empty or differ in length, or if k is below 1
 //! Source      Hu et al., Towards optimal multi-draft speculative decoding (arXiv 2502.18779)
 template <class NumberT>
 double optimal_acceptance_rate(std::span<const NumberT> p, std::span<const NumberT> q, std::int32_t k) {

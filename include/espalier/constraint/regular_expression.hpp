@@ -12,7 +12,7 @@
 
 namespace espalier {
 
-//! Constraint to texts that a regular expression describes as a whole, from beginning to end.
+//! Makes the constraint that allows the texts that a regular expression describes as a whole, from beginning to end.
 //!
 //!     constrained date(regular_expression("\\d{4}-\\d\\d-\\d\\d", vocabulary));
 //!
@@ -21,7 +21,8 @@ namespace espalier {
 //! punctuation, groups (...) and (?:...), |, and the quantifiers * + ? {m} {m,} {m,n}. `^` may stand at the beginning
 //! and `$` at the end; they change nothing.
 //!
-//! Complexity  O(pattern, repetitions written out); states of the automaton are made when a text first reaches them
+//! Complexity  O(length of the pattern with all repetitions written out); states of the deterministic automaton are
+//!             made when a text first reaches them
 //! Errors      input_error that names the position in the pattern and what was expected there, or says that the pattern
 //!             is too large
 //! Source      Thompson's construction; sets of its states are made when they are needed

@@ -52,7 +52,8 @@ class repetitions {
   // The first copy of a state.
   std::int32_t first(std::int32_t s) const { return first_[at(s)]; }
 
-  // A number n: two states take the same texts of fewer than n bytes, and the same of these texts may end.
+  // A number n such that from both states the automaton can read the same texts of fewer than n bytes, and accepts the
+  // same ones of these texts.
   std::int32_t same_until(std::int32_t a, std::int32_t b) const {
     if (a > b) std::swap(a, b);
     std::int32_t least = always;
@@ -125,8 +126,8 @@ class repetitions {
   std::vector<std::int32_t> distance_;      // by state: bytes to a point where it and its next copy part
 };
 
-// The deterministic automaton of a byte_nfa, whose states are made when they are first reached: each is a set of states
-// of the byte_nfa.
+// The deterministic automaton of a byte_nfa. Each of its states stands for a set of states of the byte_nfa, and is made
+// when it is first reached.
 //
 // Complexity  next: one look-up if the next state is known, else O(states of the set)
 // Errors      next: input_error if a further state would take more than max_bytes; the known states stay
@@ -161,8 +162,8 @@ class byte_dfa {
     return only;
   }
 
-  // A number n: texts of fewer than n bytes lead on from both states or from neither, and are accepted after both or
-  // after neither.
+  // A number n such that from both states the automaton can read the same texts of fewer than n bytes, and accepts the
+  // same ones of these texts.
   //
   // Complexity  O(copies of states between the two)
   std::int32_t same_until(std::int32_t a, std::int32_t b) const {
@@ -275,16 +276,18 @@ class byte_dfa {
 
 }  // namespace detail
 
-//! The Constraint of an automaton over bytes. A token is allowed if the automaton can read its bytes; a token that ends
-//! the text, if the bytes so far are accepted. regular_expression() and json_schema() make it. Copies share the states
-//! and masks that they have found, so only one thread at a time may use them.
+//! The Constraint of an automaton over bytes. A token is allowed if the automaton can read its bytes. A token that ends
+//! the text is allowed if the bytes so far are accepted. regular_expression() and json_schema() make such constraints.
+//! Copies share the states and masks that they have found, so only one thread at a time may use them.
 //!
 //! Complexity  allowed: one look-up for a state that was asked about before, else a walk over the vocabulary's prefixes
 //!             as far as the state allows them. A string of bounded length has a new state at each character: where
 //!             states differ in such counts alone, the walk is over the prefixes of tokens that are too long for one
-//!             of the two. A mask of vocab / 8 bytes is kept for each of up to max_masks states.
-//!             advance: O(bytes of the token). prescribed: that of vocabulary_trie::longest
-//! Errors      advance, allowed: input_error if the automaton takes more than 256 MiB on the way of a text
+//!             of the two. At most max_masks masks are kept, of vocab / 8 bytes each; when there are that many, all are
+//!             dropped before the next is made. advance: O(bytes of the token). prescribed: that of
+//!             vocabulary_trie::longest
+//! Errors      advance, allowed, prescribed: input_error if the states that were reached so far, by all copies
+//!             together, take more than 256 MiB
 //! Law         Constraint's. Every allowed token can be continued to an accepted text, if each byte is a token
 class token_automaton {
  public:
@@ -307,7 +310,8 @@ class token_automaton {
   //! True if the text that led to this state is complete.
   bool accepts(state_type state) const { return shared_->dfa.accepts(state); }
 
-  //! The longest token within the bytes that must follow, up to the next point at which there is a choice.
+  //! The longest token within the bytes that must follow, up to the next point at which there is a choice; no value if
+  //! no token lies within them.
   std::optional<token_id> prescribed(state_type state) const {
     detail::byte_dfa& dfa = shared_->dfa;
     return shared_->vocabulary.longest([&, state]() mutable {
@@ -338,7 +342,7 @@ class token_automaton {
   }
 
  private:
-  // Two states: texts of fewer than same_until bytes lead on from both or from neither.
+  // Two states, and the result of same_until() for them.
   struct both_states {
     state_type state, other;
     std::int32_t same_until;

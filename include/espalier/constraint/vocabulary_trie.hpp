@@ -19,8 +19,8 @@
 
 namespace espalier {
 
-//! The bytes of a vocabulary's tokens as a tree of prefixes: a constraint finds out in one walk over prefixes which of
-//! thousands of tokens a state allows. Copies share it; it never changes.
+//! A tree of the prefixes of a vocabulary's tokens, in bytes: a constraint finds out in one walk over the prefixes
+//! which of thousands of tokens a state allows. Copies share one tree, which never changes.
 //!
 //! Complexity  construction: O(bytes log tokens)
 //! Errors      input_error for an ending token that is not in the vocabulary, and if no token has bytes
@@ -42,22 +42,26 @@ class vocabulary_trie {
 
   //! Makes the tree of these tokens.
   //!
-  //! Shapes      pieces [vocab]: the bytes that each token adds to a text; a constraint never writes a token without
-  //!             bytes, such as one that marks a turn. ends: the tokens that end a text, whatever their bytes
+  //! Shapes      pieces [vocab]: the bytes that each token adds to a text. Tokens without bytes, such as one that marks
+  //!             a turn, and tokens of more than 65535 bytes are not in the tree, so a constraint never allows them.
+  //!             ends: the tokens that end a text, whatever their bytes
   vocabulary_trie(std::vector<std::string> pieces, std::vector<token_id> ends)
       : data_(std::make_shared<const data>(build(std::move(pieces), std::move(ends)))) {}
 
   std::int32_t size() const { return static_cast<std::int32_t>(data_->pieces.size()); }
   //! The bytes of a token; none for a token that ends texts.
+  //!
+  //! Pre         0 <= token < size()
   const std::string& piece(token_id token) const { return data_->pieces[static_cast<std::size_t>(token)]; }
   std::span<const token_id> ends() const { return data_->ends; }
-  //! All prefixes. One more node follows the last, as the end of its tokens.
+  //! All prefixes, in the order that `node` describes. One more node follows the last prefix: its first_token is the
+  //! end of that prefix's tokens.
   std::span<const node> nodes() const { return data_->nodes; }
   std::span<const token_id> tokens() const { return data_->tokens; }
   std::int32_t max_depth() const { return data_->max_depth; }
 
-  //! The longest token that the coming bytes begin with; no value if there is none. next() returns one byte a call, and
-  //! -1 after the last.
+  //! The longest token with which the coming bytes begin; of equal ones the lowest; no value if there is none. next()
+  //! returns one coming byte a call, and -1 after the last.
   //!
   //! Complexity  O(bytes of the token), times the bytes that may follow each
   template <class NextByteT>

@@ -25,10 +25,11 @@ struct cost_sample {
 //! Seconds of a forward pass as a function of its rows and of the length of the context. Neither more rows nor a longer
 //! context ever makes a pass cheaper, whatever was measured.
 //!
-//! Between the grid's numbers of rows and lengths the curve is linear. Beyond the last grid point it goes on with the
-//! last slope; for that it takes the steepest of the slopes up to there, so that badly measured slopes cannot make more
-//! work cost less. Before the first grid point it is constant. A pass of no rows costs nothing. If only one number of
-//! rows or one length was measured, all others cost the same.
+//! Between the grid's numbers of rows and lengths the curve is linear. Before the first grid point it is constant.
+//! Beyond the last grid point it goes on with the last slope. The last slope over rows is taken as the steepest that
+//! was measured at that length or a shorter one, and the last slope over lengths likewise, so that badly measured
+//! slopes cannot make more work cost less. A pass of no rows costs nothing. If only one number of rows was measured,
+//! all numbers of rows cost the same; likewise for lengths.
 //!
 //! Shapes      rows [n_rows], contexts [n_contexts], ascending; seconds [n_rows][n_contexts]
 //! Complexity  operator(): two binary searches; no allocation
@@ -37,7 +38,7 @@ struct cost_sample {
 class cost_curve {
  public:
   //! The curve nearest to the samples (least squares) among those that never decrease. Several samples of the same rows
-  //! and context count as their median.
+  //! and context count as one, their median.
   //!
   //! Errors      input_error for no samples, for rows below 1, a context below 0, seconds that are negative or not
   //!             finite, and if some number of rows was not measured with every context
@@ -71,7 +72,7 @@ class cost_curve {
     return cost_curve(std::move(rows), std::move(contexts), std::move(seconds));
   }
 
-  //! The curve through a grid that never decreases.
+  //! The curve through the given points of a grid, which must not decrease.
   //!
   //! Shapes      seconds [n_rows][n_contexts]
   //! Errors      input_error for a grid that is empty or does not ascend, a wrong number of seconds, seconds that are
@@ -101,8 +102,8 @@ class cost_curve {
            c.beyond * between(context_slopes_[r.from], context_slopes_[r.to], r.share);
   }
 
-  //! Seconds of a pass whose rows belong to n texts, each with a context of its own: each further text adds what its
-  //! context adds to a pass of one row.
+  //! Seconds of a pass whose rows belong to n_texts texts, each with a context of this length of its own: each text
+  //! after the first adds what its context adds to a pass of one row.
   double of_texts(std::int32_t n_texts, std::int32_t rows, std::int32_t context) const {
     const double seconds = (*this)(rows, context);
     return n_texts > 1 ? seconds + (n_texts - 1) * ((*this)(1, context) - (*this)(1, 0)) : seconds;
@@ -115,7 +116,8 @@ class cost_curve {
   friend bool operator==(const cost_curve&, const cost_curve&) = default;
 
  private:
-  // The position of a value on the grid: `share` of the way from one grid point to the next, or `beyond` the last.
+  // The position of a value on the grid: `share` of the way from grid point `from` to grid point `to`, and how much the
+  // value lies `beyond` the last one.
   struct place {
     std::size_t from, to;
     double share, beyond;

@@ -14,7 +14,7 @@
 
 namespace espalier {
 
-//! The cost of rounds with these two models on this machine, in seconds. Policies predict times with it.
+//! The cost of rounds with two models on one machine, in seconds. Policies predict times with it.
 //!
 //!     const cost_model costs = measure_costs(drafter, target, kv);
 //!     const double seconds = costs.tree(decode.last_round().tree, 160);
@@ -27,12 +27,12 @@ struct cost_model {
   std::string draft;       //!< identity of the draft model
   cost_curve draft_pass;   //!< one call of propose: the draft's pass and the making of its rows
   cost_curve target_pass;  //!< the target's pass over a tree, root included
-  //! Seconds that a round with a draft takes beyond its passes: each model drives the other one's weights out of the
-  //! caches.
+  //! Seconds that a round with a draft takes beyond its passes, since each model drives the other one's weights out of
+  //! the processor's caches.
   double opening = 0;
 
-  //! Seconds of a round in which the drafter is asked once for each entry of draft_rows, about that many nodes, and the
-  //! target forwards target_rows rows after `context` tokens.
+  //! Seconds of a round in which the target forwards target_rows rows after `context` tokens. The drafter is asked once
+  //! for each entry of draft_rows, about as many nodes as the entry says.
   double round(std::span<const std::int32_t> draft_rows, std::int32_t target_rows, std::int32_t context) const {
     double seconds = target_pass(target_rows, context) + (draft_rows.empty() ? 0.0 : opening);
     for (const std::int32_t rows : draft_rows)
@@ -40,8 +40,8 @@ struct cost_model {
     return seconds;
   }
 
-  //! Seconds of a round with this tree if it is grown level by level: one draft pass for each depth, over the nodes
-  //! there that have children.
+  //! Seconds of a round with this tree after `context` tokens, if the tree is grown level by level: one draft pass for
+  //! each depth, over the nodes there that have children.
   double tree(tree_view tree, std::int32_t context) const {
     double seconds = target_pass(tree.n_nodes, context) + (tree.n_nodes > 1 ? opening : 0.0);
     constexpr std::int32_t levels = 64;
@@ -59,7 +59,7 @@ struct cost_model {
     return seconds;
   }
 
-  //! These costs for a drafter without a model, such as prompt_lookup: drafting costs nothing.
+  //! A copy of these costs for a drafter without a model, such as prompt_lookup: drafting costs nothing.
   cost_model without_draft() const { return {hardware, target, {}, cost_curve::linear(0, 0), target_pass}; }
 
   friend bool operator==(const cost_model&, const cost_model&) = default;

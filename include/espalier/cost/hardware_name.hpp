@@ -34,10 +34,11 @@ inline std::string processor_in(std::istream& cpuinfo) {
 
 }  // namespace detail
 
-//! The hardware that times of this machine are valid for: its processor, and how many threads the models run on, such
-//! as "AMD EPYC 7R13, 2 threads". "unknown processor" if /proc/cpuinfo does not name it.
+//! A name of the hardware for which times measured on this machine are valid: the processor, and the number of threads
+//! that the models run on, such as "AMD EPYC 7R13, 2 threads". The processor is "unknown processor" if /proc/cpuinfo
+//! does not name it.
 //!
-//! threads     0: as many as the hardware runs at once
+//! threads     the number of threads; 0: as many as the hardware runs at once
 inline std::string hardware_name(int threads = 0) {
   std::ifstream cpuinfo("/proc/cpuinfo");
   std::string name = detail::processor_in(cpuinfo);

@@ -41,8 +41,9 @@ inline void require_same(const char* what, const std::string& one, const std::st
 //! The mean of several measurements of the same passes. On a machine that others use too, a measurement of a few
 //! seconds holds for those few seconds only; the mean of several is nearer to the cost of rounds in the long run.
 //!
-//! Complexity  O(costs * rows * contexts)
-//! Law         at the grid points of the first one, the mean of the values that each predicts there
+//! Complexity  O(costs * rows * contexts) evaluations of curves
+//! Law         the result has the grids of the first measurement; at a grid point it is the mean of the values that all
+//!             measurements predict there
 //! Errors      input_error for no costs, and for costs of different hardware or models
 inline cost_model mean_costs(std::span<const cost_model> costs) {
   if (costs.empty()) raise<input_error>("there are no costs of which to take the mean.");

@@ -37,13 +37,13 @@ namespace espalier {
 struct measure_options {
   std::string target{};  //!< identity of the target model, for cost_model::target
   std::string draft{};   //!< identity of the draft model, for cost_model::draft
-  //! name of the hardware; to be given if the models run on fewer threads than this name says
+  //! name of the hardware; give another one if the models run on fewer threads than hardware_name() says
   std::string hardware = hardware_name();
-  std::int32_t most_rows = 256;  //!< rows of the largest pass; no larger than models and caches take
-  //! Lengths of the context to measure, in tokens. None: three lengths from 16 tokens to as many as the models take,
-  //! but at most 4096.
+  std::int32_t most_rows = 256;  //!< rows of the largest pass; fewer if models and caches do not take so many
+  //! Lengths of the context to measure, in tokens. If there are none: three lengths from 16 tokens to as many as the
+  //! models take, but at most 4096.
   std::vector<std::int32_t> contexts{};
-  double seconds = 4;         //!< time to spend; more is spent if each pass could not be measured otherwise
+  double seconds = 4;         //!< time to spend; more is spent if not every pass can be measured in that time
   std::int32_t sequence = 0;  //!< the sequence of the target's cache that is used
 
   static constexpr void describe(auto see) {
@@ -135,7 +135,7 @@ class pass_timer {
     propose(root_node, 1);
   }
 
-  // Seconds of one pass of the target.
+  // Makes one pass of the target. Returns the seconds that it took.
   double seconds_of(std::int32_t rows) { return sample(rows, forward(rows)).seconds; }
 
   // Runs rounds that draft: the drafter is asked about the root, and then about `rows` nodes; the target forwards as
@@ -158,7 +158,7 @@ class pass_timer {
     }
   }
 
-  // Runs rounds in which only the target runs, in the same way.
+  // Makes rounds in which only the target runs, over one row; they are counted as in drafting_rounds().
   void plain_rounds(int n_rounds, double seconds) {
     double spent = 0;
     for (int i = 0; i <= n_rounds && (i == 0 || spent < seconds); ++i) {
@@ -168,8 +168,9 @@ class pass_timer {
     }
   }
 
-  // The measured costs, without names. The time by which plain rounds are shorter in the target's pass, over all
-  // contexts together, becomes part of `opening`.
+  // The measured costs, without names. `opening` is the time by which a round's first draft pass of one row is longer
+  // than later ones, plus the time by which the target's pass is longer in rounds that draft than in plain rounds; both
+  // are medians over all contexts together.
   cost_model costs() {
     cost_curve draft_pass = cost_curve::fit(later_draft_);
     const double more_of_target = (std::max)(0.0, -median_beyond(plain_, cost_curve::fit(drafted_)));
@@ -258,16 +259,16 @@ class pass_timer {
 //!     const cost_model costs = measure_costs(drafter, target, kv, {.target = "large", .draft = "small"},
 //!                                            [](double share, std::string_view what) { show(share, what); });
 //!
-//! The drafter must sample as it will when it drafts, since making its rows is measured, too. Afterwards it follows a
-//! made-up text, and the sequence of the cache is empty. Rows that the sequence held before are taken for the beginning
-//! of the made-up text and not computed again. progress(share, what) is called before each size with the share of the
-//! time that is spent, from 0 to 1, and what comes next. clock.now() gives the
-//! time in seconds.
+//! The drafter must have the sampling options with which it will draft, since the making of its rows is measured, too.
+//! Afterwards the drafter follows a made-up text, and the sequence of the cache is empty. Rows that the sequence held
+//! before are taken for the beginning of the made-up text and not computed again. progress(share, what) is called
+//! before each size; `share` is the share of the time that is spent, from 0 to 1, and `what` says what comes next. At
+//! the end it is called with share 1. clock.now() gives the time in seconds.
 //!
-//! Complexity  options.seconds; longer if reading the longest context, and two passes of each size after each context,
-//!             take longer. Sizes are powers of two and, if passes are fast, the midpoints between them
-//! Law         medians, made monotone as cost_curve's
-//! Errors      option_error for options out of range, or if models and caches take less than one token and two rows;
+//! Complexity  options.seconds; longer if it takes longer to read the longest context and to make passes of each size
+//!             after each context twice. Sizes are powers of two and, if passes are fast, the midpoints between them
+//! Law         the curves are made of medians by cost_curve::fit
+//! Errors      option_error for options out of range, or if models and caches take fewer than 4 tokens;
 //!             input_error for a vocabulary that is not the target's; the errors of drafter and backend
 template <StepDrafter DrafterT, class BackendT, class KVStoreT, class ProgressT = detail::silent_progress,
           class ClockT = monotonic_clock>
@@ -343,7 +344,8 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   return costs;
 }
 
-//! Measures a target alone, for drafters without a model: cost_model::without_draft.
+//! Measures a target alone, for drafters without a model: in the result, drafting costs nothing. Everything else is as
+//! above.
 template <class BackendT, class KVStoreT, class ProgressT = detail::silent_progress, class ClockT = monotonic_clock>
 requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_costs(BackendT& target, KVStoreT& kv,
                                                                                    const measure_options& options = {},

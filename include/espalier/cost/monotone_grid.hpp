@@ -75,7 +75,8 @@ inline void make_monotone(std::vector<double>& grid, std::size_t n_columns) {
   }
 }
 
-// The fault that makes a grid unfit for a cost curve, as the rest of a sentence; empty if there is none.
+// Describes the fault that makes a grid unfit for a cost curve, as the rest of a sentence that begins "a cost curve's";
+// empty if there is none.
 inline std::string fault_of_grid(const std::vector<std::int32_t>& rows, const std::vector<std::int32_t>& contexts,
                                  const std::vector<double>& seconds) {
   const auto ascends = [](const std::vector<std::int32_t>& grid, std::int32_t least) {

@@ -15,8 +15,8 @@
 
 namespace espalier::interop {
 
-//! An element of a dense mask. Integers and bool: 1 if the row sees the column, else 0. Other types: the number that is
-//! added to a score, 0 if the row sees the column, else minus infinity.
+//! An element of a dense mask. For integers and bool: 1 if the row sees the column, else 0. For other types: the number
+//! that is added to a score, which is 0 if the row sees the column, else minus infinity.
 template <class ElementT>
 ESPALIER_HOST_DEVICE ElementT dense_mask_element(bool sees) {
   if constexpr (std::is_integral_v<ElementT>) {
@@ -29,7 +29,8 @@ ESPALIER_HOST_DEVICE ElementT dense_mask_element(bool sees) {
 //! Writes the whole mask of a forward batch, prefix and tree, one element for each column, as the attention of a
 //! framework takes it.
 //!
-//! Shapes      out [n_rows][columns]; columns are the cache slots of the row's own sequence, and hidden beyond them
+//! Shapes      out [n_rows][columns]; column c is cache slot c of the row's own sequence, and is hidden if the sequence
+//!             has no such slot
 //! Complexity  O(n_rows * columns)
 //! Errors      input_error if a row sees a slot beyond the columns, or out is too small
 template <class ElementT>
@@ -49,11 +50,12 @@ void write_dense_mask(const forward_batch_view& batch, std::int32_t columns, std
   }
 }
 
-//! Reads the tree of one sequence from its rows of a dense mask.
+//! Reads the tree of one sequence from its n rows of a dense mask. The first `prefix` columns are committed slots, the
+//! next n are the rows of the tree.
 //!
 //! Shapes      mask [n][columns]; parents [n]: the parent row of each row
-//! Errors      input_error if an element is neither of the two values, a committed column is hidden, columns beyond the
-//!             tree are visible, or the rest is the mask of no tree
+//! Errors      input_error if mask or parents is too small, an element is neither of the two values, a committed column
+//!             is hidden, columns beyond the tree are visible, or the rest is the mask of no tree
 template <class ElementT>
 void read_dense_mask(std::span<const ElementT> mask, std::int32_t n, std::int32_t columns, std::int32_t prefix,
                      std::span<node_id> parents) {

@@ -13,7 +13,8 @@
 
 namespace espalier::interop {
 
-//! Number of bytes of one sequence in FlashInfer's packed custom mask, which has rows * slots bits.
+//! Number of bytes of one sequence in FlashInfer's packed custom mask: a bit for each of n_rows rows and each of prefix
+//! + n_rows slots.
 ESPALIER_HOST_DEVICE inline std::int64_t flashinfer_mask_bytes(std::int32_t n_rows, std::int32_t prefix) {
   return (static_cast<std::int64_t>(n_rows) * (static_cast<std::int64_t>(prefix) + n_rows) + 7) / 8;
 }
@@ -60,11 +61,11 @@ inline void write_flashinfer_mask(const forward_batch_view& batch, std::span<std
   }
 }
 
-//! Reads the tree of one sequence from the bytes of its FlashInfer mask.
+//! Reads the tree of one sequence, of n rows after `prefix` committed slots, from the bytes of its FlashInfer mask.
 //!
 //! Shapes      parents [n]: the parent row of each row
-//! Errors      input_error if bytes are missing, a committed slot is hidden, a bit beyond the mask is set, or it is the
-//!             mask of no tree
+//! Errors      input_error if bytes are missing, parents is too small, a committed slot is hidden, a bit beyond the
+//!             mask is set, or the rest is the mask of no tree
 inline void read_flashinfer_mask(std::span<const std::uint8_t> packed, std::int32_t n, std::int32_t prefix,
                                  std::span<node_id> parents) {
   const std::int64_t bytes = flashinfer_mask_bytes(n, prefix);
@@ -84,8 +85,8 @@ inline void read_flashinfer_mask(std::span<const std::uint8_t> packed, std::int3
       n, [&](std::int32_t row, std::int32_t c) { return test(row * slots + prefix + c); }, parents);
 }
 
-//! Writes FlashInfer's mask for its XQA kernels: rows against the rows of the tree only, in 16-bit halves of 32-bit
-//! words, least significant bit and half first.
+//! Writes FlashInfer's mask for its XQA kernels: for each row of the tree, which rows of the tree it sees, without the
+//! committed slots. The bits are in 16-bit halves of 32-bit words, least significant bit and half first.
 //!
 //! Shapes      out [n_sequences][n][mask words of n, times 2]; n is at least the number of rows of each sequence;
 //!             further rows are empty

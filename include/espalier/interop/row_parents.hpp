@@ -26,8 +26,8 @@ inline void require_room(std::string_view what, std::size_t given, std::int64_t 
 //!
 //! Shapes      parents [n], parents[0] = -1
 //! Complexity  O(n^2) calls of sees
-//! Errors      input_error if a row does not see itself or sees a later one, and if it does not see the rows that its
-//!             parent sees
+//! Errors      input_error if parents is too small, a row does not see itself or sees a later one, a row does not see
+//!             the root, or a row does not see exactly its parent and the rows that its parent sees, besides itself
 template <class SeesT>
 void read_parents_of_mask(std::int32_t n, const SeesT& sees, std::span<node_id> parents) {
   detail::require_room("parents", parents.size(), n);
@@ -54,8 +54,9 @@ void read_parents_of_mask(std::int32_t n, const SeesT& sees, std::span<node_id> 
 //! the leaf. Paths of -1 alone are skipped.
 //!
 //! Shapes      paths [n_paths][length]; parents [n], parents[0] = -1
-//! Errors      input_error if a path does not begin at row 0, has a gap, leaves the n rows, or contradicts another one,
-//!             and if a row is on no path
+//! Errors      option_error for a length outside 1 to 2^20; input_error if parents is too small, a path does not begin
+//!             at row 0, has a gap, does not ascend below n, or gives a row another parent than another path, and if a
+//!             row is on no path
 template <class IntegerT>
 void read_parents_of_paths(std::span<const IntegerT> paths, std::int32_t length, std::int32_t n,
                            std::span<node_id> parents) {

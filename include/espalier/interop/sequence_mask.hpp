@@ -9,8 +9,8 @@
 
 namespace espalier::interop {
 
-//! The mask of one sequence of a forward batch, and the tree that follows from it. A view, on host and device; rows and
-//! columns count from the sequence's first.
+//! A view of the mask of one sequence of a forward batch, and of the tree that follows from it, for host and device.
+//! Rows and columns are counted from the sequence's first ones.
 //!
 //! Shapes      words [n_rows][n_words]
 //! Pre         except for sees and n_columns: row i is in scratch slot i, as in every batch of a whole tree, with a
@@ -27,8 +27,8 @@ struct sequence_mask {
   //! Number of cache slots that the sequence has after this pass.
   ESPALIER_HOST_DEVICE std::int32_t n_slots() const { return prefix + n_rows; }
 
-  //! True if the row sees the cache slot. Padding rows see the committed slots and the first row, so that no softmax
-  //! has an empty range.
+  //! True if the row sees the cache slot. Rows from n_rows on are padding: they see the committed slots and the first
+  //! row, so that no softmax has an empty range.
   ESPALIER_HOST_DEVICE bool sees(std::int32_t row, std::int32_t slot) const {
     const std::int32_t column = slot - prefix;
     if (column < 0) return true;

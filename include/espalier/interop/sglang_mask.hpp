@@ -13,14 +13,14 @@
 
 namespace espalier::interop {
 
-//! The form of the mask for SGLang's EAGLE kernels, with their numbers.
+//! The form of a mask for SGLang's EAGLE kernels. The values are SGLang's own.
 enum class sglang_mask_mode : std::int32_t {
   full = 0,                  //!< one byte for each element, prefix and tree
   qlen_only = 1,             //!< one byte for each element, the tree alone
   qlen_only_bitpacking = 2,  //!< a row of the tree in 1, 2 or 4 bytes, least significant bit first
 };
 
-//! The layout of the masks of sequences, each of which has n rows there. Rows beyond those in the batch are padding.
+//! The layout of SGLang's masks, in which each sequence has n rows. Rows that the batch does not have are padding.
 struct sglang_mask_layout {
   sglang_mask_mode mode = sglang_mask_mode::full;
   std::int32_t n = 0;
@@ -60,12 +60,12 @@ struct sglang_mask_layout {
   }
 };
 
-//! Writes SGLang's tree mask of a forward batch with all columns. In mode full it is the mask that its kernels have
-//! after the caller has set the prefix.
+//! Writes SGLang's tree mask of a forward batch. In mode full, the columns of the prefix are written, too, which
+//! SGLang's kernels leave to their caller.
 //!
 //! Shapes      out: sequence after sequence, layout.bytes(prefix) bytes each. full: [n][prefix + n]; qlen_only: [n][n];
 //!             bit-packed: [n] words of 1, 2 or 4 bytes
-//! Errors      input_error if a sequence has more rows than n, n > 32 in bits, or out is too small
+//! Errors      those of sglang_mask_layout::check; input_error if a sequence has more rows than n, or out is too small
 //! Source      SGLang, build_tree_kernel_efficient, 2026
 inline void write_sglang_mask(const forward_batch_view& batch, const sglang_mask_layout& layout,
                               std::span<std::uint8_t> out) {
@@ -88,7 +88,8 @@ inline void write_sglang_mask(const forward_batch_view& batch, const sglang_mask
 //! Reads the tree of one sequence from the bytes of its SGLang mask.
 //!
 //! Shapes      parents [layout.n]: the parent row of each row
-//! Errors      input_error if bytes are missing, a committed column is hidden, or it is the mask of no tree
+//! Errors      those of sglang_mask_layout::check; input_error if bytes are missing, parents is too small, a committed
+//!             column is hidden, or the rest is the mask of no tree
 inline void read_sglang_mask(std::span<const std::uint8_t> in, const sglang_mask_layout& layout, std::int32_t prefix,
                              std::span<node_id> parents) {
   layout.check();

@@ -13,13 +13,14 @@
 
 namespace espalier::interop {
 
-//! The origin that positions and retrive_index count from.
+//! What the numbers in positions and in retrive_index are counted from.
 enum class tree_numbering {
   of_batch,  //!< the beginning of the text, and the batch's first row: SGLang
   of_tree,   //!< the root, for both: TensorRT-LLM's dynamic tree, which has SGLang's arrays as std::int32_t
 };
 
-//! SGLang's arrays of trees with n rows each, with its own spelling; there they are std::int64_t.
+//! SGLang's arrays of trees with n rows each. The names are spelled as SGLang spells them; SGLang's elements are
+//! std::int64_t.
 //!
 //! Shapes      all [n_sequences][n]. positions: positions in the text; retrive_index: sequence * n + row;
 //!             retrive_next_token: row of the first child; retrive_next_sibling: row of the next child of the same
@@ -36,7 +37,7 @@ struct sglang_tree {
 //! no links.
 //!
 //! Complexity  O(n_sequences * n * mask words)
-//! Errors      input_error if a sequence has more rows than n, or an array is too small
+//! Errors      input_error if a sequence has no row or more rows than n, or an array is too small
 //! Source      SGLang, build_tree_kernel_efficient, 2026
 template <class IntegerT>
 void write_sglang_tree(const forward_batch_view& batch, std::int32_t n, const sglang_tree<IntegerT>& out,
@@ -69,10 +70,11 @@ void write_sglang_tree(const forward_batch_view& batch, std::int32_t n, const sg
   }
 }
 
-//! Reads the tree of one sequence from its links.
+//! Reads the tree of one sequence from retrive_next_token and retrive_next_sibling.
 //!
 //! Shapes      next_token, next_sibling, parents: [n]
-//! Errors      input_error if a link does not go to a later row, or a row is linked twice or never
+//! Errors      input_error if an array is too small, a link does not go to a later row, or a row is linked twice or
+//!             never
 template <class IntegerT>
 void read_sglang_tree(std::span<const IntegerT> next_token, std::span<const IntegerT> next_sibling,
                       std::span<node_id> parents) {
@@ -100,14 +102,14 @@ void read_sglang_tree(std::span<const IntegerT> next_token, std::span<const Inte
   }
 }
 
-//! Reads the tree that SGLang's draft has selected: the parent of entry sel of its candidates is the root if sel / topk
-//! = 0, otherwise the selected candidate parent_list[sel / topk].
+//! Reads the tree that SGLang's draft has selected among its candidates. The parent of candidate c is the root if
+//! c / topk is 0, otherwise the candidate parent_list[c / topk], which must be selected, too.
 //!
 //! Shapes      selected_index [n - 1], ascending; parents [n]: the parent row of each row; row i + 1 stands for
 //!             selected_index[i]
 //! Complexity  O(n log n)
-//! Errors      option_error for a topk below 1; input_error if selected_index does not ascend, or a parent is not
-//!             selected
+//! Errors      option_error for a topk below 1; input_error if selected_index does not ascend, parents or parent_list
+//!             is too small, or a parent is not selected
 //! Source      SGLang, build_tree_kernel_efficient, 2026
 inline void read_sglang_selection(std::span<const std::int64_t> parent_list,
                                   std::span<const std::int64_t> selected_index, std::int64_t topk,
@@ -139,7 +141,8 @@ inline void read_sglang_selection(std::span<const std::int64_t> parent_list,
   }
 }
 
-//! Writes such a selection for the rows of one sequence, from which SGLang's own kernels make the tree.
+//! Writes a selection, as read_sglang_selection() reads it, for the rows of one sequence. SGLang's own kernels make the
+//! tree from it.
 //!
 //! Shapes      selected_index [n_rows - 1]; parent_list [1 and one for each row with children except the root, or
 //!             more], -1 in unused entries

@@ -27,7 +27,7 @@ struct tensorrt_tree {
   std::span<std::int32_t> position_offsets;
 };
 
-//! The sizes of these arrays.
+//! The sizes of the arrays in tensorrt_tree.
 struct tensorrt_tree_shape {
   std::int32_t max_tokens = 0;  //!< max_decoding_tokens, the root included
   std::int32_t max_path = 0;    //!< max_path_len, the root included
@@ -62,7 +62,9 @@ inline std::int32_t first_child(const sequence_mask& mask, std::int32_t row) {
   return low < mask.n_rows && mask.parent(low) == row ? low : -1;
 }
 
-// The next leaf in preorder after all rows below `row`, or -1.
+// The first leaf, in preorder, after `row` and all its descendants; -1 if there is none.
+//
+// Pre         rows are in breadth-first order
 inline std::int32_t next_leaf(const sequence_mask& mask, std::int32_t row) {
   while (row > 0 && (row + 1 == mask.n_rows || mask.parent(row + 1) != mask.parent(row)))
     row = mask.parent(row);
@@ -78,8 +80,8 @@ inline std::int32_t next_leaf(const sequence_mask& mask, std::int32_t row) {
 //! Writes TensorRT-LLM's arrays of the trees of a batch.
 //!
 //! Complexity  O(n_sequences * max_tokens * (max_path + words * log n))
-//! Errors      input_error if rows are not in breadth-first order, a sequence has more rows than max_tokens or longer
-//!             paths than max_path, or an array is too small
+//! Errors      that of tensorrt_tree_shape::check; input_error if rows are not in breadth-first order, a sequence has
+//!             no row, more rows than max_tokens or longer paths than max_path, or an array is too small
 //! Source      TensorRT-LLM, speculative decoding with Medusa choices, 2026
 inline void write_tensorrt_tree(const forward_batch_view& batch, const tensorrt_tree_shape& shape,
                                 const tensorrt_tree& out) {
@@ -130,7 +132,8 @@ inline void write_tensorrt_tree(const forward_batch_view& batch, const tensorrt_
 //! Reads the tree of one sequence from its packed mask; read_parents_of_paths reads its paths.
 //!
 //! Shapes      packed_mask [n or more][words of max_tokens]; parents [n]: the parent row of each row
-//! Errors      input_error if words are missing, or it is the mask of no tree
+//! Errors      input_error if words are missing, parents is too small, n is above max_tokens, or the bits are the mask
+//!             of no tree
 inline void read_tensorrt_mask(std::span<const std::int32_t> packed_mask, std::int32_t n, std::int32_t max_tokens,
                                std::span<node_id> parents) {
   const auto words = static_cast<std::size_t>((max_tokens + 31) / 32);

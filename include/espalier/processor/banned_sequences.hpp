@@ -17,8 +17,8 @@
 
 namespace espalier {
 
-//! Forbids the token that would complete one of these sequences, wherever it begins, even in the prompt. A string that
-//! must not be written is banned as the tokens that it is made of; the same string in other tokens is another sequence.
+//! Forbids every token that would complete one of these sequences, wherever the sequence begins, even in the prompt. To
+//! ban a string, give the tokens that it is made of; the same string in other tokens is another sequence.
 //!
 //! Complexity  process: O(tokens of all sequences)
 //! Law         Processor's

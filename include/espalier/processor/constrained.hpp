@@ -18,14 +18,16 @@
 
 namespace espalier {
 
-//! Forbids the tokens that a constraint does not allow. The constraint sees only the tokens written after the prompt.
-//! Without a constraint, as by default, it is idle.
+//! Forbids the tokens that a constraint does not allow. The constraint sees only the tokens written after the prompt. A
+//! processor made without a constraint is idle.
 //!
-//! Complexity  process: one advance for each node of a tree, once a round; one pass over the row, in words of 32 tokens
-//!             where all or none of them are allowed. only: the same, up to the second token that is allowed. Memory is
-//!             taken for the nodes of the largest tree
+//! Complexity  process: the constraint's allowed(), and its advance() once a round for each node of a tree; one pass
+//!             over the row, in which 32 tokens that are all allowed are skipped at once. only: the same, but a pass
+//!             over the words of the mask up to the second token that is allowed. Memory is taken for the nodes of the
+//!             largest tree
 //! Law         Processor's: the row is the model's, renormalised over the tokens that are allowed
-//! Errors      none of its own: where nothing is allowed, the text ends with status::nothing_allowed
+//! Errors      those of the constraint, none of its own: if nothing is allowed, the text ends with
+//!             status::nothing_allowed
 template <Constraint ConstraintT>
 class constrained {
  public:
@@ -95,7 +97,7 @@ class constrained {
   }
 
  private:
-  // A state that a path of this round leads to. The states after one state form a linked list.
+  // The state after a path of this round, and the path's last token. The states one token further form a linked list.
   struct known_state {
     token_id token;
     typename ConstraintT::state_type state;

@@ -16,7 +16,7 @@
 
 namespace espalier {
 
-//! Makes the written text begin with these tokens. In a row before one of them, only that token stays possible.
+//! Makes the written text begin with these tokens. In a row from which one of them is to come, it forbids all others.
 //!
 //! Complexity  process: one pass over the row, none once the tokens are written
 //! Law         Processor's
@@ -32,7 +32,7 @@ class forced_tokens {
 
   void begin(std::span<const token_id>) { written_ = 0; }
   void commit(std::span<const token_id> tokens) { written_ += tokens.size(); }
-  //! True also when all of the tokens are written.
+  //! True if all of the tokens are written, or there are none.
   bool idle() const { return written_ >= tokens_.size(); }
 
   template <class NumberT>

@@ -27,7 +27,8 @@ struct token_bias {
 //!
 //! Complexity  process: O(biases)
 //! Law         Processor's
-//! Errors      input_error for a token outside the vocabulary; option_error for a bias that is NaN or beyond 1e9
+//! Errors      input_error for a token outside the vocabulary; option_error for a bias that is neither minus infinity
+//!             nor from -1e9 to 1e9
 //! Source      logit_bias of the OpenAI API, without its bounds of -100 and 100
 class logit_bias {
  public:

@@ -35,7 +35,7 @@ class minimum_length {
 
   void begin(std::span<const token_id>) { written_ = 0; }
   void commit(std::span<const token_id> tokens) { written_ += tokens.size(); }
-  //! True also when the text is long enough.
+  //! True if the text is long enough, or no token ends it.
   bool idle() const { return ends_.empty() || is_reached(0); }
 
   template <class NumberT>

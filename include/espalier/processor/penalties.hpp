@@ -26,13 +26,13 @@ struct penalty_options {
   }
 };
 
-//! Makes tokens that have occurred before less probable (or more probable, with the opposite sign).
+//! Makes tokens that have occurred before less probable; or more probable, if p or f is below 0, or r below 1.
 //!
 //!     z'(t) = R(z(t)) - f n(t) - (p if n(t) > 0)     n(t): how often t occurs in the written text, path included
 //!     R(z)  = z / r if z > 0, else z r               if t occurs in the prompt or the written text; else z
 //!
-//! Complexity  process: O(different tokens of the text + path); commit: O(tokens). Memory is taken when prompt, text
-//!             and path have more different tokens, or a higher one, than any before
+//! Complexity  process: O(different tokens of prompt and text + path); commit: O(tokens). Memory is taken when prompt,
+//!             text and path have more different tokens, or a higher one, than any before
 //! Law         Processor's
 //! Errors      option_error for options out of range
 //! Source      r: Keskar et al., CTRL, section 4.1, with the product for negative logits of transformers

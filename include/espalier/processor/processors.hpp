@@ -11,11 +11,12 @@
 
 namespace espalier {
 
-//! Several processors, applied one after the other.
+//! Applies several processors, one after the other.
 //!
 //!     processors process(penalties({.frequency = 0.5}), minimum_length(20, ends, vocab_size));
 //!
-//! Law         Processor's. A token that one of them forbids stays forbidden; other logits depend on their order
+//! Law         that of Processor. A token that one processor forbids stays forbidden; other logits may depend on the
+//!             order of the processors
 template <Processor... ProcessorsT>
 class processors {
  public:
@@ -54,7 +55,8 @@ class processors {
     return std::apply([&](auto&... part) { return (detail::is_allowed(part, path, token) && ...); }, parts_);
   }
 
-  //! The only token allowed, if a part knows it. No token if a part that is not idle cannot say what it forbids.
+  //! The only token that is allowed, if a processor knows it and all others allow it. No value otherwise, or if a
+  //! processor that is not idle cannot say what it forbids.
   std::optional<token_id> only(std::span<const token_id> path) {
     constexpr auto tells = []<class PartT>(const PartT& part) {
       return detail::HasAllows<PartT> || detail::is_idle(part);
@@ -68,7 +70,7 @@ class processors {
     return token && allows(path, *token) ? token : std::nullopt;
   }
 
-  //! The token that the first part to prescribe one prescribes, if all parts allow it.
+  //! The token that the first processor to prescribe any prescribes, if all processors allow it; else no value.
   std::optional<token_id> prescribed(std::span<const token_id> path) {
     std::optional<token_id> token;
     const auto ask_one = [&](auto& part) {

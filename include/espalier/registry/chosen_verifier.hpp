@@ -30,16 +30,17 @@ inline constexpr auto fitting_verifiers = boost::hana::filter(verifiers, []<clas
 
 }  // namespace detail
 
-//! A verifier that is named at run time, one of all in the registry that are lossless for trees of a regime. A program
-//! that offers every pair thus compiles one decoder for each policy instead of one for each pair.
+//! A verifier that is chosen by its name at run time, among those of the registry that are lossless for trees of a
+//! regime. A program that offers every pair of policy and verifier thus compiles one decoder for each policy instead of
+//! one for each pair.
 //!
 //! Law         lossless for trees of this regime, since each verifier that it can hold is
 //! Errors      option_error if no verifier of this name is lossless for them
 template <regime Sampling>
 class chosen_verifier {
  public:
-  //! True if no verifier of these reads a row of the draft, as for deterministic trees: they are then lossless for
-  //! every regime.
+  //! True if none of these verifiers reads a row of the draft, as for deterministic trees; all of them are then
+  //! lossless for every regime.
   static constexpr bool target_alone =
       decltype(boost::hana::all_of(detail::fitting_verifiers<Sampling>, []<class PartT>(const PartT&) {
         return boost::hana::bool_c<detail::reads_target_alone<typename PartT::type>()>;

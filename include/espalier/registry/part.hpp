@@ -11,8 +11,8 @@ struct no_options {
   static constexpr void describe(auto) {}
 };
 
-//! A known part: its type, its options, its name and a summary. Several parts may share a type and differ in their
-//! options. The options of a copy may be changed before it makes the part.
+//! A policy or verifier that the registry knows: its type, its options, its name and a summary. Several entries may
+//! have the same type and differ in their options. The options of a copy may be changed before the copy makes the part.
 template <class PartT, class OptionsT = no_options>
 struct part {
   using type = PartT;
@@ -22,7 +22,7 @@ struct part {
   std::string_view summary;  //!< a few words
   OptionsT options{};
 
-  //! Makes the part, or one of another type that takes its options.
+  //! Makes a PartT from the options, or a MadeT, if that is given: another type that is made from the same options.
   //!
   //! Errors      option_error of the part
   template <class MadeT = PartT>

@@ -11,7 +11,7 @@
 
 namespace espalier {
 
-//! The part of a tree that a verdict commits, for pictures.
+//! Tells which nodes of a tree a verdict commits, for pictures.
 class committed_path {
  public:
   committed_path(tree_view tree, verdict v)
@@ -24,8 +24,8 @@ class committed_path {
   //! True for the root and the accepted nodes.
   bool has(node_id u) const { return on_path_[static_cast<std::size_t>(u)] != 0; }
 
-  //! The drafted node with the verdict's own token, or no_node. It exists only if a text stopped in the middle of a
-  //! path.
+  //! The child of the accepted node with the verdict's own token, if it was drafted, or no_node. There is one only if
+  //! the text stopped in the middle of an accepted path, since the verdict then ends with a drafted token.
   node_id own() const { return own_; }
 
  private:

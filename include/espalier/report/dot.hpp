@@ -30,9 +30,9 @@ inline std::string dot_quoted(std::string_view text) {
 
 }  // namespace detail
 
-//! Writes a round's tree for Graphviz: `dot -Tsvg`. The accepted path is green, the target's own token purple; an edge
-//! shows the draft's probability in percent and is darker the more probable its path is; a token that was drawn several
-//! times shows the number of draws.
+//! Writes a round's tree for Graphviz: `dot -Tsvg`. The accepted path is green, the target's own token purple. An edge
+//! shows the draft's probability in percent; other nodes and edges are darker the more probable their path is. A token
+//! that was drawn several times shows the number of draws.
 //!
 //! Pre         text_of(token) returns the bytes of a token
 template <class TextT>

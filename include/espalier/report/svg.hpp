@@ -20,15 +20,16 @@
 
 namespace espalier {
 
-//! Places the nodes of a tree on a grid: a column for each depth, the first child of a node on its parent's row, every
-//! other subtree as far up as it fits. Lines from parents to children then never cross.
+//! Places the nodes of a tree on a grid: a column for each depth, the first child of a node in the row of its parent,
+//! every other child's subtree below, as far up as it fits. Lines from parents to children then never cross.
 //!
 //! Complexity  O(n_nodes * depth)
 //! Law         no two nodes share a place; within a column, rows ascend in the order of a walk that visits children in
 //!             turn
 class tree_layout {
  public:
-  //! Lays out a tree. If extra_parent is a node, it gets one more child behind its own, which counts as node n_nodes.
+  //! Lays out a tree. If extra_parent is a node, it gets one more child behind its own ones; the further child has the
+  //! number n_nodes.
   explicit tree_layout(tree_view tree, node_id extra_parent = no_node)
       : tree_(tree), extra_parent_(extra_parent), rows_(static_cast<std::size_t>(tree.n_nodes) + 1, 0) {
     place(root_node, 0);
@@ -40,8 +41,8 @@ class tree_layout {
   std::int32_t n_columns() const { return static_cast<std::int32_t>(free_.size()); }
 
  private:
-  // Places a node in row `least` or below, in the first free row of its column, and if necessary lower, in the row of
-  // its first child. Returns the row.
+  // Places a node and its descendants: the node in the first free row of its column from row `least` on, or lower, in
+  // the row of its first child, if that had to go lower. Returns the node's row.
   std::int32_t place(node_id u, std::int32_t least) {
     const auto column = static_cast<std::size_t>(this->column(u));
     if (column == free_.size()) free_.push_back(0);

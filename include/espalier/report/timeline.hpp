@@ -13,7 +13,8 @@
 
 namespace espalier {
 
-//! The time that one station of a round took. Times are in microseconds, from the beginning of the round.
+//! The time that one station of a round took, for example a pass. Times are in microseconds from the beginning of the
+//! round.
 struct timeline_span {
   std::string name;
   double begin = 0;
@@ -149,7 +150,8 @@ class svg_timeline {
 //! Writes the timeline of one round as a picture that stands alone: a line for each station, in the order given, with a
 //! bar from its beginning to its end. The picture follows the reader's choice of a light or dark background.
 //!
-//! Errors      input_error for a span that ends before it begins, begins before 0 or has no end
+//! Errors      input_error for a span that ends before it begins, begins before 0, or has a time that is NaN or
+//!             infinite
 inline void write_timeline(std::ostream& out, std::span<const timeline_span> spans,
                            const timeline_options& options = {}) {
   detail::svg_timeline(spans, options).write(out);

@@ -17,7 +17,8 @@ struct token_label {
   std::string text;  //!< valid UTF-8 without control characters; ASCII if asked for
   int width = 0;     //!< in columns of a terminal
 
-  //! Makes the label of a token. A label of more than max_width columns is shortened, with a mark.
+  //! Makes the label of a token from the token's bytes. A label of more than max_width columns is cut, and a mark shows
+  //! that.
   explicit token_label(std::string_view bytes, bool ascii = false, int max_width = 24) {
     if (bytes.empty()) add(ascii ? "(none)" : "∅", ascii ? 6 : 1);
     while (!bytes.empty()) {
@@ -71,7 +72,8 @@ struct token_label {
   }
 };
 
-//! The label of a node: its token and, if that was drawn more than once, the number of draws: "the ×3".
+//! The label of a node: its token and, if that was drawn more than once, the number of draws: "the ×3". max_width
+//! limits the token, not the number.
 inline token_label node_label(tree_view tree, node_id u, std::string_view bytes, bool ascii = false,
                               int max_width = 24) {
   token_label label(bytes, ascii, max_width);

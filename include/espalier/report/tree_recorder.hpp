@@ -12,8 +12,8 @@
 
 namespace espalier {
 
-//! Keeps a copy of one round's tree, to be drawn after the round: either a given round, or the first of the rounds with
-//! the deepest accepted path. An observer.
+//! Keeps a copy of one round's tree, to be drawn after the round: that of a given round, or of the first of the rounds
+//! with the deepest accepted path. It is an observer: call it with each round's record.
 class tree_recorder {
  public:
   //! Records the round with the deepest accepted path.
@@ -43,7 +43,7 @@ class tree_recorder {
   std::int32_t round() const { return round_; }
   verdict decision() const { return decision_; }
 
-  //! The recorded tree.
+  //! The recorded tree; valid until the next round is recorded.
   //!
   //! Pre         found()
   tree_view tree() const {

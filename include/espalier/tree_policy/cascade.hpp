@@ -77,8 +77,8 @@ class cascade {
   //! Number of the drafter that is asked about the wanted nodes.
   std::size_t part() const { return part_; }
 
-  //! For each node of the merged tree, the number that it had when drafter `part` was asked about it; no_node if that
-  //! drafter was not asked about it and did not draft it.
+  //! For each node of the merged tree, the number that it had in the tree about which drafter `part` was asked; no_node
+  //! if it was not in that tree.
   std::span<const node_id> was(std::size_t part) const {
     return std::span(was_[part]).first(static_cast<std::size_t>(merged_.size()));
   }

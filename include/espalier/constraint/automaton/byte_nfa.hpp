@@ -12,10 +12,10 @@
 
 namespace espalier::detail {
 
-// Part of an automaton: it begins at one state and ends at another, which leads nowhere yet. Its states have the
-// numbers first to last - 1.
+// Part of an automaton. It accepts the texts that lead from state `begin` to state `end`, which leads nowhere yet. The
+// states of the part have the numbers first to last - 1.
 struct nfa_part {
-  std::int32_t first, last;  // last is one past the end of the range
+  std::int32_t first, last;
   std::int32_t begin, end;
 };
 
@@ -32,7 +32,8 @@ class byte_nfa {
     bool takes_byte = false;
     std::uint8_t low = 0, high = 0;
     std::int32_t to = -1, other = -1;
-    // the same state in the next repetition of its part, in the innermost repetition around it
+    // if a part with this state was repeated: the state that stands for it in the next repetition, of the innermost
+    // part that was repeated
     std::int32_t next_copy = -1;
   };
 
@@ -57,7 +58,8 @@ class byte_nfa {
     return all;
   }
 
-  // One part after the other. Joined parts have neighbouring states, in either order.
+  // The part that accepts a text of `a` and then a text of `b`. Its range covers the states of both, and those between
+  // them; the two may have been made in either order.
   nfa_part then(nfa_part a, nfa_part b) {
     link(a.end, b.begin);
     return {(std::min)(a.first, b.first), (std::max)(a.last, b.last), a.begin, b.end};
@@ -70,7 +72,7 @@ class byte_nfa {
     return {(std::min)(a.first, b.first), size(), s, e};
   }
 
-  // The part not at all or once, or, if it repeats, any number of times.
+  // The part that accepts nothing or one text of `a`; if `repeats`, any number of them in a row.
   nfa_part optional(nfa_part a, bool repeats) {
     const std::int32_t s = add({false, 0, 0, a.begin, -1}), e = add({});
     link(s, e);
@@ -97,7 +99,7 @@ class byte_nfa {
     return size() + copies <= max_states;
   }
 
-  // The part from `least` to `most` times; most < 0: any number of times from `least` on.
+  // The part that accepts `least` to `most` texts of `a` in a row; if most < 0, any number from `least` on.
   nfa_part times(nfa_part a, std::int32_t least, std::int32_t most) {
     if (most == 0) return nothing_of(a);
     if (!has_room(a, least, most)) raise_too_large();
@@ -131,14 +133,15 @@ class byte_nfa {
     return {a.first, size(), parts.front().begin, end};
   }
 
-  // Lets one state lead to another without a byte. At most twice from each state.
+  // Lets one state lead to another without a byte. It may be called at most twice with the same `from`.
   void link(std::int32_t from, std::int32_t to) {
     state& s = states_[static_cast<std::size_t>(from)];
     (s.to < 0 ? s.to : s.other) = to;
   }
 
  private:
-  // Notes that the states of a part are repeated from `first` on, except states that are copies within the part.
+  // Notes for the states of a part that their next copies have the numbers from `first` on. It leaves out states that
+  // have, or are, copies within the part.
   void note_copies(nfa_part a, std::int32_t first) {
     std::vector<bool> is_copy(static_cast<std::size_t>(a.last - a.first), false);
     for (std::int32_t s = a.first; s < a.last; ++s) {

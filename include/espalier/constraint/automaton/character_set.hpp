@@ -12,8 +12,8 @@
 
 namespace espalier::detail {
 
-// The form of characters in the bytes: as UTF-8, or as in a JSON string, where quotation mark, backslash and some
-// control characters are escaped by a letter.
+// How characters are written as bytes: in UTF-8, or as in a JSON string, where quotation mark, backslash and some
+// control characters are written as a backslash and one further character.
 enum class character_form { utf8, json_string };
 
 // A set of characters of Unicode, surrogates excepted.
@@ -58,8 +58,8 @@ class character_set {
   }
   std::uint32_t lowest() const { return ranges_.front().low; }
 
-  // The characters of the set that can be written in this form: in JSON, control characters without a short escape
-  // cannot.
+  // The characters of the set that can be written in this form. In JSON, those control characters are left out that
+  // would need more than a backslash and one further character.
   character_set in(character_form form) const {
     if (form == character_form::utf8) return *this;
     character_set all;
@@ -73,7 +73,7 @@ class character_set {
     return all;
   }
 
-  // The part of an automaton that accepts one character of the set.
+  // Adds to the automaton a part that accepts one character of the set, and returns the part.
   //
   // Pre         the set is not empty, and all of it can be written in this form: see in()
   nfa_part add_to(byte_nfa& nfa, character_form form) const {
@@ -103,7 +103,7 @@ class character_set {
     }
   };
 
-  // A character that JSON escapes by a letter of its own. The table is in order.
+  // A character that JSON writes as a backslash and `name`. `escaped` is in ascending order.
   struct escaped_character {
     std::uint32_t character;
     char name;
@@ -111,8 +111,8 @@ class character_set {
   static constexpr escaped_character escaped[] = {{'\b', 'b'}, {'\t', 't'}, {'\n', 'n'}, {'\f', 'f'},
                                                   {'\r', 'r'}, {'"', '"'},  {'\\', '\\'}};
 
-  // Adds the sequences of byte ranges that a range of characters consists of, as RE2 does: the range is cut where the
-  // number of bytes changes, and where a later byte cannot take every value.
+  // Adds the sequences of byte ranges that accept a range of characters, as RE2 does: the range is cut where the number
+  // of bytes changes, and where a later byte cannot take every value.
   static void add_range(builder& all, std::uint32_t low, std::uint32_t high) {
     for (const std::uint32_t most : {0x7FU, 0x7FFU, 0xFFFFU}) {
       if (low <= most && most < high) {

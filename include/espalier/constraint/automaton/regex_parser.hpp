@@ -20,9 +20,10 @@ class regex_parser {
   regex_parser(byte_nfa& nfa, std::string_view pattern, character_form form)
       : nfa_(nfa), pattern_(pattern), form_(form) {}
 
-  // The part of the whole pattern.
+  // Adds the part of the whole pattern to the automaton, and returns it. To be called once.
   //
-  // Errors      input_error that names the position in bytes from 0, the character there and what was expected
+  // Errors      input_error that names the position in bytes from 0, the character there and what was expected; that of
+  //             byte_nfa for a pattern that is too large
   nfa_part parse() {
     if (at_ < pattern_.size() && pattern_[at_] == '^') ++at_;
     const nfa_part all = alternatives(0);
@@ -142,7 +143,7 @@ class regex_parser {
 
   static character_set one(std::uint32_t c) { return character_set({{c, c}}); }
 
-  // The next character of the pattern.
+  // Takes the next character of the pattern.
   std::uint32_t character() {
     const utf8_character next = read_utf8(pattern_.substr(at_));
     if (next.what != utf8_character::state::valid) fail("a character in UTF-8");

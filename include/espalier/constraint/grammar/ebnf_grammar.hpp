@@ -43,8 +43,8 @@ class token_path {
   token_path before() const { return token_path(last_->before); }
   token_id token() const { return last_->token; }
 
-  //! The address of the path's node: equal for copies of a path only. Two paths that were made token by token have
-  //! different nodes.
+  //! The address of the path's last node; null for the empty path. Only copies of one path have the same address: two
+  //! paths of the same tokens that were made one after the other have different ones.
   const void* identity() const { return last_.get(); }
   friend bool operator==(const token_path& a, const token_path& b) { return a.last_ == b.last_; }
 
@@ -87,16 +87,19 @@ class token_path {
 //! groups, |, * + ? {m} {m,} {m,n}, and comments after #. This is the notation of xgrammar, much like that of
 //! llama.cpp's grammars.
 //!
-//! A state is the path of tokens that leads to it, and costs nothing until it is asked about. Then xgrammar's matcher
-//! moves there: back to the point at which its path and the new one part, and on from there. A copy has a matcher of
-//! its own, so each text has one, and several threads may use one copy each.
+//! A state is the path of tokens that leads to it. advance() only allocates the last node of that path. When allowed()
+//! is called, xgrammar's matcher moves to the state: back to the last node that its own path shares with the state's,
+//! and forward from there. Each copy of the constraint has a matcher of its own, so several threads may use one copy
+//! each.
 //!
-//! Complexity  construction: the masks of all positions in the grammar, with a thread for each core. allowed: moving as
-//!             above, O(bytes) of the tokens on the way if the grammar is unambiguous, then one mask; the last
-//!             max_masks are kept, of vocab / 8 bytes each. Copying: O(bytes of the path it is at)
+//! Complexity  construction: the masks of all positions in the grammar, with a thread for each core. allowed: one
+//!             look-up for a state whose mask is kept; else the move, in O(bytes of the tokens on the way) if the
+//!             grammar is unambiguous, and one mask. At most max_masks masks are kept, of vocab / 8 bytes each; when
+//!             there are that many, all are dropped before the next is made. Copying: O(bytes of the matcher's path)
 //! Law         Constraint's. A rule that never ends, such as root ::= "a" root, gives texts that have no end
 //! Errors      input_error for a text that is no grammar, with line and column and what xgrammar expects there, for a
-//!             rule that is missing, and if these tokens can write none of the grammar's texts
+//!             rule that is missing, and if the grammar allows none of the vocabulary's tokens at the beginning of a
+//!             text
 //! Source      Dong et al., XGrammar (arXiv 2411.15100)
 class ebnf_grammar {
  public:
@@ -175,8 +178,8 @@ class ebnf_grammar {
     return std::string(what) + ".";
   }
 
-  // Moves the matcher to a path, or as far along it as is allowed. True if it got to the end of the path and the text
-  // may go on.
+  // Moves the matcher to the end of a path, or as far along the path as the grammar allows. Returns true if the matcher
+  // is at the end of the path and the text may go on.
   bool move_to(const token_path& target) {
     ahead_.clear();
     token_path common = target;
@@ -203,7 +206,7 @@ class ebnf_grammar {
     if (token < 0 || token >= vocabulary_.size() || matcher_.IsTerminated()) return false;
     const auto ends = vocabulary_.ends();
     if (vocabulary_.piece(token).empty() && std::find(ends.begin(), ends.end(), token) == ends.end()) return false;
-    // filled because a rule with max_tokens that has reached them ends only if a mask is asked for
+    // A rule that has had its max_tokens tokens ends only when a mask is asked for, so one is made, and not used.
     if (masks_decide_) fill(unused_);
     return matcher_.AcceptToken(token);
   }

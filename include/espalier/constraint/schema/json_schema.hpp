@@ -66,7 +66,7 @@ struct json_complaint {
   bool leave() { return --depth, true; }
 };
 
-// The parsed text of a schema, its properties in order.
+// Parses the text of a schema; properties keep their order.
 //
 // Errors      input_error that names line and column, the depth, or an integer that is too large
 inline nlohmann::ordered_json parse_schema_text(std::string_view text) {
@@ -122,7 +122,7 @@ class integer_range {
  public:
   static constexpr std::int64_t most = 999'999'999'999'999;
 
-  // Prepares the part.
+  // Notes the range; part() then adds the part to the automaton.
   //
   // Pre         -most <= low <= high <= most
   integer_range(byte_nfa& nfa, std::int64_t low, std::int64_t high) : nfa_(nfa), low_(low), high_(high) {}
@@ -150,7 +150,7 @@ class integer_range {
     return *all;
   }
 
-  // The digits from `low` to `high`, which have equally many digits.
+  // The part that accepts the numbers from `low` to `high`, which have equally many digits.
   nfa_part between(std::string_view low, std::string_view high) {
     if (low.empty()) return nfa_.nothing();
     const bool is_free = std::all_of(low.begin(), low.end(), [](char c) { return c == '0'; }) &&
@@ -174,7 +174,7 @@ class integer_range {
 
 // Makes the part of an automaton that accepts the values of a JSON schema: see json_schema().
 //
-// A schema that no value satisfies has no part: it is left out if it is optional.
+// A schema that no value satisfies has no part; where it is optional, it is left out.
 class schema_parser {
  public:
   static constexpr int max_nesting = 4;
@@ -364,7 +364,8 @@ class schema_parser {
     return integer_range(nfa_, low, high).part();
   }
 
-  // The part repeated as often as two keywords of the schema say; most == many: any number of times.
+  // The part `one` repeated `least` to `most` times, as two keywords of the schema say; most == many: any number from
+  // `least` on.
   nfa_part repeated(nfa_part one, std::int32_t least, std::int32_t most, std::string_view least_keyword,
                     std::string_view most_keyword, const std::string& path) {
     if (!nfa_.has_room(one, least, most)) {
@@ -516,7 +517,7 @@ class schema_parser {
 
 }  // namespace detail
 
-//! Constraint to values in JSON that a schema describes: every finished text is one.
+//! Makes the constraint that allows values in JSON that a schema describes: every finished text is such a value.
 //!
 //! Objects are written in the order of `properties`, on one line, with or without a space after each comma and colon;
 //! numbers have at most 15 digits before and after the point; strings have no \u escapes. So not every text of the
@@ -526,12 +527,12 @@ class schema_parser {
 //! minItems, maxItems, pattern (as regular_expression; any text may stand before it unless it begins with ^, and after
 //! it unless it ends with $; not together with a length), minLength, maxLength, minimum, maximum, exclusiveMinimum and
 //! exclusiveMaximum of integers, anyOf, $ref into the schema itself, $defs, definitions. Keywords that describe or
-//! annotate (title, format, ...) are passed over. Properties that are not named are not written; an object that names
-//! none has keys of one character or more, which may occur twice, and values as additionalProperties says. If a schema
-//! refers to itself, or allows any value, nesting is bounded: max_nesting references to one schema within each other,
-//! and any values two levels deep.
+//! annotate (title, format, ...) are passed over. If a schema names properties of an object, no others are written; if
+//! it names none, keys have one character or more and may occur twice, and values are as additionalProperties says.
+//! Nesting is bounded: at most 4 references to the same schema are followed within each other, and where any value is
+//! allowed, lists and objects are at most two levels deep.
 //!
-//! Complexity  O(schema, repetitions and references written out)
+//! Complexity  O(size of the schema with all repetitions and references written out)
 //! Errors      input_error for a text that is no JSON (line and column) or more than 200 levels deep, integers beyond
 //!             64 bits, a keyword that is not known or not supported with the others (the keyword and its path), a
 //!             schema that no value satisfies, and one that is too large
