@@ -288,7 +288,7 @@ class byte_dfa {
 //!             vocabulary_trie::longest
 //! Errors      advance, allowed, prescribed: input_error if the states that were reached so far, by all copies
 //!             together, take more than 256 MiB
-//! Law         Constraint's. Every allowed token can be continued to an accepted text, if each byte is a token
+//! Law         that of Constraint. Every allowed token can be continued to an accepted text, if each byte is a token
 class token_automaton {
  public:
   using state_type = std::int32_t;

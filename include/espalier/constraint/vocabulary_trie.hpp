@@ -57,7 +57,9 @@ class vocabulary_trie {
   //! All prefixes, in the order that `node` describes. One more node follows the last prefix: its first_token is the
   //! end of that prefix's tokens.
   std::span<const node> nodes() const { return data_->nodes; }
+  //! The tokens of the tree, in the order of their bytes.
   std::span<const token_id> tokens() const { return data_->tokens; }
+  //! The number of bytes of the longest token.
   std::int32_t max_depth() const { return data_->max_depth; }
 
   //! The longest token with which the coming bytes begin; of equal ones the lowest; no value if there is none. next()

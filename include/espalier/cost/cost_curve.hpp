@@ -91,6 +91,7 @@ class cost_curve {
     return of_grid({1, 2}, {0}, {first_row, first_row + further_row});
   }
 
+  //! Seconds of a pass of this number of rows after a context of this length; 0 if `rows` is below 1.
   double operator()(std::int32_t rows, std::int32_t context) const {
     if (rows < 1) return 0;
     const place r = place_in(rows_, rows), c = place_in(contexts_, context);

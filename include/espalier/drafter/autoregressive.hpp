@@ -280,7 +280,7 @@ class autoregressive {
     if (!detail::opens_round(nodes, row_of_.size())) {
       tree_ = tree;
       nodes_ = has_processor() ? unforced(nodes) : nodes;
-      // Where the root's row needed no pass, the text may not have been read.
+      // If the root's row needed no pass, the text may not have been read yet.
       if (!nodes_.empty() && kv_.size(sequence_) < static_cast<std::int32_t>(text_.size())) want_text(0);
       return;
     }
@@ -516,7 +516,7 @@ class autoregressive {
   detail::unset_numbers<number> rows_;
   bool keeps_states_ = false;
   bool knows_previous_ = false;  // the row after the last, and its state, are those of the token before the pending one
-  detail::list<float> hidden_;   // [rows][hidden_size] by row, where states are kept
+  detail::list<float> hidden_;   // [rows][hidden_size] by row; empty if states are not kept
   detail::list<std::int32_t> row_of_, renumbered_;
   detail::node_columns columns_;
   detail::list<node_id> asked_;  // see unforced()

@@ -56,8 +56,8 @@ struct block_diffusion_options {
 //!             processor; with a processor the block is copied
 //! Law         those of BlockDrafter, FeatureDrafter, SharedDrafter and ProcessingDrafter. A text of one token has no
 //!             states before it: the model sees the token alone
-//! Errors      input_error for an empty context, for a text longer than capacity(), and where states of the text are
-//!             missing; option_error for a length beyond the model's
+//! Errors      input_error for an empty context, and, when a block is asked for, for a text longer than capacity() or
+//!             one whose states were not all read; option_error for a length beyond the model's
 //! Source      Chen et al., DFlash
 template <class ModelT>
 class block_diffusion {
@@ -209,7 +209,7 @@ class block_diffusion {
   bool wants_ = false;
   pass_type pass_;
   row_processor<float> process_;
-  std::vector<float> processed_;  // the block, where the text has a processor
+  std::vector<float> processed_;  // the processed block, if the text has a processor
   tree<> path_{0};                // this round's path of tokens that the processor has left alone
   std::vector<token_id> text_;    // committed; the last token is pending
   double forward_seconds_ = 0;

@@ -188,7 +188,7 @@ class factorised {
   vocab_rows<number> logits_;       // of this round
   std::unique_ptr<number[]> rows_;  // [block_length][vocab]
   row_processor<number> process_;
-  std::unique_ptr<number[]> processed_;  // [nodes][vocab], where there is a processor
+  std::unique_ptr<number[]> processed_;  // [nodes][vocab], if there is a processor
   std::vector<char> is_made_;            // [block_length]
   std::vector<std::int32_t> row_of_;     // by node: its row, or -1 if it was not asked about
   std::vector<std::int32_t> renumbered_;

@@ -52,6 +52,9 @@ class token_kv {
     detail::serialize_rows(*this, archive, sequence, [&](std::int32_t slot) { archive(token(sequence, slot)); });
   }
 
+  //! The token in a slot; -1 before one was written.
+  //!
+  //! Pre         sequence and slot exist
   token_id& token(std::int32_t sequence, std::int32_t slot) {
     return tokens_[static_cast<std::size_t>(sequence) * static_cast<std::size_t>(capacity()) +
                    static_cast<std::size_t>(slot)];

@@ -54,6 +54,9 @@ class token_ledger {
     versions_[s] = next_version();
   }
 
+  //! Forgets the tokens of the rows from number n on.
+  //!
+  //! Pre         n >= 0
   void truncate(std::int32_t sequence, std::int32_t n) {
     const std::size_t s = checked(sequence);
     if (static_cast<std::size_t>(n) >= tokens_[s].size()) return;

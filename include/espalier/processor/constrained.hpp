@@ -25,7 +25,7 @@ namespace espalier {
 //!             over the row, in which 32 tokens that are all allowed are skipped at once. only: the same, but a pass
 //!             over the words of the mask up to the second token that is allowed. Memory is taken for the nodes of the
 //!             largest tree
-//! Law         Processor's: the row is the model's, renormalised over the tokens that are allowed
+//! Law         that of Processor: the row is the model's, renormalised over the tokens that are allowed
 //! Errors      those of the constraint, none of its own: if nothing is allowed, the text ends with
 //!             status::nothing_allowed
 template <Constraint ConstraintT>

@@ -17,10 +17,10 @@
 
 namespace espalier {
 
-//! Forbids the tokens that end a text until `length` tokens are written.
+//! Forbids the tokens that end a text until `length` tokens are written after the prompt.
 //!
 //! Complexity  process: O(ends)
-//! Law         Processor's
+//! Law         that of Processor
 //! Errors      option_error for a negative length; input_error for a token outside the vocabulary
 //! Source      min_tokens of vLLM, min_new_tokens of transformers
 class minimum_length {

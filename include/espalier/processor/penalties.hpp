@@ -33,7 +33,7 @@ struct penalty_options {
 //!
 //! Complexity  process: O(different tokens of prompt and text + path); commit: O(tokens). Memory is taken when prompt,
 //!             text and path have more different tokens, or a higher one, than any before
-//! Law         Processor's
+//! Law         that of Processor
 //! Errors      option_error for options out of range
 //! Source      r: Keskar et al., CTRL, section 4.1, with the product for negative logits of transformers
 //!             (RepetitionPenaltyLogitsProcessor), prompt included as there. p, f: the OpenAI API, without the prompt

@@ -269,9 +269,9 @@ class svg_tree {
 
 }  // namespace detail
 
-//! Writes a round's tree as a picture that stands alone: the accepted path green, the target's own token purple, other
-//! nodes darker the more probable their path is. A token that was drawn several times shows the number of draws. The
-//! picture follows the reader's choice of a light or dark background.
+//! Writes a round's tree as an SVG picture that needs no other file: the accepted path is green, the target's own token
+//! purple, and other nodes are darker the more probable their path is. A token that was drawn several times shows the
+//! number of draws. The picture follows the reader's choice of a light or dark background.
 //!
 //! Pre         text_of(token) returns the bytes of a token
 template <class TextT>

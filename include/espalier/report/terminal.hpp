@@ -196,8 +196,8 @@ class terminal_tree {
 
 }  // namespace detail
 
-//! Draws a round's tree with box characters, one line for each leaf: the accepted path heavy, the target's own token
-//! behind an arrow. A token that was drawn several times shows the number of draws.
+//! Writes a round's tree with box characters, one line for each leaf: the lines of the accepted path are heavy, and the
+//! target's own token stands behind an arrow. A token that was drawn several times shows the number of draws.
 //!
 //! Pre         text_of(token) returns the bytes of a token
 template <class TextT>

@@ -95,7 +95,8 @@ class svg_timeline {
     return text;
   }
 
-  // A round number of microseconds, five to ten of which make the whole.
+  // A step between the marks of the axis, in microseconds: 1, 2 or 5 times a power of ten. The whole has 5 to 12.5
+  // steps.
   static double round_step(double whole) {
     if (!(whole > 0)) return 1;
     const double power = std::pow(10, std::floor(std::log10(whole / 5)));
@@ -147,8 +148,9 @@ class svg_timeline {
 
 }  // namespace detail
 
-//! Writes the timeline of one round as a picture that stands alone: a line for each station, in the order given, with a
-//! bar from its beginning to its end. The picture follows the reader's choice of a light or dark background.
+//! Writes the timeline of one round as an SVG picture that needs no other file. It has a line for each span, in the
+//! order given, with a bar from the span's beginning to its end. The picture follows the reader's choice of a light or
+//! dark background.
 //!
 //! Errors      input_error for a span that ends before it begins, begins before 0, or has a time that is NaN or
 //!             infinite

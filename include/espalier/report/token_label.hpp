@@ -14,7 +14,7 @@ namespace espalier {
 //! The text of a token as it can be shown on one line: spaces, line ends and bytes that are no character are made
 //! visible.
 struct token_label {
-  std::string text;  //!< valid UTF-8 without control characters; ASCII if asked for
+  std::string text;  //!< valid UTF-8 without control characters; only ASCII if `ascii` was set
   int width = 0;     //!< in columns of a terminal
 
   //! Makes the label of a token from the token's bytes. A label of more than max_width columns is cut, and a mark shows

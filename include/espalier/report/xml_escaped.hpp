@@ -7,7 +7,8 @@
 
 namespace espalier::detail {
 
-// The text with the special characters of XML escaped, for use as text or as the value of an attribute.
+// Returns the text with the special characters of XML escaped, for use as text or as the value of an attribute in
+// double quotes.
 inline std::string xml_escaped(std::string_view text) {
   std::string escaped;
   for (const char c : text) {

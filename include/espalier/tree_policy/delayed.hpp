@@ -112,9 +112,11 @@ class delayed_growth {
 //! Draws a trunk of L1 tokens, then K independent paths of L2 tokens from its end. Paths that draw the same token at
 //! the same node share its child; the node keeps one draw for each path, in the order of the paths.
 //!
-//! Complexity  L1 + L2 draft passes, one a depth, with a row for each different node that paths stand on; no allocation
+//! Complexity  at most L1 + L2 draft passes, one for each depth, with a row for each different node at which paths end;
+//!             no allocation after construction
 //! Law         the draws of a node are independent, and their number does not depend on what they are
-//! Errors      option_error for options out of range; numeric_error for a row of zeros
+//! Errors      option_error for options out of range; numeric_error for a row of the draft without a probability above
+//!             0
 //! Source      Delayed tree expansion, section 5
 class delayed {
  public:

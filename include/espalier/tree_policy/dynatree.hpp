@@ -17,8 +17,9 @@
 
 namespace espalier {
 
-//! Grows a tree breadth first from the draft's most probable token. Its breadth follows the draft's confidence at each
-//! node, its depth the probability of the path; both are adapted to recent acceptance. The options cover both papers.
+//! Grows a tree breadth first from the draft's most probable token. How many children a node gets follows from the
+//! draft's confidence there (the largest probability of its row); how deep a path grows follows from its probability.
+//! Both rules adapt to recent acceptance. The options cover both papers.
 //!
 //! Complexity  one draft pass a level, at most max_depth + 1; no allocation
 //! Law         a node whose path probability is below a threshold stays in the tree as a leaf
@@ -53,7 +54,7 @@ class dynatree {
 
   void observe(tree_view tree, verdict v) { rule_.observe(tree.depth[v.accepted]); }
 
-  //! Adapts to the acceptance of one round: see dynatree_rule.
+  //! Adapts to the acceptance of one round, from 0 to 1: see dynatree_rule::observe_acceptance.
   void observe_acceptance(double acceptance) { rule_.observe_acceptance(acceptance); }
 
   void reset() { rule_.reset(); }

@@ -36,7 +36,7 @@ struct dyspec_greedy_options {
 //! Complexity  one draft pass of one row for each node that is drawn from, at most the budget; a draw is one or two
 //!             passes over a row, O(log budget), and O(c * c) for the draw after c of the same node. No allocation
 //!             once warm
-//! Law         where to draw next does not depend on the token that will be drawn there
+//! Law         at which node the next draw is made does not depend on the token that it will give
 //! Errors      option_error for options out of range
 //! Source      DySpec, Algorithm 1. Equal values are taken in the order in which they arose
 class dyspec_greedy {

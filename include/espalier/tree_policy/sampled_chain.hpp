@@ -20,7 +20,8 @@ struct sampled_chain_options {
 //! Draws L tokens one after the other: the single path that speculative sampling began with.
 //!
 //! Complexity  L draft passes of one row
-//! Errors      option_error for options out of range; numeric_error for a row of zeros
+//! Errors      option_error for options out of range; numeric_error for a row of the draft without a probability above
+//!             0
 //! Source      Leviathan et al. 2023; Chen et al. 2023
 class sampled_chain : public delayed {
  public:

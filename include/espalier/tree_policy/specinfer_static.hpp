@@ -56,7 +56,8 @@ struct specinfer_static_options {
 //!
 //! Complexity  one draft pass a level, with a row for each different node; no allocation after construction
 //! Law         the draws of a node are independent, and their number does not depend on what they are
-//! Errors      option_error for options out of range; numeric_error for a row of zeros
+//! Errors      option_error for options out of range; numeric_error for a row of the draft without a probability above
+//!             0
 //! Source      SpecInfer, expansion-based token trees
 class specinfer_static {
  public:

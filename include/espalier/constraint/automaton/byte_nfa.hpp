@@ -19,7 +19,7 @@ struct nfa_part {
   std::int32_t begin, end;
 };
 
-// A nondeterministic automaton over bytes, put together of parts. From each state the end of its part can be reached.
+// A nondeterministic automaton over bytes, made of parts. From each state of a part the end of the part can be reached.
 //
 // Errors      input_error for more than max_states states
 class byte_nfa {
@@ -40,17 +40,20 @@ class byte_nfa {
   const state& operator[](std::int32_t s) const { return states_[static_cast<std::size_t>(s)]; }
   std::int32_t size() const { return static_cast<std::int32_t>(states_.size()); }
 
+  // The part that accepts the empty text alone.
   nfa_part nothing() {
     const std::int32_t s = add({});
     return {s, s + 1, s, s};
   }
 
+  // The part that accepts one byte in [low, high].
   nfa_part byte(std::uint8_t low, std::uint8_t high) {
     const std::int32_t s = add({true, low, high, size() + 1, -1});
     add({});
     return {s, s + 2, s, s + 1};
   }
 
+  // The part that accepts this text alone.
   nfa_part bytes(std::string_view text) {
     nfa_part all = nothing();
     for (const char c : text)
@@ -65,6 +68,7 @@ class byte_nfa {
     return {(std::min)(a.first, b.first), (std::max)(a.last, b.last), a.begin, b.end};
   }
 
+  // The part that accepts the texts of `a` and those of `b`.
   nfa_part either(nfa_part a, nfa_part b) {
     const std::int32_t s = add({false, 0, 0, a.begin, b.begin}), e = add({});
     link(a.end, e);
@@ -80,6 +84,7 @@ class byte_nfa {
     return {a.first, size(), s, e};
   }
 
+  // Makes a second part like `a`, with states of its own.
   nfa_part copy(nfa_part a) {
     const std::int32_t moved = size() - a.first;
     for (std::int32_t s = a.first; s < a.last; ++s) {

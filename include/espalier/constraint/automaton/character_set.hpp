@@ -36,6 +36,7 @@ class character_set {
     return *this;
   }
 
+  // The characters that are not in the set.
   character_set inverted() const {
     std::vector<range> others;
     std::uint32_t next = 0;

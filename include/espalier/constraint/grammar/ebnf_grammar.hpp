@@ -96,7 +96,7 @@ class token_path {
 //!             look-up for a state whose mask is kept; else the move, in O(bytes of the tokens on the way) if the
 //!             grammar is unambiguous, and one mask. At most max_masks masks are kept, of vocab / 8 bytes each; when
 //!             there are that many, all are dropped before the next is made. Copying: O(bytes of the matcher's path)
-//! Law         Constraint's. A rule that never ends, such as root ::= "a" root, gives texts that have no end
+//! Law         that of Constraint. A rule that never ends, such as root ::= "a" root, gives texts that have no end
 //! Errors      input_error for a text that is no grammar, with line and column and what xgrammar expects there, for a
 //!             rule that is missing, and if the grammar allows none of the vocabulary's tokens at the beginning of a
 //!             text

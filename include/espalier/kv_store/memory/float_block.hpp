@@ -47,6 +47,9 @@ class float_block {
     if (data_) ::operator delete (data_, std::align_val_t{page});
   }
 
+  // Hands out the next piece of so many floats, which are not set; null if the block has no memory.
+  //
+  // Pre         the block has no memory, or the pieces fit
   float* take(std::size_t floats) {
     const std::size_t first = used_;
     used_ += (floats + 15) / 16 * 16;

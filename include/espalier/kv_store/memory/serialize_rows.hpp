@@ -29,8 +29,8 @@ struct emptied_unless_finished {
 // Saves or loads the rows of a sequence whose tokens are known, and these tokens. row(slot) calls the archive with the
 // numbers of one row.
 //
-// Errors      input_error if the rows do not fit the store, and those of the archive; a sequence that was being loaded
-//             is then empty
+// Errors      input_error if the rows do not fit the store, and those of the archive. A sequence that was being loaded
+//             is then empty, or unchanged if not even its tokens could be read
 template <class KVStoreT, class ArchiveT, class RowT>
 void serialize_rows(KVStoreT& kv, ArchiveT& archive, std::int32_t sequence, const RowT& row) {
   std::vector<token_id> tokens;

@@ -53,8 +53,7 @@ class acceptance_calibration {
   //! The probability of acceptance, from the log-odds of the draft's probability.
   double at(double draft_log_odds) const { return 1 / (1 + std::exp(-(now_.bias + now_.slope * draft_log_odds))); }
 
-  //! Learns that a token to which the draft gave this probability was accepted or rejected, after its parent was
-  //! accepted.
+  //! Learns whether a token to which the draft gave this probability was accepted. The token's parent was accepted.
   void observe(double draft_probability, bool accepted) {
     const double x = log_odds(draft_probability), a = at(x);
     const double information = (std::max)(a * (1 - a), 0.02), error = (accepted ? 1 : 0) - a;

@@ -20,7 +20,7 @@ namespace espalier {
 //! Complexity  O(1)
 class draft_pauses {
  public:
-  static constexpr std::int32_t shortest = 4;  //!< rounds of the first pause
+  static constexpr std::int32_t shortest = 4;   //!< rounds of the first pause
   static constexpr std::int32_t longest = 128;  //!< rounds of a pause at most
 
   //! Begins a new text: the draft is asked.

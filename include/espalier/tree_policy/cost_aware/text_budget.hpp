@@ -48,6 +48,7 @@ class text_budget {
     context_ = start.length - 1;
     shared_ = nullptr;
   }
+  //! Lets the open round use a budget that is shared with other texts. The budget must live until the round has ended.
   void join(round_budget& budget) { shared_ = &budget; }
 
   //! Begins a round of at most `limit` drafted tokens. If `limit` is 0, no drafter is asked in it.

@@ -63,7 +63,7 @@ struct dynatree_options {
   }
 };
 
-//! The rule by which dynatree expands nodes, and its adaptation to recent acceptance: a value, the same on host and
+//! The rule by which dynatree expands nodes and adapts to recent acceptance. It is a value, and the same on host and
 //! device.
 class dynatree_rule {
  public:
@@ -95,8 +95,9 @@ class dynatree_rule {
   }
 
   //! Adapts to the acceptance of one round, from 0 to 1. The mean is taken over the last 10 rounds, once there are 5:
-  //! above 0.8 the rule drafts deeper and narrower, below 0.6 shallower and broader. Options move within the published
-  //! bounds, or toward them if they were set outside.
+  //! above 0.8 the rule drafts deeper and narrower, below 0.6 shallower and broader. The three options that change (see
+  //! dynatree_options::history) stay within the published bounds, or, if an option was set outside, between the bound
+  //! and its first value.
   ESPALIER_HOST_DEVICE void observe_acceptance(double acceptance) {
     acceptance_[n_observed_ % window] = acceptance;
     ++n_observed_;

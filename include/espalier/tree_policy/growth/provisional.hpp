@@ -21,7 +21,9 @@ class provisional {
   //! Keeps the changes: the verdict has come.
   void keep() { open_ = false; }
 
+  //! Begins again with a state as it is first made.
   void reset() { *this = {}; }
+  //! Saves or loads the state between two rounds; takes back the changes of a round without a verdict.
   template <class ArchiveT>
   void serialize(ArchiveT& archive) {
     take_back();
