@@ -36,8 +36,8 @@
 
 namespace espalier {
 
-//! Tree speculative decoding of one text at a time: the only place that knows all five parts, and the processor, where
-//! texts have one.
+//! Writes one text at a time by tree speculative decoding. It brings five parts together (drafter, policy, verifier, KV
+//! store and backend), and a processor where texts have one.
 //!
 //! Policy, verifier and processor are kept by value; drafter, store and backend by reference when make_decoder got
 //! lvalues, by value otherwise.
@@ -46,14 +46,16 @@ namespace espalier {
 //!     decode.begin(prompt, {.max_tokens = 256}, {.seed = 7});
 //!     while (decode.step()) show(decode.last_round().committed);
 //!
-//! Complexity  a round: the policy's draft passes, one target pass of pending + nodes rows; no allocation once warm
-//! Law         the text is distributed as the target alone would write it, of logits as the processor leaves them; with
-//!             the greedy verifier it is the same text. With equal parts and capacities it depends on prompt, stop
-//!             conditions and text_options alone, not on what was written before or where it stands in the cache
-//! Pre         what the sequence of the cache holds is of this backend's model
-//! Errors      option_error and input_error when parts or prompt do not fit; input_error where another decoder has
-//!             changed the sequence of a PrefixKVStore in the middle of a text. A part that throws inside step() leaves
-//!             the text at its last committed token, cache included: step() may be called again
+//! Complexity  a round: the draft passes that the policy asks for, and one target pass over the pending and the drafted
+//!             tokens; no allocation once warm
+//! Law         the text is distributed as the target alone would write it, with its logits as the processor leaves
+//!             them; with the greedy verifier it is the same text. With equal parts and capacities, a text depends on
+//!             prompt, stop conditions and text_options alone, not on what was written before or on its place in the
+//!             cache
+//! Pre         the rows that the cache holds for this sequence were computed by this backend's model
+//! Errors      option_error and input_error if parts or prompt do not fit; input_error if another decoder has changed
+//!             the sequence of a PrefixKVStore in the middle of a text. If a part throws inside step(), text and cache
+//!             stand at the text's last committed token: step() may be called again
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 class decoder {
@@ -87,7 +89,7 @@ class decoder {
     }
   }
 
-  //! Bytes of an arena that the decoder and its parts take.
+  //! Returns the bytes of an arena that the decoder and its parts take.
   static constexpr std::size_t bytes(const static_capacity& c) {
     static_assert(!detail::processes<ProcessorT>, "processors are for programs with a heap");
     const std::int32_t nodes = (std::min)(c.nodes, c.context), rows = c.prefill_rows + nodes;
@@ -99,9 +101,10 @@ class decoder {
            arena::bytes_of<token_id>(static_cast<std::size_t>(c.context) + 1);
   }
 
-  //! Starts a text. What the caches of target and draft hold of its beginning is used again.
+  //! Starts a text. Rows that the caches of target and draft hold of its beginning are used again.
   //!
-  //! Errors      as text::begin(); option_error for sampling options out of range. The text before then still stands
+  //! Errors      as text::begin(); option_error for text options that are out of range or that the verifier or the
+  //!             backend does not support. After such an error the text from before still stands
   void begin(std::span<const token_id> prompt, stop_conditions stop, const text_options& options) {
     start(prompt, std::move(stop), options);
     begin_text();
@@ -120,9 +123,9 @@ class decoder {
     begin(prompt, std::move(stop), options_.text);
   }
 
-  //! Goes on after the text that stands, if any, with `more` tokens in between (or none): the next turn of a
-  //! conversation. What the caches hold is used again, and so is what the policy has learnt. To a processor all that
-  //! stood before is prompt: a constraint begins anew.
+  //! Goes on after the text that stands, with `more` tokens in between (or none): the next turn of a conversation. If
+  //! there is no text yet, it begins one with `more` as the prompt. Rows that the caches hold are used again, and so is
+  //! what the policy has learnt. For a processor all tokens from before are prompt: a constraint begins anew.
   //!
   //! Errors      as begin()
   void resume(std::span<const token_id> more, stop_conditions stop = {}) {
@@ -133,14 +136,14 @@ class decoder {
     served_.resume(text_);
   }
 
-  //! The text as it stands, and what the policy has learnt of it: to go on from here elsewhere, later, or several
-  //! times.
+  //! Returns the text as it stands, with what the policy has learnt of it. load() goes on from there: in another
+  //! decoder, later, or several times.
   saved_text<TreePolicyT, ProcessorT> save() const { return text_; }
 
-  //! Goes on with a text that was saved, instead of the one that stands. What the caches hold of it is used.
+  //! Goes on with a text that was saved, instead of the one that stands. Rows that the caches hold of it are used.
   //!
-  //! Errors      input_error where it does not fit vocabulary or context, option_error where policy or verifier do not
-  //!             fit. The text before then still stands
+  //! Errors      input_error if the saved text does not fit vocabulary or context, option_error if policy or verifier
+  //!             do not fit. After such an error the text from before still stands
   void load(saved_text<TreePolicyT, ProcessorT> saved) {
     detail::require_text<VerifierT>(saved.written.options(), backend_);
     saved.move_to(text_.policy, context_, backend_.vocab_size());
@@ -148,9 +151,9 @@ class decoder {
     begin_text();
   }
 
-  //! One round, or a pass over the next prefill_rows tokens of a long prompt, where last_round() has committed
-  //! nothing. False, and nothing is done, once the text has ended. `piece_of` is needed for stop strings and for
-  //! round_record::shown.
+  //! Makes one round, or reads the next part of a long prompt, of prefill_rows tokens at most; in the latter case
+  //! last_round() has committed nothing. Returns false, and does nothing, if the text has ended or none has begun.
+  //! `piece_of(token)` gives the characters of a token: it is needed for stop strings and for round_record::shown.
   template <class PieceT = no_pieces>
   bool step(const PieceT& piece_of = {}) {
     const text& t = current();
@@ -158,15 +161,17 @@ class decoder {
     return advance(chance, piece_of, true);
   }
 
-  //! Makes one round, as step() does, with a chance of one's own, such as the enumerator's.
+  //! Does what step() does, with a chance of the caller's, for example the enumerator's. A tree that was drafted ahead
+  //! is dropped.
   template <Chance ChanceT, class PieceT = no_pieces>
   bool step_with(ChanceT& chance, const PieceT& piece_of = {}) {
     served_.forget_ahead();
     return advance(chance, piece_of, false);
   }
 
-  //! Writes a whole text and tells the observer about each round; the reading of the prompt counts with the first. The
-  //! result is valid until the next text begins.
+  //! Writes a whole text, and tells the observer about each round that commits tokens; the seconds of reading the
+  //! prompt count with the first. Returns the tokens that were written, valid until another text begins or this one
+  //! goes on.
   template <Observer ObserverT, class PieceT = no_pieces>
   std::span<const token_id> generate(std::span<const token_id> prompt, stop_conditions stop, ObserverT&& observer,
                                      const PieceT& piece_of = {}) {
@@ -182,17 +187,21 @@ class decoder {
     return current().written();
   }
 
+  //! Writes a whole text without an observer.
   std::span<const token_id> generate(std::span<const token_id> prompt, stop_conditions stop = {}) {
     return generate(prompt, std::move(stop), [](const round_record&) {});
   }
 
-  //! After a step that was left by a jump, where there are no exceptions: the text stands at its last committed token.
+  //! Gives up a step that was left by a jump, in a program without exceptions: then the text stands at its last
+  //! committed token.
   void give_up() { served_.give_up(text_); }
 
+  //! Returns the text that is being written, or was written last.
   const text& current() const { return text_.written; }
-  //! Valid until the next step or text.
+  //! Returns the record of the last step, valid until the next step or text.
   const round_record& last_round() const { return served_.record(); }
-  //! To change it before the next step: a tree that was drafted ahead is dropped. Read it through a const decoder.
+  //! Returns the policy, to change it before the next step: a tree that was drafted ahead is dropped. To read the
+  //! policy without that, call this on a const decoder.
   TreePolicyT& policy() {
     served_.forget_ahead();
     return text_.policy;
@@ -208,7 +217,7 @@ class decoder {
       if (!finished) self.give_up();
     }
   };
-  // A jump passes no destructor.
+  // Without exceptions a step is left by a jump, which calls no destructor: the caller calls give_up().
   struct no_guard {
     decoder& self;
     bool finished = false;
@@ -243,7 +252,8 @@ class decoder {
 
   double draft_forward_seconds() const { return forward_seconds_of(served_.drafter()); }
 
-  // Time since the last lap, of which the draft's passes, which began at `before` seconds, are one part.
+  // Books the time since the last lap: the draft's passes, whose sum was `before` seconds at that lap, as
+  // draft_forward, and the rest as grow.
   void lap_draft(double before) {
     const double passes = draft_forward_seconds() - before;
     seconds().draft_forward += passes;
@@ -256,7 +266,8 @@ class decoder {
     lap_draft(before);
   }
 
-  // own_chance: the chance of step(), which is known for the round after this one, too.
+  // Makes one step. own_chance: `chance` is that of step(). Then the next round's chance is known, too, so that it can
+  // be drafted ahead.
   template <class ChanceT, class PieceT>
   bool advance(ChanceT& chance, const PieceT& piece_of, bool own_chance) {
     if (!current().running()) return false;
@@ -277,7 +288,7 @@ class decoder {
     return true;
   }
 
-  // Reads what the target's pass of a round cannot take beside the tree.
+  // Has the target read a part of the prompt, as long as it is too long for a round's pass to take it beside the tree.
   void read_chunk() {
     const std::int32_t n = (std::min)({served_.left(text_), options_.prefill_rows, max_rows_of(backend_)});
     if (n <= 0) return;
@@ -328,8 +339,8 @@ class decoder {
   stopwatch watch_;
 };
 
-//! Builds a decoder of five parts, and a processor where texts have one: policy, verifier and processor are copied or
-//! moved, of the others lvalues are kept by reference.
+//! Builds a decoder of five parts, and a processor where texts have one. Policy, verifier and processor are copied or
+//! moved. Drafter, store and backend are kept by reference if they are lvalues, else moved.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT> make_decoder(

@@ -16,12 +16,14 @@ namespace espalier {
 struct decoder_options {
   text_options text{};                       //!< for texts that begin without their own
   node_order order = node_order::insertion;  //!< order of the tree's rows in the forward pass
-  std::int32_t sequence = 0;                 //!< sequence of the KV store; no text depends on it
-  std::int32_t prefill_rows = 64;            //!< rows of one pass over a prompt, and of a step() that reads one
-  bool replay = true;  //!< on the device, rounds are captured as graphs; false for backends that a graph cannot
-                       //!< capture. The host makes every pass anew
+  std::int32_t sequence = 0;                 //!< the sequence of the KV store that texts use; what is written does not
+                                             //!< depend on it
+  std::int32_t prefill_rows = 64;            //!< tokens of a prompt that one pass reads at most, and one step() that
+                                             //!< makes no round
+  bool replay = true;  //!< on the device, whether rounds are captured as graphs; false for backends that a graph cannot
+                       //!< capture. On the host it has no meaning
 
-  //! The options that a capacity is made for.
+  //! Returns the options that this capacity is made for.
   static constexpr decoder_options of(const static_capacity& c) {
     return {.text = {.sampling = c.target}, .prefill_rows = c.prefill_rows};
   }

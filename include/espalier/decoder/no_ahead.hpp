@@ -24,7 +24,8 @@ struct no_ahead {
   void give_up() {}
 };
 
-// Type that drafts ahead for a drafter, if it has one and only tokens go from a round to the next tree (Can).
+// Says as `type` what drafts ahead for a drafter: the drafter's own drafting_type, if it has one and only tokens go
+// from a round to the next tree (Can); else no_ahead.
 template <class DrafterT, class PolicyT, bool Can>
 struct ahead_of : std::type_identity<no_ahead> {};
 template <class DrafterT, class PolicyT>

@@ -11,14 +11,15 @@
 
 namespace espalier {
 
-//! For texts without stop strings: tokens have no pieces.
+//! Gives each token an empty piece: for texts without stop strings.
 struct no_pieces {
   std::string_view operator()(token_id) const { return {}; }
 };
 
 namespace detail {
 
-// Errors: input_error where a text needs the pieces of its tokens, and there are none.
+// Checks that a text with stop strings is given pieces. Errors: input_error if the text has stop strings, and PieceT is
+// no_pieces.
 template <class PieceT>
 void require_pieces(const text& t) {
   if (std::is_same_v<PieceT, no_pieces> && t.reads_pieces())

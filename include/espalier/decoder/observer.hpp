@@ -8,8 +8,8 @@
 
 namespace espalier {
 
-//! Is told about every round after it is committed: for streaming text, statistics, pictures. Who calls step() may also
-//! show it the steps that have read a part of a prompt and committed nothing; generate() does not.
+//! A function that is told about every round after its commit: for streaming text, statistics, pictures. A caller of
+//! step() may also tell it about steps that have read a part of a prompt and committed nothing; generate() does not.
 //!
 //! Minimal definition
 //!   observer(const round_record&)
@@ -18,7 +18,7 @@ namespace espalier {
 template <class ObserverT>
 concept Observer = std::invocable<ObserverT&, const round_record&>;
 
-//! Tells several observers, in order.
+//! Returns an observer that tells several others, in order. It keeps them by reference.
 template <Observer... ObserversT>
 auto observe_all(ObserversT&... observers) {
   return [&observers...](const round_record& r) { (observers(r), ...); };

@@ -28,9 +28,9 @@
 
 namespace espalier {
 
-//! A decoder for machines without a heap: everything that it will ever need is in this one object, of a size that is
-//! known at compile time. `FactoryT` builds the decoder that it holds, with the parts that have lists by value, and
-//! with the options that the capacity says:
+//! A decoder for machines without a heap: everything that it will ever need is in this one object, whose size is known
+//! at compile time. `FactoryT` builds the decoder inside. It must give the parts that own lists by value, and hand on
+//! the options that it is called with, which are those of the capacity:
 //!
 //!     struct factory {
 //!       auto operator()(const decoder_options& options) const {
@@ -41,10 +41,10 @@ namespace espalier {
 //!     constexpr static_capacity room{.nodes = 4, .context = 64, .vocabulary = 16};
 //!     static static_decoder<room, factory> decode;
 //!
-//! An error is a status here: failed, until the next text begins, or until a step after the failed one succeeds. Only
-//! one thread at a time may use static_decoders, all of a program together.
+//! An error gives the state `failed`, until the next text begins, or until a step after the failed one succeeds. In a
+//! program, only one thread at a time may use any static_decoder.
 //!
-//! Law         texts are those of the decoder that it holds
+//! Law         texts are those of the decoder inside
 template <const static_capacity& Capacity, class FactoryT>
 class static_decoder {
   using decoder_type = std::invoke_result_t<FactoryT&, const decoder_options&>;
@@ -53,7 +53,7 @@ class static_decoder {
   static_assert(std::is_trivially_destructible_v<decoder_type>,
                 "no part of a static_decoder may need its destructor: it is left by a jump where something fails");
 
-  // The number is an argument, so that the compiler tells it.
+  // The number is a template argument, so that the compiler's message contains it.
   template <std::size_t Needed>
   static constexpr std::size_t checked_bytes() {
     static_assert(Capacity.bytes == 0 || Needed <= Capacity.bytes,
@@ -63,11 +63,11 @@ class static_decoder {
   }
 
  public:
-  //! Memory that lists take, in this object.
+  //! Bytes of this object that the lists of all parts take.
   static constexpr std::size_t bytes = checked_bytes<decoder_type::bytes(Capacity)>();
 
-  //! Builds the decoder. Where that fails, as for an option out of range or parts that need more than the capacity
-  //! says, the state is failed for ever.
+  //! Builds the decoder. If that fails, for example because an option is out of range or the parts need more than the
+  //! capacity says, the state is `failed` for ever.
   explicit static_decoder(FactoryT build = {}) : arena_(memory_, bytes) {
     arena* const outer = std::exchange(arena::current(), &arena_);
     is_built_ = attempt([&] {
@@ -78,8 +78,8 @@ class static_decoder {
   static_decoder(const static_decoder&) = delete;
   static_decoder& operator=(const static_decoder&) = delete;
 
-  //! Starts a text: decoder::begin. Where it fails the text before then still stands, and no step is made until another
-  //! one begins.
+  //! Starts a text as decoder::begin() does, and returns the state. If it fails, the text from before still stands, but
+  //! step() does nothing until a text begins.
   status begin(std::span<const token_id> prompt, const stop_conditions& stop, const text_options& options) {
     if (is_built_) has_begun_ = attempt([&] { decoder_.begin(prompt, stop, options); });
     has_failed_ = !has_begun_;
@@ -92,8 +92,8 @@ class static_decoder {
     return state();
   }
 
-  //! decoder::step. False, too, where it fails: the text then stands at its last committed token, and step() tries
-  //! again.
+  //! Makes a step as decoder::step() does. Returns false also if the step fails: the text then stands at its last
+  //! committed token, and the next step() tries again.
   template <class PieceT = no_pieces>
   bool step(const PieceT& piece_of = {}) {
     if (!has_begun_) return false;
@@ -103,13 +103,17 @@ class static_decoder {
     return !has_failed_ && is_more;
   }
 
+  //! Returns the state of the text, or `failed`: see above.
   status state() const { return !is_built_ || has_failed_ ? status::failed : decoder_.current().state(); }
-  //! Why the state is failed, as a sentence. Valid until another static_decoder fails.
+  //! Returns a sentence that says why the state is `failed`, valid until a static_decoder of this type fails.
   const char* message() const { return failure().c_str(); }
-  //! Bytes of the memory that are in use: as many as were computed, or fewer where parts are smaller than the capacity.
+  //! Returns the bytes of the memory that are in use: as many as `bytes`, or fewer if parts are smaller than the
+  //! capacity allows.
   std::size_t used() const { return arena_.used(); }
 
-  //! Pre         building it has not failed
+  //! The text, and the record of its last step.
+  //!
+  //! Pre         the constructor has not failed
   const text& current() const { return decoder_.current(); }
   const round_record& last_round() const { return decoder_.last_round(); }
 
@@ -123,7 +127,8 @@ class static_decoder {
     return message;
   }
 
-  // False where the action raises an error. Nothing that it leaves has a destructor.
+  // Calls the action. Returns false if it raises an error; none of the frames that are left then has a destructor to
+  // call.
   template <class ActionT>
   [[gnu::noinline]] static bool attempt(const ActionT& action) {
     std::jmp_buf here;
@@ -149,7 +154,7 @@ class static_decoder {
     decoder_type decoder_;
   };
   bool is_built_ = false;
-  bool has_begun_ = false;  // a text, by the last begin()
+  bool has_begun_ = false;  // whether the last begin() has begun a text
   bool has_failed_ = false;
 };
 

@@ -11,22 +11,22 @@
 
 namespace espalier {
 
-//! Sums over the rounds of one or more texts. An observer: call it with the record of each step. One that has read a
-//! part of a prompt is no round: its seconds count with the first round of its text, as where generate() calls it, and
-//! nothing else of it.
+//! Sums over the rounds of one or more texts. It is an observer: call it with the record of each step. A step that has
+//! only read a part of a prompt is no round: of it only the seconds count, as part of the first round of its text.
+//! (generate() adds these seconds to the first round itself.)
 struct statistics {
   std::int64_t rounds = 0;
   std::int64_t tokens = 0;          //!< committed
   std::int64_t drafted = 0;         //!< draft tokens sent to the target
   std::int64_t accepted = 0;        //!< draft tokens committed
   std::int64_t deepest = 0;         //!< sum over rounds of the depth of the tree
-  std::int64_t forwarded_rows = 0;  //!< rows of target passes
+  std::int64_t forwarded_rows = 0;  //!< rows of the target's passes in rounds
   std::int64_t texts = 0;
-  std::int64_t first_tokens = 0;   //!< committed in first rounds
-  double first_token_seconds = 0;  //!< sum over texts of the time of their first round, prefill included
-  std::array<std::int64_t, n_tree_limits> limited_by{};  //!< rounds whose tree was limited so, by tree_limit
+  std::int64_t first_tokens = 0;   //!< tokens that first rounds committed
+  double first_token_seconds = 0;  //!< sum over first rounds of their time, with the reading of the prompt
+  std::array<std::int64_t, n_tree_limits> limited_by{};  //!< [tree_limit] rounds whose tree ended for this reason
   station_seconds seconds;
-  double reading_seconds = 0;  //!< of prompts that were read since the last first round
+  double reading_seconds = 0;  //!< of reading prompts, not counted with a first round yet
 
   void operator()(const round_record& r) {
     seconds += r.seconds;
@@ -63,13 +63,13 @@ struct statistics {
     return *this;
   }
 
-  //! Tokens a second over all rounds, prefill included.
+  //! Committed tokens a second; the time includes the reading of prompts.
   double throughput() const { return ratio(static_cast<double>(tokens), seconds.total()); }
   //! Throughput over that of a baseline, usually plain decoding of the same prompts.
   double speedup(const statistics& baseline) const { return ratio(throughput(), baseline.throughput()); }
   //! Seconds from the prompt to the first committed tokens, mean over texts.
   double time_to_first_token() const { return ratio(first_token_seconds, static_cast<double>(texts)); }
-  //! Seconds for each token after the first round.
+  //! Seconds for each token that a later round than the first of its text committed.
   double time_per_token() const {
     return ratio(seconds.total() - first_token_seconds, static_cast<double>(tokens - first_tokens));
   }
@@ -82,7 +82,7 @@ struct statistics {
   double drafted_per_round() const { return per_round(drafted); }
   //! Depth of the tree, mean over rounds.
   double depth() const { return per_round(deepest); }
-  //! Share of the time that is no forward pass.
+  //! Share of the time outside forward passes. Rounds on a device have no known parts: they count as forward passes.
   double overhead() const { return ratio(seconds.overhead(), seconds.total()); }
 
  private:

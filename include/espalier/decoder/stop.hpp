@@ -16,10 +16,11 @@
 
 namespace espalier {
 
-//! When a text ends, besides a full context.
+//! Conditions that end a text. It also ends when its context is full, or when its processor allows no token.
 struct stop_conditions {
   std::int32_t max_tokens =
-      (std::numeric_limits<std::int32_t>::max)();  //!< new tokens at most; 0 reads the prompt alone
+      (std::numeric_limits<std::int32_t>::max)();  //!< new tokens at most; with 0 the prompt is read, and nothing is
+                                                   //!< written
 #if ESPALIER_HOSTED
   std::vector<token_id> tokens{};      //!< end after any of these
   std::vector<std::string> strings{};  //!< end after the token that completes any of these in the new text, as bytes
@@ -35,11 +36,12 @@ struct stop_conditions {
 
 #if ESPALIER_HOSTED
 
-//! Finds stop strings in a text that arrives in pieces, also where one spans several pieces, and holds back what may be
-//! the beginning of one. Pieces are tried first and kept or taken back together, as a round is.
+//! Finds stop strings in a text that arrives in pieces, also where one spans several pieces, and holds back bytes that
+//! may be the beginning of one. push() only tries pieces: keep() or take_back() then decides about all that were
+//! pushed, as a round is committed or given up.
 //!
-//! Complexity  push: O(length of the stop strings and of the pieces not kept yet); no allocation after construction
-//!             while these have up to 256 bytes
+//! Complexity  push: a search for each stop string in the bytes that are held back or not kept yet; no allocation after
+//!             begin() while the pieces that are pushed before a keep() have up to 256 bytes together
 class stop_string_search {
  public:
   stop_string_search() = default;
@@ -48,7 +50,7 @@ class stop_string_search {
   }
 
   void begin(const stop_conditions& stop) { begin(stop.strings, stop.show_string); }
-  //! Another text, and what to look for in it. Memory is used again.
+  //! Begins another text, with the strings to look for in it; empty ones are ignored. Memory is used again.
   void begin(const std::vector<std::string>& strings, bool show_string) {
     strings_ = strings;
     std::erase(strings_, std::string());
@@ -58,7 +60,7 @@ class stop_string_search {
     reserve();
   }
 
-  //! Makes room, as a copy needs.
+  //! Takes the memory that later calls need. A copy of a search has to do so again.
   void reserve() {
     std::size_t longest = 0;
     for (const std::string& s : strings_)
@@ -67,18 +69,18 @@ class stop_string_search {
     shown_.reserve(longest + first_.size() + 256);
   }
 
-  //! Whether there is none to look for.
+  //! Whether there is no string to look for.
   bool empty() const { return strings_.empty(); }
 
-  //! Appends a piece; true when a stop string ends in it.
+  //! Appends a piece. Returns true if a stop string is among the bytes that are held back or not kept yet.
   bool push(std::string_view piece) {
     text_.append(piece);
     return std::any_of(strings_.begin(), strings_.end(),
                        [&](const std::string& s) { return text_.find(s) != std::string::npos; });
   }
 
-  //! Keeps what was pushed: it cannot be taken back any more. Where the text ends here, nothing is held back; what
-  //! follows the stop string that was complete first is never shown.
+  //! Keeps what was pushed: it cannot be taken back any more. If the text ends here (`ends`), nothing is held back;
+  //! bytes after the stop string that was complete first are never shown.
   void keep(bool ends = false) {
     const std::size_t n = ends ? end_of_text() : text_.size() - n_held_back();
     shown_ = first_;
@@ -91,10 +93,12 @@ class stop_string_search {
   //! Takes back what was pushed since keep().
   void take_back() { text_.resize(kept_); }
 
-  //! Bytes that keep() let go of: no stop string can begin in them any more. Valid until the next keep().
+  //! Bytes that the last keep() released: no stop string can begin in them any more, or the text has ended. Valid until
+  //! the next keep().
   std::string_view shown() const { return shown_; }
 
-  //! Bytes not shown yet: those to be shown first, and what may turn out to be the beginning of a stop string.
+  //! Bytes that are not shown yet: those of show_first(), then those that may turn out to be the beginning of a stop
+  //! string.
   std::string held_back() const { return first_ + text_.substr(0, kept_); }
 
   //! The next shown() begins with these bytes, in which no stop string is looked for.
@@ -111,7 +115,7 @@ class stop_string_search {
   }
 
  private:
-  // The longest end of the text that a stop string begins with.
+  // Length of the longest end of text_ with which a stop string begins.
   std::size_t n_held_back() const {
     std::size_t n = 0;
     for (const std::string& s : strings_) {
@@ -122,8 +126,8 @@ class stop_string_search {
     return n;
   }
 
-  // Position at which the text ends for its reader: where the stop string begins that ends first, or the longest of
-  // several that end there.
+  // Position in text_ at which the text ends for its reader: the end of the stop string that is complete first, or its
+  // beginning if it is not to be shown. If several are complete at once, the longest of them counts.
   std::size_t end_of_text() const {
     std::size_t begin = text_.size(), end = begin + 1;
     for (const std::string& s : strings_) {
@@ -145,7 +149,7 @@ class stop_string_search {
 
 #else
 
-//! There are no stop strings, and no bytes are kept.
+//! Without a heap there are no stop strings, and no bytes are kept.
 class stop_string_search {
  public:
   void begin(const stop_conditions&) {}

@@ -10,16 +10,16 @@
 
 namespace espalier {
 
-//! Options of a text, wherever it is served: over equal parts, equal options, stop conditions and prompts give equal
-//! texts.
+//! Options of a text. With equal parts, options with a seed, stop conditions and prompts, texts are equal wherever they
+//! are served.
 struct text_options {
   sampling_options sampling{};          //!< how the target's rows are sampled
   std::optional<std::uint64_t> seed{};  //!< if none is given, each text gets a different one: text::seed() tells it
-  std::uint32_t stream = 0;             //!< samples of one seed: give each its own
+  std::uint32_t stream = 0;             //!< number of a sample: samples with one seed each need another one
   std::int32_t log_probs = -1;  //!< the target's log-probabilities in the round record: -1 none, 0 those of the text's
                                 //!< tokens, k also the k best at each place
-  bool prompt_log_probs = false;  //!< those of the prompt's tokens, too, where log_probs >= 0: the whole prompt is
-                                  //!< then forwarded. step() tells them, generate() does not
+  bool prompt_log_probs = false;  //!< those of the prompt's tokens, too, except its first, if log_probs >= 0: the whole
+                                  //!< prompt is then forwarded. step() tells them, generate() does not
 
   static constexpr void describe(auto see) {
     see(option{"log_probs", &text_options::log_probs, "how many of the best at each place, too", -1, 1024});
