@@ -51,7 +51,7 @@ struct served_place : batch_place<EntryT> {
   explicit served_place(PartsT&&... parts) : served(std::forward<PartsT>(parts)...) {}
 
   ServedT served;
-  std::int32_t n_draft_unread = 0;  // tokens that its drafter has still to read
+  std::int32_t n_draft_unread = 0;  // tokens that the text's drafter has still to read
   bool is_drafted_for = true;       // in this step
   bool is_reading_draft = false;    // its drafter reads a prompt in this step
   bool is_asked = false;            // its drafter takes part in the draft pass under way
@@ -75,7 +75,7 @@ struct served_place : batch_place<EntryT> {
   }
 };
 
-// The budget that the texts of a batch_decoder share in a round, where their policy can; nothing where it cannot.
+// The budget that the texts of a batch_decoder share in a round, if their policy can share one; else it does nothing.
 template <class PolicyT, class DrafterT>
 class shared_budget {
   using part = part_type<DrafterT, 0>;
@@ -118,26 +118,26 @@ class shared_budget {
 
 }  // namespace detail
 
-//! Tree speculative decoding of many texts at once, of the same five parts as decoder: in each step one pass of the
+//! Writes many texts at once by tree speculative decoding, with the same parts as decoder. A step makes one pass of the
 //! target over the rounds of all texts, and over parts of the prompts of those that have just come; the passes of a
 //! SharedDrafter are shared, too.
 //!
-//! Texts join and leave between steps. Those that wait are served as they came, or by priority. Each text has its own
-//! sampling, seed, stop conditions and copies of policy and processor, and while it is served a sequence of both
-//! caches. Policy, verifier and processor are kept by value; drafter, store and backend by reference when
-//! make_batch_decoder got lvalues, else by value. Drafters that are no SharedDrafter are copied, one for each text.
+//! Texts join and leave between steps. Those that wait are served in the order in which they came, or by priority. Each
+//! text has its own sampling, seed, stop conditions and copies of policy and processor and, while it is served, one
+//! sequence in each cache. Policy, verifier and processor are kept by value; drafter, store and backend by reference if
+//! make_batch_decoder got lvalues, else by value. A drafter that is no SharedDrafter is copied for each text.
 //!
 //!     auto decode = make_batch_decoder(drafter, dynatree(), greedy(), kv, target, {.max_texts = 16});
 //!     const text_id id = decode.add(prompt, {.max_tokens = 256});
 //!     while (!decode.idle())
 //!       for (const text_event& e : decode.step()) show(e.id, e.round.committed);
 //!
-//! A prompt that begins as one that is being read waits for it where the store shares rows. Where pages run out, the
-//! last text in turn gives up its place and is computed again later. A round that finds no room in a pass of max_rows
-//! waits for the next step, and then comes first.
+//! Where the store shares rows, a prompt that begins like one that is being read waits for its rows. Where pages run
+//! out, the last text in turn gives up its place and is computed again later. A round that finds no room in a pass of
+//! max_rows waits for the next step, and then comes first.
 //!
-//! Complexity  a step: as many draft passes as the deepest tree needs, one target pass; no allocation once warm, nor
-//!             where a text joins or leaves
+//! Complexity  a step: one target pass, and as many draft passes as the deepest tree needs, more where one has no room
+//!             for all texts; no allocation once warm, nor where a text joins or leaves
 //! Law         a text is the one that decoder writes with the same parts, prompt, stop conditions and text_options,
 //!             whoever else is served, where the backends are batch-invariant (but see batch_options::share_budget)
 //! Errors      input_error and option_error as decoder's; input_error for a text that is not known. What a part throws
@@ -202,11 +202,12 @@ class batch_decoder
     reserve_verifier(verifier_, max_nodes_, backend_.vocab_size());
   }
 
-  //! Adds a text, which waits for its turn; it may have a policy and a processor of its own. Costs of its policy count
-  //! where no budget is shared.
+  //! Adds a text, which waits for its turn, and returns its number. The text may have a policy and a processor of its
+  //! own; the costs in its own policy count only where texts share no budget.
   //!
-  //! Errors      as decoder::begin(); input_error where max_waiting texts wait; option_error for a policy with another
-  //!             max_nodes() than the decoder's
+  //! Errors      as decoder::begin(); input_error if max_waiting texts wait already beside those for which a place is
+  //!             free; option_error for a policy that drafts or asks about other numbers of nodes than the decoder's,
+  //!             or differs from it in reading states
   text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
               own_parts<TreePolicyT, ProcessorT> own = {}) {
     detail::require_text<VerifierT>(options, backend_);
@@ -225,9 +226,9 @@ class batch_decoder
     return add(prompt, std::move(stop), options_.text);
   }
 
-  //! Adds a text that was saved, with what its policy has learnt: it goes on.
+  //! Adds a text that was saved, with what its policy has learnt, and returns its number: the text goes on.
   //!
-  //! Errors      as decoder::load(); input_error for a text that has ended, and where max_waiting texts wait
+  //! Errors      as decoder::load(); input_error for a text that has ended, and if too many wait, as for add() above
   text_id add(saved_type saved, std::int32_t priority = 0) {
     detail::require_text<VerifierT>(saved.written.options(), backend_);
     entry& e = spare();
@@ -238,16 +239,17 @@ class batch_decoder
   }
 
   //! Goes on with a text that has ended, with `more` tokens in between (or none), or with one that a failure holds,
-  //! which keeps its stop conditions. Errors as decoder::resume(); input_error for a text that is neither.
+  //! which takes no further tokens and keeps its stop conditions. Errors as decoder::resume(); input_error for a text
+  //! that is neither, and for `more` tokens to one that is held.
   void resume(text_id id, std::span<const token_id> more = {}, stop_conditions stop = {}) {
     this->texts().resume(id, more, std::move(stop), context_, backend_.vocab_size());
   }
 
-  //! A text as it stands, with what its policy has learnt.
+  //! Returns a text as it stands, with what its policy has learnt.
   saved_type save(text_id id) const { return this->texts().find(id).value; }
 
-  //! A round of each text that is served, or a part of its prompt. Tells what each has done; nothing once all have
-  //! ended. `piece_of` as decoder's. Valid until the next step.
+  //! Makes one step: for each text that is served a round, or the reading of a part of its prompt. Returns what each
+  //! has done, valid until the next step; nothing once all have ended. `piece_of` is as for decoder::step().
   template <class PieceT = no_pieces>
   std::span<const text_event> step(const PieceT& piece_of = {}) {
     const auto chance_of = [](text_id, const text& t) {
@@ -295,7 +297,7 @@ class batch_decoder
             .may_read_alone = had_rounds_};
   }
 
-  // A text's caches and drafter follow it, unless it waits for rows that another text computes.
+  // Has a text's caches and drafter follow it, unless it waits for rows that another text computes.
   template <class PieceT>
   void prepare(place& p) {
     saved_type& t = p.text->value;
@@ -307,7 +309,7 @@ class batch_decoder
     p.is_drafted_for = budget_.worth_reading(this->n_running(), t.written, p.n_draft_unread);
   }
 
-  // A text that has not begun takes the rows that others have of it.
+  // Has a text that has not begun take the rows that others hold of it.
   void settle(place& p) {
     saved_type& t = p.text->value;
     if (p.stage == detail::place_stage::arrived) p.served.begin(t);
@@ -318,8 +320,8 @@ class batch_decoder
     }
   }
 
-  // Rows of full pages, and rows that the sequence of another text holds in a page that is not full, as where this text
-  // was forked from it.
+  // Takes rows that others hold of the text: those of full pages, and those that the sequence of another text holds in
+  // a page that is not full, for example where this text was forked from it.
   void take_rows(const place& p) {
     const std::span<const token_id> wanted = p.tokens().first(p.tokens().size() - 1);
     std::int32_t held = kv_.adopt(p.number, wanted);
@@ -346,8 +348,9 @@ class batch_decoder
     return false;
   }
 
-  // The budget that texts share learns what this step writes: number of texts, tokens that the target sees of each
-  // before its last one, on average, other texts that are served, and rows of prompts in the same pass.
+  // Tells the shared budget what this step does: the number of texts that are written, the mean number of tokens that
+  // the target sees of each before its last one, the number of other texts that are served, and the rows of prompts in
+  // the same pass.
   void open_budget() {
     std::int32_t n = 0, n_reading = 0, n_prompt_rows = 0;
     std::int64_t seen = 0;
@@ -427,7 +430,7 @@ class batch_decoder
     }
   }
 
-  // A step is over: tells what each text has done.
+  // Ends a step: tells what each text has done.
   void finish() {
     for (place* p : this->in_turn()) {
       if (p->text == nullptr || !p->has_begun()) continue;
@@ -453,12 +456,12 @@ class batch_decoder
   drafting drafting_;
   forward_batch batch_;
   detail::target_rows<number, ProcessorT> target_;
-  bool had_rounds_ = true;  // the last pass
+  bool had_rounds_ = true;  // whether the last pass that was planned had rounds
   stopwatch watch_;
 };
 
-//! Builds a batch_decoder of five parts, and a processor where texts have one: policy, verifier and processor are
-//! copied or moved, of the others lvalues are kept by reference.
+//! Builds a batch_decoder of five parts, and a processor where texts have one. Policy, verifier and processor are
+//! copied or moved. Drafter, store and backend are kept by reference if they are lvalues, else moved.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 batch_decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT> make_batch_decoder(

@@ -30,7 +30,7 @@ class batch_drafting {
  public:
   using drafter_of_text = decltype(drafter_for_text(std::declval<DrafterT&>(), 0));
 
-  // Takes memory for so many texts, rows of a pass, and nodes of a tree.
+  // Takes memory for this many texts, rows of a pass, and nodes of a tree.
   void reserve(std::int32_t n_texts, std::int32_t n_rows, std::int32_t n_nodes) {
     const auto n = static_cast<std::size_t>(n_texts);
     first_.reserve(n), flags_.reserve(n);
@@ -45,7 +45,7 @@ class batch_drafting {
         passes_);
   }
 
-  // Begins a step: drafters read prompts, `most` rows of them in all.
+  // Begins a step: drafters read prompts, `most` rows of them in all texts and parts together.
   template <class HostT, class PlaceT>
   void read_prompts(HostT& host, DrafterT& model, std::span<PlaceT* const> places, std::int32_t most) {
     n_passes_ = 0;
@@ -56,7 +56,8 @@ class batch_drafting {
     for_each_part(model, [&](auto& shared, auto part) { read_part(part, host, shared, places, most); });
   }
 
-  // Tokens of a text of `size` tokens that its drafter has still to read before a round, over all parts.
+  // Returns how many tokens of a text of `size` tokens its drafter has still to read before a round, over all parts. A
+  // PromptDrafter does not tell this: it counts as all of them.
   static std::int32_t unread(drafter_of_text& drafter, std::int32_t size) {
     std::int32_t n = 0;
     for_each_part(drafter, [&](auto& part, auto) { n += unread_of(part, size); });
@@ -69,7 +70,7 @@ class batch_drafting {
     bool wants = true;
     while (wants) {
       wants = false;
-      // Who wants what is looked at before anybody is answered: a step of one part is a step for all texts.
+      // Notes which part each text asks before any gets an answer: one step of a part serves all texts that ask it.
       flags_.clear();
       for (PlaceT* p : places) {
         const bool asks = p->draws() && !p->served.growing().wanted().empty();
@@ -214,8 +215,8 @@ class batch_drafting {
   template <class... PartsT>
   static auto passes_of(const std::tuple<PartsT&...>&) -> std::tuple<typename pass_of<PartsT>::type...>;
 
-  decltype(passes_of(parts_of(std::declval<DrafterT&>()))) passes_;  // of each part
-  std::vector<pass_place> first_;                                    // of the texts in a pass
+  decltype(passes_of(parts_of(std::declval<DrafterT&>()))) passes_;  // the batch of each part
+  std::vector<pass_place> first_;                                    // the texts of a pass
   std::vector<std::size_t> flags_;  // [places] the part that each text asks; n_parts: none
   std::int32_t n_passes_ = 0;
 };

@@ -23,8 +23,8 @@ struct batch_options {
   node_order order = node_order::insertion;  //!< order of a tree's rows in the forward pass
   std::int32_t max_texts = 8;                //!< texts served at once, in sequences 0 to max_texts - 1 of both caches
   std::int32_t max_waiting = 1024;           //!< texts that may wait for a place
-  std::int32_t max_ended = 64;               //!< texts that are known after their end, the latest ones
-  std::int32_t max_rows = 1 << 20;           //!< rows of a pass of the target; the backend's limit where that is less
+  std::int32_t max_ended = 64;               //!< ended texts that are still known, the latest ones
+  std::int32_t max_rows = 1 << 20;           //!< rows of a pass of the target; the backend's limit if that is less
   std::int32_t prefill_rows = 64;            //!< rows of a pass for prompts that are being read
   bool share_budget =
       true;            //!< true: the trees of all texts may share the rows of a pass by what each node is expected
@@ -35,8 +35,9 @@ struct batch_options {
                        //!< pass waits for the next
   bool replay = true;  //!< on the device, rounds are captured as graphs; false for backends that a graph cannot
                        //!< capture. The host makes every pass anew
-  std::optional<cost_model> costs{};  //!< on the device, rounds have as many rows as pay by these costs where texts
-                                      //!< share a budget. On the host the policy has them (cost_aware)
+  std::optional<cost_model> costs{};  //!< on the device: where texts share a budget, a round has as many rows as pay by
+                                      //!< these costs. On the host they must not be given: the policy has them
+                                      //!< (cost_aware)
 
   static constexpr void describe(auto see) {
     using self = batch_options;

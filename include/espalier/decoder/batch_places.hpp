@@ -67,10 +67,11 @@ class batch_places {
     texts_.forget(e);
   }
 
-  //! Another sample of a text, as it stands now: its further random numbers are those of this stream. Rows of a store
-  //! that shares them are not computed again.
+  //! Adds another sample of a text, as it stands now, and returns its number. Its further random numbers are those of
+  //! this stream. Rows of a store that shares them are not computed again.
   //!
-  //! Errors      input_error for a text that has ended, and where max_waiting texts wait
+  //! Errors      input_error for a text that is not known or has ended, and where as many texts wait as may: see
+  //!             batch_options::max_waiting
   text_id fork(text_id id, std::uint32_t stream) {
     const entry& from = texts_.find(id);
     texts_.require_running(from.value.written);
@@ -145,8 +146,8 @@ class batch_places {
     }
   }
 
-  // Whether a text is to wait for one before it, which computes what both begin with. What the text could begin with
-  // is in its cache.
+  // Whether a text is to wait for one before it that computes rows with which both begin. Pre: the text has taken the
+  // rows that others hold of it
   bool waits(const place& p) const {
     const reading own = p.as_reading();
     for (const place* q : in_turn_) {
@@ -169,7 +170,7 @@ class batch_places {
       in_turn_[i]->task = tasks_[i];
     return planned;
   }
-  // The pass that was planned is made: who has no part in it waits for the next.
+  // Notes that the planned pass is made: texts that found no room in it have been passed over once more.
   void begin_pass() {
     for (place* p : in_turn_)
       p->n_passed_over = p->task.is_passed_over ? p->n_passed_over + 1 : 0;
@@ -193,12 +194,12 @@ class batch_places {
     texts_.hold(e);
   }
 
-  // Calls f for a text, which fails with what f throws.
+  // Calls f for a text. If f throws, the text fails with what it throws.
   template <class FunctionT>
   void attempt(place& p, const FunctionT& f) {
     attempt_all(f, [&](const auto& fail) { fail(p); });
   }
-  // Calls f for the texts of a pass: whose(fail) calls fail(place) for each of them.
+  // Calls f for the texts of a pass. If f throws, whose(fail) is called, which calls fail(place) for each of them.
   template <class FunctionT, class WhoseT>
   void attempt_all(const FunctionT& f, const WhoseT& whose) {
 #if ESPALIER_EXCEPTIONS
@@ -237,7 +238,7 @@ class batch_places {
   }
 
  private:
-  // A text leaves its place. Its rows can be found until others need the room.
+  // Takes a text from its place. Its rows can be found until others need the room.
   void leave(place& p) {
     p.leave();
     p.text = nullptr;
@@ -245,7 +246,7 @@ class batch_places {
     is_full_ = false;
   }
 
-  // A free place, the one whose rows have most in common with a text; nullptr where all are taken.
+  // Returns the free place whose rows have most in common with a text; nullptr where all are taken.
   template <class KVStoreT>
   place* best_place(const KVStoreT& kv, std::span<const token_id> tokens) const {
     place* best = nullptr;

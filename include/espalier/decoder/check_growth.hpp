@@ -27,10 +27,10 @@ inline std::int32_t times_drawn(tree_view tree, node_id u, token_id token) {
 }  // namespace detail
 
 //! Checks a tree against the rows that it was drawn from: what follows from the policy's regimes, and the
-//! log-probabilities. grow() does it where ESPALIER_CHECKS is 1.
+//! log-probabilities. Where ESPALIER_CHECKS is 1, each tree that one step drafter was asked for is checked so.
 //!
-//! Complexity  O(nodes vocab); no allocation
-//! Errors      input_error that names the node, the token and the law
+//! Complexity  O(nodes vocab), and O(draws^2) for the draws of each node; no allocation
+//! Errors      input_error that says what is wrong, at which node, and with which token if there is one
 template <regime Sampling, class NumberT>
 void check_growth(tree_view tree, const node_rows<NumberT>& rows) {
   constexpr bool is_deterministic = compatible(Sampling, regime::deterministic);

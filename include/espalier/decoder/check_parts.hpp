@@ -126,7 +126,7 @@ constexpr bool check_model_members() {
   return true;
 }
 
-// The rows of the drafter. A drafter without probabilities has none, and its policies need none.
+// Returns the rows of the drafter. A drafter without probabilities has none, and its policies need none.
 template <class DrafterT>
 auto draft_rows(DrafterT& drafter) {
   if constexpr (HasRows<DrafterT>) {

@@ -19,7 +19,8 @@ inline void require_tokens(tree_view tree, std::int32_t vocab) {
     require_token(tree, u, vocab);
 }
 
-// Checks a verdict before caches, drafter and policy get it. Errors: input_error for no node, or no token.
+// Checks a verdict before caches, drafter and policy get it. Errors: input_error if its node is not in the tree, or its
+// token not in the vocabulary.
 inline void require_verdict(tree_view tree, verdict v, std::int32_t vocab) {
   if (v.accepted < 0 || v.accepted >= tree.n_nodes) {
     raise<input_error>("the verifier accepts node ", v.accepted, ", but the tree has the nodes 0 to ", tree.n_nodes - 1,

@@ -33,7 +33,8 @@ void require_wanted(const TreeT& tree, std::span<const node_id> wanted) {
   }
 }
 
-// Checks that a step drafter is asked about the root alone at first, and never again: the root opens a round.
+// Checks that a step drafter is first asked about the root alone, and never about the root again: the root opens a
+// round.
 inline void require_root(std::span<const node_id> wanted, bool is_first) {
   if (is_first && (wanted.size() != 1 || wanted[0] != root_node))
     raise<input_error>("the policy asks about node ", wanted[0], " first; it must be the root, alone.");
@@ -100,7 +101,7 @@ class growth {
     want(policy, tree, drafter, policy.choose(tree, answer, chance));
   }
 
-  // Hands the policy the answer of this part about the nodes that were wanted.
+  // Hands the policy the answer of this part of the drafter about the nodes that were wanted.
   template <std::size_t Index, class PolicyT, class TreeT, class DrafterT, class AnswerT, class ChanceT>
   void take(part_index<Index> index, PolicyT& policy, TreeT& tree, DrafterT& drafter, const AnswerT& answer,
             ChanceT& chance) {
@@ -203,9 +204,11 @@ void grow_step(growth& g, PolicyT& policy, TreeT& tree, DrafterT& drafter, Chanc
 //! wants none.
 //!
 //! Complexity  the policy's steps, each one call of a part of the drafter; no allocation
-//! Errors      input_error where a policy asks about a number that is no node, asks a step drafter about another node
-//!             than the root first, or about the root later, and where it keeps more nodes than it may; the errors of
-//!             policy and drafter; where ESPALIER_CHECKS is 1, those of check_growth()
+//! Errors      input_error if a policy asks about a number that is no node, asks a part of the drafter that does not
+//!             exist, asks a step drafter about another node than the root first, or about the root later, keeps more
+//!             nodes than it may, or says of another number of nodes what they were; option_error if it reads states
+//!             that the drafter does not keep; the errors of policy and drafter; where ESPALIER_CHECKS is 1, those of
+//!             check_growth()
 template <class PolicyT, class TreeT, class DrafterT, Chance ChanceT>
 requires TreePolicy<std::remove_reference_t<PolicyT>, DrafterT, ChanceT>
 void grow(PolicyT&& policy, TreeT& tree, DrafterT& drafter, ChanceT& chance) {

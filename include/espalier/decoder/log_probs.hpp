@@ -17,8 +17,8 @@
 
 namespace espalier {
 
-//! A token with its log-probability under the target alone: of its logits, as the text's processor leaves them,
-//! whatever the temperature. Those of a prompt are of the target's own logits.
+//! A token with its log-probability under the target alone: by the target's logits as the text's processor leaves them,
+//! whatever the temperature. For a token of a prompt, by the target's own logits.
 struct token_log_prob {
   token_id token = 0;
   double log_prob = 0;
@@ -39,7 +39,7 @@ struct scored_token : token_log_prob {
 template <class NumberT>
 class log_probs {
  public:
-  //! For n tokens a round, with the k best at each place; k < 0: none are collected.
+  //! Takes memory for n tokens a round, with the k best at each place; with k < 0 none are collected.
   void reserve(std::int32_t n, std::int32_t k, std::int32_t vocab) {
     k_ = (std::min)(k, vocab);
     tokens_.clear();
@@ -53,7 +53,7 @@ class log_probs {
 
   void clear() { tokens_.clear(); }
 
-  //! The token that followed this row of logits.
+  //! Adds the token that followed this row of logits.
   void add(std::span<const NumberT> logits, token_id token, row_origin from) {
     const std::int32_t n = top_.of_logits(logits, found_, from);
     const auto of = [&](token_id t) {
@@ -76,7 +76,7 @@ class log_probs {
     }
   }
 
-  //! In the order of the text. Valid until the next round.
+  //! Returns the tokens that were added, in the order of the text; valid until the next clear() or reserve().
   std::span<const scored_token> tokens() const { return tokens_; }
 
  private:
@@ -89,7 +89,7 @@ class log_probs {
 
 #else
 
-//! Without a heap none are collected: text::begin() refuses options that ask for them.
+//! Without a heap no log-probabilities are collected: text::begin() refuses options that ask for them.
 template <class NumberT>
 class log_probs {
  public:

@@ -11,7 +11,7 @@
 #include "espalier/core/model_state.hpp"
 
 //! How a decoder tells a policy what both models say at the end of the text. Only a policy that chooses by a network
-//! asks for it: neural_delayed. So the members that policy and drafter need are clauses here, and no concepts.
+//! asks for it: neural_delayed. So the concepts that policy and drafter must meet stand here, not in concepts/.
 namespace espalier::detail {
 
 // A policy that is told what both models say at the end of the text, by a target whose logits are of this number.
@@ -30,7 +30,7 @@ concept ReadsModelStates = requires(PolicyT& policy, const PolicyT& fixed, std::
   policy.read_draft(state, state);
 };
 
-// A policy that is told so by a target of either number.
+// A policy that is told so by a target whose logits are float or double.
 template <class PolicyT>
 concept ReadsStates = ReadsModelStates<PolicyT, float> || ReadsModelStates<PolicyT, double>;
 

@@ -41,7 +41,7 @@ class processed_rows {
   void sample(const sampling_options& options, std::int32_t vocab) { rows_.sample(options, vocab); }
   const sampling_options& options() const { return rows_.options(); }
 
-  // As lazy_rows, of the nodes of this tree.
+  // Opens the rows of a round, as lazy_rows does, for the nodes of this tree.
   void open(vocab_rows<NumberT> logits, std::span<const std::int32_t> row_of, std::int32_t sequence, tree_view tree,
             text_processor<ProcessorT>& processor) {
     logits_ = logits;
@@ -71,7 +71,7 @@ class processed_rows {
     return place(u);
   }
 
-  // The depth at which the path to this node comes to a node that allows nothing, or -1.
+  // Returns the depth of the first node on the path to `accepted` after which nothing is allowed, or -1.
   std::int32_t end_of(node_id accepted) const {
     std::int32_t depth = -1;
     for (node_id u = accepted; u != no_node; u = tree_.parent[u]) {

@@ -18,8 +18,8 @@ namespace espalier {
 
 //! Seconds that a round spent in each station, in the order of the data flow.
 struct station_seconds {
-  double draft_forward = 0;   //!< passes of the draft model, where the drafter tells (forward_seconds()); of passes
-                              //!< beside the target's, what was waited for
+  double draft_forward = 0;   //!< passes of the draft model, if the drafter tells them (forward_seconds()); of passes
+                              //!< beside the target's only the time that the round waited for them
   double grow = 0;            //!< the rest of drafting: sampling draft rows, growing the tree
   double compile = 0;         //!< order, masks, forward batch, cache slots
   double target_forward = 0;  //!< passes of the target model, prefill included
@@ -28,7 +28,7 @@ struct station_seconds {
   double on_device = 0;       //!< a round on a device, all of it: the host does not see its stations
 
   double total() const { return draft_forward + grow + compile + target_forward + verify + commit + on_device; }
-  //! Everything that is no forward pass.
+  //! Seconds outside forward passes, without on_device, whose parts are not known.
   double overhead() const { return grow + compile + verify + commit; }
 
   station_seconds& operator+=(const station_seconds& other) {
@@ -42,11 +42,12 @@ struct station_seconds {
 //! Record of one step: of a round, or of the reading of a part of the prompt, where nothing is committed. Views are
 //! valid until the next step or text.
 struct round_record {
-  std::int32_t index = 0;                 //!< of the round in its text
+  std::int32_t index = 0;                 //!< number of the round since the text began or was resumed
   tree_view tree{};                       //!< as drafted
   verdict decision{};                     //!< as committed, that is, cut where the text stops
   std::span<const token_id> committed{};  //!< the accepted path, then one token
-  std::int32_t forwarded_rows = 0;        //!< rows of the target pass: pending chain and tree
+  std::int32_t forwarded_rows = 0;        //!< rows of the target's pass: the pending tokens and the drafted ones, or a
+                                          //!< part of the prompt
   std::span<const scored_token>
       log_probs{};           //!< of `committed`, where text_options::log_probs asks for them; of a step that
                              //!< read the prompt, those of its tokens, the first one excepted
@@ -54,7 +55,8 @@ struct round_record {
   station_seconds seconds{};
   status state = status::running;
   tree_limit limited_by = tree_limit::none;  //!< why the tree has no more nodes
-  bool drafted_ahead = false;                //!< the tree, during the last round's pass: see ahead
+  bool drafted_ahead = false;                //!< whether the tree was drafted during the target's pass of the round
+                                             //!< before: see ahead
 
   //! Draft tokens on the accepted path: all that was committed but the last token.
   std::int32_t accepted() const { return committed.empty() ? 0 : static_cast<std::int32_t>(committed.size()) - 1; }
@@ -62,7 +64,7 @@ struct round_record {
 
 namespace detail {
 
-// Room that the tree of a round had, for what a text, its caches and its policy allow.
+// The room that the tree of a round had, by what a text, its caches and its policy allow.
 struct tree_room {
   bool is_drafted_for = true;
   std::int32_t left = 0;     // tokens that the text may still have
@@ -71,7 +73,7 @@ struct tree_room {
   std::int32_t budget = 0;   // nodes that the policy may draft
 };
 
-// Why a tree of n drafted nodes is not larger: by its room, or else for `otherwise`.
+// Returns why a tree of n drafted nodes is not larger: the limit in `room` that it has met, else `otherwise`.
 inline tree_limit limit_of(std::int32_t n, const tree_room& room, tree_limit otherwise) {
   if (room.budget <= 0) return tree_limit::policy;
   if (room.left <= 1) return tree_limit::last_token;
@@ -96,7 +98,7 @@ struct text_event {
 
 //! Record of one step of a batch_decoder, all its texts together.
 struct step_record {
-  std::int32_t rounds = 0;        //!< texts that were written
+  std::int32_t rounds = 0;        //!< rounds that were made, one for each text that was written
   std::int32_t committed = 0;     //!< tokens that were committed
   std::int32_t drafted = 0;       //!< draft tokens sent to the target
   std::int32_t draft_passes = 0;  //!< passes of all drafters that share passes

@@ -21,13 +21,13 @@ namespace espalier {
 //! Complexity  O(rows); no allocation after construction
 class round_rows {
  public:
-  //! For trees of up to so many nodes, root included, and so many rows.
+  //! Takes memory for trees of up to max_nodes nodes, root included, and for max_rows rows.
   round_rows(std::int32_t max_nodes, std::int32_t max_rows) : order_(max_nodes) {
     kept_.reserve(static_cast<std::size_t>(max_rows));
     in_batch_.reserve(static_cast<std::size_t>(max_rows));
   }
 
-  //! Bytes of an arena that the constructor takes.
+  //! Returns the bytes of an arena that the constructor takes.
   static constexpr std::size_t bytes(std::int32_t max_nodes, std::int32_t max_rows) {
     return tree_order::bytes(max_nodes) + 2 * arena::bytes_of<std::int32_t>(static_cast<std::size_t>(max_rows));
   }
@@ -45,14 +45,15 @@ class round_rows {
   }
 
   std::int32_t n_pending() const { return n_pending_; }
-  //! First row of logits, and the rows of the nodes counted from it, [n_nodes].
+  //! The first row of this round's logits in the pass. logits_rows(): the rows of the nodes, counted from it,
+  //! [n_nodes].
   std::int32_t first_output() const { return first_output_; }
   std::span<const std::int32_t> logits_rows() const { return order_.rows(); }
-  //! The row of a node in the batch.
+  //! Returns the row of a node in the batch.
   std::int32_t row(node_id u) const { return first_row_ + scratch_row(u); }
 
-  //! Scratch rows to commit if the path to this node is accepted: all pending ones, then the rows of the path. Valid
-  //! until the next call.
+  //! Returns the scratch rows to commit if the path to this node is accepted: all pending ones, then the rows of the
+  //! path. Valid until the next call.
   std::span<const std::int32_t> kept(tree_view tree, node_id accepted) {
     kept_.resize(static_cast<std::size_t>(n_pending_ + tree.depth[accepted]));
     for (std::int32_t i = 0; i < n_pending_; ++i)
@@ -62,7 +63,8 @@ class round_rows {
     return kept_;
   }
 
-  //! These scratch rows as rows of the batch, where the first scratch row is first_row. Valid until the next call.
+  //! Returns these scratch rows as rows of the batch, in which the first scratch row is `first_row`. Valid until the
+  //! next call.
   std::span<const std::int32_t> in_batch(std::span<const std::int32_t> kept, std::int32_t first_row) {
     in_batch_.assign(kept.begin(), kept.end());
     for (std::int32_t& row : in_batch_)

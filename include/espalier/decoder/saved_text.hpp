@@ -22,7 +22,7 @@ namespace espalier {
 
 namespace detail {
 
-// A type as the compiler spells it.
+// Returns the name of a type as the compiler spells it.
 template <class T>
 constexpr std::string_view type_name() {
   std::string_view name = __PRETTY_FUNCTION__;
@@ -30,15 +30,15 @@ constexpr std::string_view type_name() {
   return name.substr(0, name.find_first_of(";]"));
 }
 
-// A policy as a text begins with it.
+// Returns the policy as a text begins with it: without what it has learnt.
 template <class PolicyT>
 PolicyT without_history(PolicyT policy) {
   if constexpr (ResettingPolicy<PolicyT>) policy.reset();
   return policy;
 }
 
-// A text's policy, and the one of where it is served. Errors: option_error where they are of unlike size, or one reads
-// states and the other does not.
+// Checks that a text's policy suits the decoder that serves the text, whose policy is `there`. Errors: option_error if
+// they draft or ask about different numbers of nodes, or only one of them reads states.
 template <class PolicyT>
 void require_same_size(const PolicyT& policy, const PolicyT& there) {
   if (policy.max_nodes() != there.max_nodes()) {
@@ -54,8 +54,8 @@ void require_same_size(const PolicyT& policy, const PolicyT& there) {
 }  // namespace detail
 
 //! A text and what its policy has learnt of it: all that it takes to go on anywhere else with equal parts. Caches are
-//! no part of it: one that holds the text's beginning is used, wherever the text is loaded (see write_sequence);
-//! without one it is forwarded again.
+//! no part of it: where the text is loaded, a cache that holds its beginning is used (see write_sequence); without one
+//! the text is forwarded again.
 //!
 //!     const auto base = decode.save();
 //!     for (std::uint32_t i = 0; i < 4; ++i) {
@@ -72,41 +72,43 @@ struct saved_text {
   bool policy_in_step = false;  //!< whether it has read the row that the pending token came from
   [[no_unique_address]] ProcessorT processor{};
 
-  //! Another sample that begins with the tokens so far: its further random numbers are those of this stream.
+  //! Returns another sample that begins with the tokens so far: its further random numbers are those of this stream.
   saved_text fork(std::uint32_t stream) const {
     saved_text sample(*this);
     sample.written.fork(stream);
     return sample;
   }
 
-  //! Its processor reads the text: prompt, and what was written since. After resume() all that stood before is prompt.
+  //! Has the processor read the text: the prompt, and what was written since. After resume() all tokens from before are
+  //! prompt.
   void read_again() {
     const std::span<const token_id> all = written.tokens(), after_prompt = written.written();
     processor.begin(all.first(all.size() - after_prompt.size()));
     processor.commit(after_prompt);
   }
 
-  //! Takes it to where it is served next.
+  //! Moves the text to where it is served next; `there` is the policy of the decoder there.
   //!
-  //! Errors      input_error where it does not fit there; option_error where the policy there is of another size
+  //! Errors      input_error if the text does not fit vocabulary or context; option_error if its policy does not suit
+  //!             the decoder
   void move_to(const PolicyT& there, std::int32_t context, std::int32_t vocab_size) {
     detail::require_same_size(policy, there);
     written.move_to(context, vocab_size);
   }
 
 #if ESPALIER_HOSTED
-  //! Appends itself to `bytes`.
+  //! Appends this text to `bytes`.
   void write(std::vector<std::byte>& bytes) const {
     byte_writer archive(bytes, what, version);
     saved_text(*this).serialize(archive);
     archive.finish();
   }
 
-  //! Takes the text that `bytes` begin with, and what its policy had learnt, into a policy with the options of this
-  //! one's; the processor is this one's, too, and reads the text. Gives the bytes after it.
+  //! Reads the saved text with which `bytes` begin, and what its policy had learnt. The options of the policy, and the
+  //! processor, stay those of this object; the processor reads the text. Returns the bytes after it.
   //!
-  //! Errors      input_error where the bytes are no saved text, cut short or damaged, of another version or of another
-  //!             policy: then nothing has changed
+  //! Errors      input_error if the bytes are no saved text, are cut short or damaged, or are of another version or
+  //!             policy; option_error if they hold options out of range. Then this object has not changed
   std::span<const std::byte> read(std::span<const std::byte> bytes) {
     saved_text other(*this);
     byte_reader archive(bytes, what, version);

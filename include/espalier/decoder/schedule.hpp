@@ -19,11 +19,12 @@ enum class pass_task {
   round,  // its tree, and what the cache lacks before it
 };
 
-// A text that has a place, as far as the next pass depends on it.
+// What the next pass depends on of a text that has a place.
 struct seat {
   bool is_ready = false;           // a round may begin
-  std::int32_t n_unread = 0;       // tokens to be read: with the round where it may begin, else before it; 0: none
-  bool is_drafted_for = true;      // a round has a tree
+  std::int32_t n_unread = 0;       // tokens that the target has still to read: if a round may begin, those that it
+                                   // takes with it; else those to be read before it
+  bool is_drafted_for = true;      // whether its rounds get a tree of drafted tokens
   std::int32_t n_passed_over = 0;  // latest passes, one after the other, that had no room for the text
 };
 
@@ -79,20 +80,21 @@ void for_each_in_turn(std::span<const seat> seats, const FunctionT& f) {
   }
 }
 
-// Gives out the rows of the next pass: tasks[i] is what seats[i] does. Seats stand in turn.
+// Gives out the rows of the next pass: tasks[i] is what seats[i] does. The seats stand in turn.
 //
 // Rounds come first. Each has its last token, the tokens that its cache lacks and a whole tree, or, where trees may be
 // cut, at least its last token. A round that finds no room waits for the next pass, and then comes before rounds that
-// did not wait. Prompts get the rows that whole trees leave; where trees may be cut, a quarter of the pass if that is
-// more, but a node is left to each tree. Prompts are read as they stand, the first one first. If rounds leave them no
-// row, or less than a quarter of the rows that they want, the pass is theirs where limits say so, and rounds wait.
+// did not wait. Prompts get the rows that whole trees leave, limits.prefill_rows at most; where trees may be cut, a
+// quarter of the pass if that is more, but a node is left to each tree. Prompts are read as they stand, the first one
+// first. If rounds leave them no row, or less than a quarter of the rows that they want, the pass is theirs where
+// limits say so, and rounds wait.
 //
 // A round that takes more of its prompt with it than a tree has nodes counts as the reading of a prompt: prompts that
 // stand before it come before it.
 //
 // Shapes      tasks [seats]
-// Complexity  O(seats) times the numbers of passes that seats have waited for; O(seats^2) if many rounds take much of
-//             their prompts with them
+// Complexity  O(seats) for each different number of passes for which seats have been passed over; O(seats^2) if many
+//             rounds take much of their prompts with them
 inline pass_plan plan_step(std::span<const seat> seats, const pass_limits& limits, std::span<seat_task> tasks) {
   std::fill(tasks.begin(), tasks.end(), seat_task());
   const std::int32_t least_tree = limits.cuts_trees ? 0 : limits.max_nodes;
@@ -151,7 +153,7 @@ inline pass_plan plan_step(std::span<const seat> seats, const pass_limits& limit
   return plan;
 }
 
-// A text that has a place, as far as others may begin with its rows.
+// What decides whether others may begin with the rows of a text that has a place.
 struct reading {
   std::span<const token_id> tokens;
   std::int32_t n_held = 0;          // leading tokens whose rows the target's cache has

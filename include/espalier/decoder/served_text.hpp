@@ -37,9 +37,10 @@
 
 namespace espalier::detail {
 
-// A seat for one text: a drafter, a sequence of the target's cache, a tree, and the steps of a round. The text itself
-// is given with each call, for it may go on in another seat. The passes of the target are made outside, for this text
-// alone or for many: add_chunk() and add_round() put rows into a batch, finish_chunk() and verify() take its logits.
+// Serves one text: holds a drafter, a sequence of the target's cache and a tree, and makes the steps of a round. The
+// text itself is given with each call, for it may go on elsewhere. The passes of the target are made outside, for this
+// text alone or for many: add_chunk() and add_round() put rows into a batch, finish_chunk() and verify() take its
+// logits.
 //
 //     prepare, then one of
 //       read_draft                 while draft_reads(): the drafter has not read the prompt
@@ -93,7 +94,7 @@ class served_text {
   drafter_type& drafter() { return drafter_; }
   const drafter_type& drafter() const { return drafter_; }
   text_cache<KVStoreT>& cache() { return cache_; }
-  // Rows of the text in the target's cache.
+  // The number of the text's rows in the target's cache.
   std::int32_t held() const { return cache_.size(); }
   std::int32_t page_size() const requires shares_rows { return cache_.store().page_size(); }
   const tree<>& drafted() const { return tree_; }
@@ -101,7 +102,7 @@ class served_text {
   round_record& record() { return record_; }
   const round_record& record() const { return record_; }
 
-  // Gives up the rows of a text that goes elsewhere: all of them, or only those that the store may find again.
+  // Gives up the rows of a text that goes elsewhere: all of them (`all`), or only those that the store may find again.
   void release(bool all) {
     if (all || shares_rows) cache_.truncate(0);
     if constexpr (ReleasingDrafter<drafter_type>) {
@@ -127,7 +128,7 @@ class served_text {
     }
   }
 
-  // Whether the drafter has still to read tokens that were not written by rounds of this seat. Tokens of these rounds
+  // Whether the drafter has still to read tokens that were not written by rounds of this object. Tokens of these rounds
   // are read when a policy asks about the nodes after them.
   bool draft_reads() const { return draft_reads_; }
   void set_draft_reads(bool reads) { draft_reads_ = reads; }
@@ -257,8 +258,8 @@ class served_text {
     return true;
   }
 
-  // The verdict on the round's tree. `logits` are the rows of the whole pass; `target` gets the target's distributions,
-  // for commit().
+  // Returns the verdict on the round's tree. `logits` are the rows of the whole pass; `target` gets the target's
+  // distributions, for commit().
   template <class VerifierT, class ChanceT>
   verdict verify(const text_type& t, vocab_rows<number> logits, VerifierT& verifier, target_rows& target,
                  ChanceT& chance) {
@@ -321,7 +322,7 @@ class served_text {
   }
 
  private:
-  // The tree has grown: tells what it is, and why it is not larger.
+  // Records the tree, which has grown, and why it is not larger.
   void record_tree(const text_type& t) {
     const text& w = t.written;
     tree_limit otherwise = tree_limit::policy;

@@ -27,8 +27,8 @@
 
 namespace espalier {
 
-//! A random seed, different each time, for texts that need not be written again. Where ESPALIER_HOSTED is 0, always 0:
-//! such a machine has its own source, if any.
+//! Returns a random seed, a different one each time, for texts that need not be written again. Where ESPALIER_HOSTED is
+//! 0 it returns 0 always: such a machine has its own source, if any.
 inline std::uint64_t fresh_seed() {
 #if ESPALIER_HOSTED
   // The device is kept, since opening one takes 16 microseconds on a virtual machine.
@@ -42,16 +42,19 @@ inline std::uint64_t fresh_seed() {
 //! A text as it is written: its tokens, what it is written with, and why it ended. A value: it does not know where it
 //! is served.
 //!
-//! Spans of its tokens are valid until the next begin(), resume() or move_to(), and for 2^20 tokens written after one.
+//! Spans of its tokens are valid until the next begin(), resume(), fork(), move_to() or reserve(), and for 2^20 tokens
+//! written after one of these.
 //!
 //! Law         between two calls of begin() tokens() only grows; its last token is pending: chosen, but not in the
 //!             cache
 class text {
  public:
-  //! Context is the most tokens that the cache can hold. The prompt may be a part of tokens().
+  //! Begins a text. `context` is the number of tokens that the cache can hold at most. The prompt may be a part of
+  //! tokens().
   //!
-  //! Errors      input_error for an empty prompt, one that leaves no room to write, or a token outside the vocabulary;
-  //!             option_error for options out of their ranges. The text that was there before then still stands
+  //! Errors      input_error for an empty prompt, one that leaves no room to write, or a token of the prompt or of the
+  //!             stop conditions outside the vocabulary; option_error for options out of their ranges. After an error
+  //!             the text from before still stands
   void begin(std::span<const token_id> prompt, stop_conditions stop, const text_options& options, std::int32_t context,
              std::int32_t vocab_size) {
     require_options(options);
@@ -77,15 +80,15 @@ class text {
     n_scored_ = asks_to_score() ? before : prompt_size_;
   }
 
-  //! Another sample of the same text: from here on its random numbers are those of this stream.
+  //! Makes this copy of a text another sample: from here on its random numbers are those of this stream.
   void fork(std::uint32_t stream) {
     options_.stream = stream;
     reserve();
   }
 
-  //! Takes a text to where it is served next.
+  //! Moves the text to where it is served next, with another context and vocabulary.
   //!
-  //! Errors      input_error where it does not fit there
+  //! Errors      input_error if a token is outside that vocabulary, or the text leaves no room to write in that context
   void move_to(std::int32_t context, std::int32_t vocab_size) {
     require_tokens("saved text", tokens_, vocab_size);
     require_tokens("stop tokens", stop_.tokens, vocab_size);
@@ -121,12 +124,13 @@ class text {
   }
   //! Tokens that still fit the context.
   std::int32_t room() const { return context_ - size(); }
-  //! The text's new bytes that no stop string can begin in any more, as far as pieces were given. Valid until the next
-  //! commit().
+  //! New bytes that the last commit() or stop() released for showing, as far as pieces were given: no stop string can
+  //! begin in them any more, or the text has ended. Valid until the next of these calls.
   std::string_view shown() const { return search_.shown(); }
 
-  //! The part of a verdict that the text takes: all up to the first stop condition. `piece_of(token)` gives a token's
-  //! characters, `after` is the state if all is taken. The text changes in commit() only: the round may be given up.
+  //! Returns the part of a verdict that the text takes: all up to the first stop condition. `piece_of(token)` gives a
+  //! token's characters, `after` is the state if all is taken. The text changes in commit() only: the round may be
+  //! given up.
   template <class PieceT>
   verdict admit(tree_view tree, verdict v, const PieceT& piece_of, status after = status::running) {
     search_.take_back();
@@ -221,7 +225,7 @@ class text {
     tokens_.resize(prompt.size());
   }
 
-  // Rounds are not to allocate.
+  // Takes the memory that rounds need: they are not to allocate.
   void reserve() {
     tokens_.reserve((std::min)(static_cast<std::size_t>(context_) + 1, tokens_.size() + (std::size_t{1} << 20)));
     search_.reserve();
@@ -240,7 +244,7 @@ class text {
     }
   }
 
-  // After the n-th token of a round.
+  // Returns the state of the text after the n-th token of a round.
   status state_after(token_id token, std::string_view piece, std::int32_t n) {
     const bool completes_string = search_.push(piece);
     if (std::find(stop_.tokens.begin(), stop_.tokens.end(), token) != stop_.tokens.end()) return status::stop_token;

@@ -16,19 +16,20 @@
 
 namespace espalier {
 
-//! The sequence of a cache that a text is written over: how much of the text it holds, and that nobody else changes it.
+//! A sequence of a cache, for the text that is written over it. It knows how much of the text the sequence holds, and
+//! finds out if another part has changed the sequence.
 //!
-//! The store is kept by reference when it was given as an lvalue, by value otherwise. One that remembers its tokens
-//! (PrefixKVStore) tells what it holds, whoever wrote it; one that shares rows (SharingKVStore) gives what any of its
-//! sequences holds of a text that begins. Of another nothing is known when a text begins; while it is
-//! written, nobody else may use the sequence: that would not be noticed.
+//! The store is kept by reference if it is given as an lvalue, by value otherwise. A store that remembers its tokens
+//! (PrefixKVStore) tells what the sequence holds, whoever wrote it. From a store that shares rows (SharingKVStore), a
+//! text that begins also gets what any other sequence holds of it. Of any other store nothing is known when a text
+//! begins, and while the text is written nobody else may use the sequence: that would not be found out.
 template <class KVStoreT>
 class text_cache {
   using kv_type = std::remove_reference_t<KVStoreT>;
   static_assert(KVStore<kv_type>, "a text_cache is of a KVStore");
 
  public:
-  //! Errors      those of the store, where there is no such sequence
+  //! Errors      those of the store, if it has no such sequence
   text_cache(KVStoreT&& kv, std::int32_t sequence) : kv_(std::forward<KVStoreT>(kv)), sequence_(sequence) {
     kv_.size(sequence);
     // Takes its memory now.
@@ -39,24 +40,24 @@ class text_cache {
   kv_type& store() { return kv_; }
   const kv_type& store() const { return kv_; }
   std::int32_t sequence() const { return sequence_; }
-  //! Committed rows.
+  //! The number of committed rows.
   std::int32_t size() const { return kv_.size(sequence_); }
-  //! Committed rows that the target sees: all, or a window of them.
+  //! The number of committed rows that the target sees: all, or a window of them.
   std::int32_t held() const {
     if constexpr (WindowedKVStore<kv_type>) return kv_.held(sequence_);
     return size();
   }
-  //! Rows that may be committed until the window slides, if there is one.
+  //! The number of rows that may be committed until the window slides; no limit if the store has no window.
   std::int32_t until_slide() const { return rows_until_slide(kv_, sequence_); }
 
-  //! Another text begins.
+  //! Notes that another text begins.
   void begin() {
     held_.begin();
     known_ = 0;
     in_step_ = false;
   }
 
-  //! The text goes on with more tokens.
+  //! Notes that the text goes on with more tokens.
   void resume() {
     if (in_step_) known_ = size();
     in_step_ = false;
@@ -64,7 +65,7 @@ class text_cache {
 
   //! Makes the committed rows those of the text's beginning, its last token excepted, and drops all scratch.
   //!
-  //! Errors      input_error where the rows are of another text in the middle of this one; the next call mends that
+  //! Errors      input_error if the rows are of another text in the middle of this one; the next call mends that
   void follow(std::span<const token_id> tokens) {
     const auto before_pending = static_cast<std::int32_t>(tokens.size()) - 1;
     if constexpr (SharingKVStore<kv_type>) {
@@ -85,14 +86,14 @@ class text_cache {
     in_step_ = true;
   }
 
-  //! After a round that failed.
+  //! Drops what a failed round has left: scratch rows, and rows that are committed beyond the text.
   void drop_scratch(std::span<const token_id> tokens) {
     kv_.truncate(sequence_, in_step_ ? static_cast<std::int32_t>(tokens.size()) - 1 : size());
   }
 
-  //! Tokens of the text that the sequence does not hold.
+  //! The number of tokens of the text that the sequence does not hold.
   //!
-  //! Errors      input_error where it holds them all
+  //! Errors      input_error if it holds them all
   std::int32_t pending(std::span<const token_id> tokens) const {
     const std::int32_t n = static_cast<std::int32_t>(tokens.size()) - size();
     if (n < 1) {
@@ -104,7 +105,7 @@ class text_cache {
 
   void truncate(std::int32_t n) { kv_.truncate(sequence_, n); }
 
-  //! Commits scratch rows, as KVStore. Those of the text are remembered once it has grown, too.
+  //! Commits scratch rows, as KVStore says. The store learns their tokens from remember(), once the text has grown.
   void commit(std::span<const std::int32_t> kept) { kv_.commit(sequence_, kept); }
   void remember(std::span<const token_id> tokens) {
     if constexpr (PrefixKVStore<kv_type>) held_.remember(kv_, sequence_, tokens, size());

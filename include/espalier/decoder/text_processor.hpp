@@ -20,7 +20,7 @@
 
 namespace espalier::detail {
 
-// The processor of a text in a round, by nodes of its tree.
+// Applies the processor of a text in a round, by the nodes of its tree.
 //
 // Complexity  process: a copy of the row, the processor's, and one pass that checks it; no allocation after reserve()
 template <class ProcessorT>
@@ -32,7 +32,7 @@ class text_processor {
     vocab_ = vocab;
   }
 
-  // A round of a text begins. A processor that is idle is none.
+  // Begins a round of a text. A processor that is idle counts as none.
   void open(ProcessorT& processor) {
     processor_ = is_idle(processor) ? nullptr : &processor;
     has_cut_ = false;
@@ -42,8 +42,8 @@ class text_processor {
   // Whether a run of this round was cut before a token that is forbidden.
   bool has_cut() const { return has_cut_; }
 
-  // Writes the row that follows node u. False, and `out` is the row of the model, where the processor leaves no token,
-  // or a number that is none.
+  // Writes the processed logits that follow node u to `out`. Returns false, with the model's own logits in `out`, if
+  // the processor leaves no token or writes a number that is no logit, such as NaN.
   template <class NumberT>
   bool process(tree_view tree, node_id u, std::span<const NumberT> logits, std::span<NumberT> out) {
     follow(tree, u);
@@ -54,14 +54,14 @@ class text_processor {
     return is_usable;
   }
 
-  // The one token that is left after node u, if it is known to be one.
+  // Returns the one token that is left after node u, if the processor knows that it is the only one.
   std::optional<token_id> only(tree_view tree, node_id u) {
     follow(tree, u);
     return only_token(*processor_, std::span<const token_id>(path_));
   }
 
-  // The drafter's answer. A run is cut before its first token that is forbidden; where what the processor prescribes is
-  // longer, up to `most` tokens, it is that, and as likely as a run that a long match was found for.
+  // Returns the drafter's answer. A run is cut before its first token that is forbidden. If the processor prescribes a
+  // longer run, of `most` tokens at most, that is the answer, and counts as likely as a run with a long match.
   template <class AnswerT>
   AnswerT operator()(AnswerT answer, [[maybe_unused]] std::int32_t most) {
     if constexpr (std::is_same_v<AnswerT, token_run>) {
@@ -84,7 +84,7 @@ class text_processor {
     return answer;
   }
 
-  // Rows of this drafter pass through it in this round, or no longer.
+  // Has the rows of this drafter pass through the processor in this round (`on`), or no longer.
   template <class DrafterT>
   void attach(DrafterT& drafter, bool on) {
     if constexpr (ProcessingDrafter<DrafterT, float>) {

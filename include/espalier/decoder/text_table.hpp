@@ -50,7 +50,7 @@ class text_table {
  public:
   using entry = batch_text<PolicyT, ProcessorT>;
 
-  // For as many waiting and ended texts as the options say.
+  // Makes an empty table for as many waiting and ended texts as the options say.
   explicit text_table(const batch_options& options)
       : max_ended_(static_cast<std::size_t>(options.max_ended)),
         max_waiting_(options.max_waiting),
@@ -58,7 +58,7 @@ class text_table {
 
   std::int32_t n_waiting() const { return static_cast<std::int32_t>(waiting_.size()); }
 
-  // Errors: input_error where there is no such text.
+  // Returns the text with this number. Errors: input_error if there is none.
   entry& find(text_id id) const {
     const auto at =
         std::lower_bound(known_.begin(), known_.end(), id, [](const entry* e, text_id i) { return e->id < i; });
@@ -75,7 +75,7 @@ class text_table {
       raise<input_error>("the text has not begun, or has ended: resume() goes on with one that has ended.");
   }
 
-  // Memory for a text that is to be added: it is not known yet. Errors: input_error where too many wait already.
+  // Returns memory for a text that is to be added: it is not known yet. Errors: input_error if too many wait already.
   entry& spare(const PolicyT& policy, std::int32_t n_served, const ProcessorT& processor = {}) {
     if (n_waiting() >= max_waiting_ + max_texts_ - n_served) {
       raise<input_error>("no more than ", max_waiting_, " texts may wait for the ", max_texts_,
@@ -94,7 +94,7 @@ class text_table {
     return *spare_;
   }
 
-  // The text in the spare memory is known from now on, and waits. Returns its number.
+  // Makes the text in the spare memory known: it waits. Returns its number.
   text_id add(std::int32_t priority) {
     entry& e = *std::exchange(spare_, nullptr);
     e.id = next_++;
@@ -108,7 +108,7 @@ class text_table {
     if (e.stage == text_stage::ended) std::erase(ended_, &e);
     e.stage = text_stage::waiting;
     e.place = -1;
-    // The next one last.
+    // The text whose turn is next stands last.
     waiting_.insert(std::lower_bound(waiting_.begin(), waiting_.end(), &e,
                                      [](const entry* a, const entry* b) { return b->before(*a); }),
                     &e);
@@ -130,7 +130,7 @@ class text_table {
     wait(e);
   }
 
-  // The text whose turn it is, or none.
+  // Returns the text that is to be served next, or nullptr if none waits.
   entry* next() const { return waiting_.empty() ? nullptr : waiting_.back(); }
   void serve_next(std::int32_t place) {
     entry& e = *waiting_.back();
@@ -150,7 +150,7 @@ class text_table {
     ended_.push_back(&e);
   }
 
-  // Forgets the texts that ended first, where more have than are kept.
+  // Forgets the texts that ended first, as long as more have ended than are kept.
   void sweep() {
     while (ended_.size() > max_ended_)
       forget(*ended_.front());

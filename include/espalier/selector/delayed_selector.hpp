@@ -29,14 +29,15 @@ enum class selector_weights { float32, int4 };
 //!
 //! Complexity  choose: one multiplication for each weight (311,000 weights for hidden states of 384 and 128); no
 //!             allocation
-//! Errors      option_error for hidden sizes below 1; input_error for hidden states of other sizes
+//! Errors      option_error for hidden sizes that are not from 1 to 2^20; choose: input_error for hidden states of
+//!             other sizes
 //! Source      Delayed tree expansion, appendix E, equation 10. There only the scalars are standardised; here the
 //!             hidden states are, too
 class delayed_selector {
  public:
   static constexpr std::size_t projected = 128, first_width = 512, second_width = 32;
 
-  //! With weights of zero, for read().
+  //! Makes a network whose weights are all 0; read() sets them.
   delayed_selector(std::int32_t target_hidden, std::int32_t draft_hidden, selector_weights kind)
       : target_hidden_(target_hidden), draft_hidden_(draft_hidden), kind_(kind) {
     require_option("target_hidden", target_hidden, 1, 1 << 20);
@@ -79,7 +80,7 @@ class delayed_selector {
     read(tensors, "actions", last_);
   }
 
-  //! The number of the delayed_action.
+  //! Returns the number of the delayed_action with the highest score.
   std::int32_t choose(const selector_features& features) {
     detail::prefetch_pages(memory_.data(), memory_.size() * sizeof(line));
     const std::array<std::span<const float>, n_hidden> states = {features.target_hidden, features.draft_hidden_prev,
@@ -105,7 +106,7 @@ class delayed_selector {
     return static_cast<std::int32_t>(std::max_element(scores_.begin(), scores_.end()) - scores_.begin());
   }
 
-  //! Scores of all actions in the last choice, [delayed_action::count].
+  //! Returns the scores of all actions in the last choice, [delayed_action::count].
   std::span<const float> scores() const { return scores_; }
 
  private:
@@ -114,7 +115,7 @@ class delayed_selector {
   struct alignas(64) line {
     std::byte bytes[64];
   };
-  // Places are in lines of the memory.
+  // Where the numbers of an input, a layer or a state begin in memory_, counted in its lines.
   struct input_place {
     std::size_t n = 0, mean = 0, deviation = 0;
   };
@@ -178,7 +179,7 @@ class delayed_selector {
     detail::standardise(x, floats(at.mean), floats(at.deviation), at.n, out);
   }
 
-  // x [stride], zero beyond the inputs; out [outputs].
+  // Computes out = matrix * x + bias. x [stride], zero beyond the inputs; out [outputs].
   void apply(const layer_place& at, const float* x, float* out) {
     const std::size_t n = at.stride;
     const float* bias = floats(at.bias);

@@ -27,8 +27,8 @@
 
 namespace espalier {
 
-//! The delayed tree of rounds in which no selector chooses: of all rounds where there is none, and of the first round
-//! of a text.
+//! The delayed tree of rounds in which no selector chooses: of all rounds if there is none; else of the first round of
+//! a text, and of others at whose beginning the models' states are not known.
 struct neural_delayed_options {
   std::int32_t paths = 2;   //!< K, independent paths
   std::int32_t trunk = 2;   //!< L1, drafted tokens before they part
@@ -53,7 +53,8 @@ concept ChoosesDelayedTrees = requires(SelectorT& selector, const SelectorT& fix
 
 }  // namespace detail
 
-//! Lets a selector choose a delayed tree in each round, by what draft and target said at the end of the text.
+//! A policy that lets a selector choose a delayed tree in each round, by what draft and target said at the end of the
+//! text.
 //!
 //! A selector has choose(selector_features), which returns the number of a delayed_action, and target_hidden_size() and
 //! draft_hidden_size(), the sizes of the hidden states that it reads. Drafter and target must keep these states, as
@@ -62,13 +63,13 @@ concept ChoosesDelayedTrees = requires(SelectorT& selector, const SelectorT& fix
 //!
 //!     neural_delayed policy({}, load_selector("specinfer.safetensors").selector, load_costs("costs.json"));
 //!
-//! Complexity  as delayed; and two passes over rows of the vocabulary, and the selector's own work. The root's row, by
-//!             which it chooses, is drawn from afterwards: it costs no further draft pass. No allocation once read()
-//!             has been called
+//! Complexity  as delayed; and passes over one row of the target and two of the draft, and the selector's own work. The
+//!             root's row, by which the selector chooses, is drawn from afterwards: it costs no further draft pass. No
+//!             allocation once read() has been called
 //! Law         as delayed
-//! Errors      option_error for options out of range, and where a selector meets a drafter that keeps no states;
-//!             input_error where the hidden states are not those that it was made for. The latter two come in the first
-//!             round in which it would choose; require_origin tells beforehand
+//! Errors      option_error for options out of range and, in the first round that drafts, if there is a selector but
+//!             the drafter keeps no states; input_error, in the first round in which the selector would choose, if
+//!             hidden states or vocabularies are not those that it was made for: require_origin tells beforehand
 //! Source      Delayed tree expansion, section 6. The source does not mention the first round of a text; here its tree
 //!             is static
 template <class SelectorT = delayed_selector>
@@ -79,14 +80,14 @@ class neural_delayed {
  public:
   static constexpr regime sampling = regime::iid;
 
-  //! Without a selector: the tree of the options in every round.
+  //! Makes a policy without a selector: every round has the tree of the options.
   explicit neural_delayed(neural_delayed_options options = {})
       : action_{options.paths, options.trunk, options.length}, fallback_(action_) {
     require_options(options);
     growth_.reserve(delayed_action::most_paths);
   }
 
-  //! `costs` gives the selector the seconds of passes of one row.
+  //! Makes a policy with a selector, which learns from `costs` how many seconds passes of one row take.
   neural_delayed(neural_delayed_options options, SelectorT selector, cost_model costs) : neural_delayed(options) {
     selector_.emplace(std::move(selector));
     costs_ = std::move(costs);

@@ -34,8 +34,8 @@ struct selector_features {
   std::span<const float> draft_hidden_root;  //!< [draft hidden] the draft's, pending token
   std::array<float, n_scalars> scalars{};    //!< in the order of scalar_names, as they are: not standardised
 
-  //! The first six: entropies (nats) of target and draft, previous position, and of the draft's row after the pending
-  //! token; both Kullback-Leibler divergences (nats) and the L1 distance, previous position.
+  //! Sets the first six: entropies (nats) of target and draft at the previous position, and of the draft's row after
+  //! the pending token; then both Kullback-Leibler divergences (nats) and the L1 distance at the previous position.
   //!
   //! Shapes      p, q, q_root [vocab]: the target's row of untruncated_row(), and the draft's rows as drawn from
   //! Complexity  two passes, of which the first reads two rows
@@ -47,13 +47,13 @@ struct selector_features {
             previous.draft_to_target, previous.distance});
   }
 
-  //! The next three: tokens of the text, the pending one included, and how the target samples.
+  //! Sets the next three: the number of tokens of the text, the pending one included, and how the target samples.
   void set_text(std::int32_t length, const sampling_options& sampling) {
     set(6,
         {static_cast<double>(length), static_cast<double>(sampling.temperature), static_cast<double>(sampling.top_p)});
   }
 
-  //! The last two: seconds of a draft pass and of a target pass of one row at this length.
+  //! Sets the last two: seconds of a draft pass and of a target pass of one row at this length.
   void set_seconds(double draft, double target) { set(9, {draft, target}); }
 
  private:
@@ -63,8 +63,8 @@ struct selector_features {
   }
 };
 
-//! The target's distribution before top-k, top-p and min-p: probabilities at its temperature; at 0, all on the largest
-//! logit.
+//! Writes the target's distribution before top-k, top-p and min-p: probabilities at its temperature; at temperature 0,
+//! all on the largest logit.
 //!
 //! Shapes      logits, out [vocab]
 //! Complexity  as softmax

@@ -180,8 +180,8 @@ struct nibble_sums {
 };
 #endif
 
-// The products of 16 rows of weights with a vector: its first n numbers, n padded and at most 2^20. The 8 that was
-// added to each weight is taken off at the end, with the sum of the numbers.
+// Writes the products of 16 rows of weights with the first n numbers of a vector; n is padded, and at most 2^20. The 8
+// that was added to each weight is taken off at the end, by means of the sum of the vector's bytes.
 inline void multiply_nibbles(const std::uint8_t* weights, const whole_numbers& x, std::size_t n, std::int32_t* out) {
   nibble_sums total;
   for (std::size_t i = 0; i < n; i += nibble_inputs, weights += nibble_bytes)
@@ -191,8 +191,8 @@ inline void multiply_nibbles(const std::uint8_t* weights, const whole_numbers& x
     out[r] -= nibble_added * x.sum;
 }
 
-// The product of a row of n floats with a vector. Sums over the vocabulary are made for long rows, and cost more than
-// these have.
+// Returns the product of a row of n floats with a vector. It sums block by block: the sums that are made over a whole
+// vocabulary would cost more for rows as short as these.
 inline float product(const float* row, const float* x, std::size_t n) {
   double total = 0;
   for (std::size_t begin = 0; begin < n; begin += mass_block)

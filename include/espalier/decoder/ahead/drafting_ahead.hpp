@@ -49,8 +49,8 @@ class side_thread {
     thread_.join();
   }
 
-  // Has task.run() called there. Errors: std::system_error where there can be no thread; then nothing has begun.
-  // Pre: it throws nothing and stays until wait(); no task is under way.
+  // Has the thread call task.run(). Errors: std::system_error if no thread can be made; then nothing has begun. Pre:
+  // run() throws nothing, the task exists until wait() returns, and no task is under way.
   template <class TaskT>
   void start(TaskT& task) {
     task_ = &task;
@@ -59,7 +59,7 @@ class side_thread {
     tell(state::works);
   }
 
-  // Until the task has returned.
+  // Waits until the task has returned.
   void wait() { state_.wait(state::works, std::memory_order_acquire); }
 
  private:
@@ -93,13 +93,15 @@ class side_thread {
 //     take        the next round begins: its tree, if there is one
 //     give_up     instead of commit, or of take
 //
-// The verdict that is guessed: after the node and with the token that are the most probable where the target is the
-// draft. The draft's row of a node whose children were not asked about is found by one more pass, in which its token is
-// the last of the text. Random numbers are asked for by place, not by call, so a tree has nothing of when it is drawn.
+// It guesses the verdict, a node and a token, that is the most probable if the target's rows are the draft's. The
+// draft's row of a node whose children were not asked about is found by one more pass, in which its token is the last
+// of the text. Random numbers depend on their place in the tree, not on the order of calls, so a tree does not depend
+// on when it is drawn.
 //
-// Complexity  beside the tree's own passes one of one row, and, where the verifier reads them, a copy of the round's
-//             rows; no allocation once warm
-// Errors      none: what fails here is given up, and fails again where the round drafts its own tree
+// Complexity  beside the tree's own passes, one pass of one row at most and, if the verifier reads them, a copy of the
+//             round's rows; no allocation once warm
+// Errors      none: if something fails here, the tree is given up, and the round drafts its own, which raises an error
+//             if it fails, too
 template <class DrafterT, class PolicyT>
 class drafting_ahead {
   using rows_type = decltype(std::declval<DrafterT&>().rows());
@@ -116,7 +118,8 @@ class drafting_ahead {
 
   void start(DrafterT& drafter, const tree<>& drafted, const PolicyT& policy, const text& written) {
     is_ready_ = false;
-    // Nothing can be gained if the drafter was not asked, or if the text ends with the round under way.
+    // Nothing can be gained if the drafter was not asked, or if the next round can draft nothing: this one writes at
+    // least one token, and the last token of a text is never drafted.
     if (!drafter.rows().has(root_node) || written.left() <= 2) return;
     runs_ = attempt([&] {
       drafter_ = &drafter;
@@ -133,7 +136,8 @@ class drafting_ahead {
 
   rows_type rows(DrafterT& drafter) { return runs_ ? rows_ : drafter.rows(); }
 
-  // Gives the seconds that it has waited. `strayed`: the drafter is at another text now, and has to begin anew.
+  // Hands over the verdict, and returns the seconds waited. `strayed`: whether the drafter has taken another verdict
+  // and has to begin anew.
   double commit(DrafterT& drafter, tree_view tree, verdict v, bool& strayed) {
     if (!runs_) {
       drafter.commit(tree, v);
@@ -158,13 +162,13 @@ class drafting_ahead {
     return true;
   }
 
-  // On the second thread.
+  // Grows the tree, on the second thread.
   void run() {
     is_grown_ = attempt([this] { return grow(); });
   }
 
  private:
-  // Runs work() on the second thread. If it fails, the round drafts its tree itself.
+  // Runs work(). Returns false if it throws: then the round drafts its tree itself.
   template <class WorkT>
   static bool attempt(WorkT&& work) {
 #if ESPALIER_EXCEPTIONS
@@ -239,8 +243,9 @@ class drafting_ahead {
     return thread_->is_told.load(std::memory_order_acquire) && !(told_ == guess_);
   }
 
-  // The most probable token that is no child of node u, and how probable it is that the verdict ends there with it. Of
-  // a node without a row the token is not known; it is taken to be as probable as, in the mean, those on its path.
+  // Returns the most probable token that is no child of node u, and the log-probability that the verdict is this node
+  // and this token. Of a node without a row the token is not known; it is taken to be as probable as, in the mean, the
+  // tokens on its path.
   choice after(node_id u) const {
     const double path = this_round_.path_log_prob[u];
     if (!rows_.has(u)) return {0, path + path / this_round_.depth[u]};

@@ -30,7 +30,8 @@ struct selector_origin {
 
 namespace detail {
 
-// A tensor_reader that looks at every number: each must be finite, and fit the way in which the selector holds it.
+// A tensor_reader that looks at every number: each must be finite, deviations above 0, and weights must fit the way in
+// which the selector holds them.
 struct selector_tensors {
   tensor_reader& reader;
   const std::string& where;
@@ -96,7 +97,7 @@ inline std::int32_t selector_number(const safetensors_file& file, const std::str
   return static_cast<std::int32_t>(number);
 }
 
-// How many numbers a tensor of one extent has.
+// Returns how many numbers a tensor of one extent has. Errors: model_error if it is missing, or has another shape.
 inline std::int32_t length_of(const safetensors_file& file, const std::string& name) {
   const tensor_entry* entry = file.find(name);
   if (!entry) raise<model_error>(file.where(), " lacks tensor \"", name, "\".");
@@ -155,9 +156,9 @@ inline selector_file load_selector(const std::string& path) {
   return load_selector(safetensors_file(path));
 }
 
-//! Refuses a selector that was trained for something else.
+//! Checks that a selector was trained for these models, this vocabulary and this verifier.
 //!
-//! Errors      input_error that says for what
+//! Errors      input_error that says for what it was trained instead
 inline void require_origin(const selector_file& file, const selector_origin& present) {
   const auto compare = [&](const char* what, const auto& trained, const auto& here) {
     if (trained != here) {
