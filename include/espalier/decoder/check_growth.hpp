@@ -27,7 +27,7 @@ inline std::int32_t times_drawn(tree_view tree, node_id u, token_id token) {
 }  // namespace detail
 
 //! Checks a tree against the rows that it was drawn from: what follows from the policy's regimes, and the
-//! log-probabilities. Where ESPALIER_CHECKS is 1, each tree that one step drafter was asked for is checked so.
+//! log-probabilities. Where ESPALIER_CHECKS is 1, each tree that is grown from one step drafter is checked so.
 //!
 //! Complexity  O(nodes vocab), and O(draws^2) for the draws of each node; no allocation
 //! Errors      input_error that says what is wrong, at which node, and with which token if there is one

@@ -20,9 +20,9 @@ namespace espalier::detail {
 // Masked attention of some query heads, all of one key-value head, for some rows of one sequence.
 //
 // Keys are transposed block by block, so that scores come a vector of slots at a time and many queries share each load.
-// Blocks hold only slots that some row of the task sees; other slots are neither read nor scored. Scores of slots that
-// a row does not see are dropped before the softmax. So the terms of each sum, and their order, depend on the visible
-// sequence alone, not on other nodes of the tree nor on the slots that they lie in.
+// Slots that no row of the task sees are neither read nor scored, but for a few right before a window. Scores of slots
+// that a row does not see are dropped before the softmax. So the terms of each sum, and their order, depend on the
+// visible sequence alone, not on other nodes of the tree nor on the slots that they lie in.
 class attention_worker {
  public:
   static constexpr int max_queries = 32;
@@ -55,7 +55,7 @@ class attention_worker {
     float cap = 0.0F;          // scores become cap * tanh(score / cap); 0: they stay
   };
 
-  // It calls key() and value() of the store, as HostKVStore has them.
+  // Computes the attention of a task. It calls key() and value() of the store, as HostKVStore has them.
   //
   // Shapes: queries, out [rows][n_heads * head_dim] at their strides, in floats. The queries are already scaled.
   template <class KVStoreT>

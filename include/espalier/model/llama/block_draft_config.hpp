@@ -14,13 +14,14 @@
 
 namespace espalier {
 
-//! The shape of a block draft, as the config.json beside its weights gives it: a transformer over the target's hidden
-//! size, all of whose heads are rotated.
+//! The shape of a block draft, as the config.json beside its weights gives it: a transformer with the target's hidden
+//! size, whose heads are rotated in all dimensions.
 //!
 //! Errors      model_error that names the file, the key, its value and what is allowed
 struct block_draft_config : model_config {
   int block_length = 0;            //!< tokens drafted at once, at most: "block_size" without the pending one
-  std::vector<int> hidden_layers;  //!< of the target, from 0, as llama_options has them: "target_layers" counts from 1
+  std::vector<int> hidden_layers;  //!< layers of the target, from 0, as llama_options has them ("target_layers" counts
+                                   //!< from 1)
 
   //! Reads folder/config.json.
   static block_draft_config load(const std::string& folder) {

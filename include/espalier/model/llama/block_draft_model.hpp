@@ -55,7 +55,7 @@ struct block_draft_weights {
   norm_type features_norm, pending_norm, final_norm;
   float* masked = nullptr;  //!< [block_length][hidden_size], added to rows that are still to be written
   std::vector<layer_type> layers;
-  linear_type head;  //!< the target's
+  linear_type head;  //!< the target's output matrix
 
   std::size_t bytes() const { return block.used() * sizeof(float); }
 
@@ -131,13 +131,13 @@ struct block_draft_context {
   int n_unread = 0;
 };
 
-//! A block that is asked for: the tokens after the pending one, which stands at this position of a text. All positions
+//! A block that is asked for: the tokens after the pending one, which stands at `position` of a text. All positions
 //! before it were read; with nothing before it, the block sees itself alone.
 struct block_draft_request {
   block_draft_context* context;
   token_id pending;
   int position;   //!< below max_positions()
-  int place = 0;  //!< where the logits are kept; no two of a pass have one
+  int place = 0;  //!< number of the room for its logits; each request of a pass has another
 };
 
 namespace detail {
@@ -180,7 +180,8 @@ struct block_draft_caches {
 //!
 //! Shapes      config.json and model.safetensors in the folder, as examples/models/train.py exports them
 //! Complexity  read: a copy, and a pass for each 64 rows of a text; forward: a pass for each 64 rows that all its texts
-//!             have left unread, then one of length + 1 rows for each text; no allocation
+//!             have left unread, then one of length + 1 rows for each text; no allocation if an earlier forward, or
+//!             reserve, was for as many texts, and an earlier one had as many places
 //! Law         bitwise: nothing depends on the number of threads, on other texts, or on how rows are read in parts
 //! Errors      load: model_error for files that do not fit, themselves or the target; option_error for a target whose
 //!             option hidden_layers lacks a layer. read and forward: input_error for states of another width, a token
@@ -215,7 +216,7 @@ class block_draft_model {
     reserve(1);
   }
 
-  //! Makes room for passes over so many texts.
+  //! Takes memory for passes over n_texts texts.
   void reserve(int n_texts) {
     if (n_texts <= n_texts_) return;
     n_texts_ = n_texts, buffers_ = {};
@@ -264,9 +265,9 @@ class block_draft_model {
     }
   }
 
-  //! The blocks of all that is asked for, `length` tokens each.
+  //! Computes the blocks that are asked for, `length` tokens each.
   //!
-  //! Pre         1 <= length <= block_length()
+  //! Pre         1 <= length <= block_length(); no two requests have the same place or the same context
   void forward(std::span<const request_type> requests, int length) {
     int last_place = 0;
     for (const request_type& r : requests) {
@@ -289,9 +290,9 @@ class block_draft_model {
     pass_.run(place, weights_, caches, batch_of(length + 1));
   }
 
-  //! The first rows of the last block that was asked for with this place.
+  //! Returns the first `length` rows of the last block that was asked for with this place.
   //!
-  //! Shapes      [length][vocab_size], valid until the next one
+  //! Shapes      [length][vocab_size], valid until the next forward()
   vocab_rows<float> logits(int place, int length) const {
     return {logits_.data() + size_of_place() * place, length, vocab_size()};
   }
@@ -424,8 +425,8 @@ class block_draft_model {
     }
   }
 
-  // Writes the thread's columns of the first stream, n rows for each request: the pending token's product and the last
-  // state of the context; rows still to be written add `masked`, which tells them apart.
+  // Writes the thread's columns of the first stream, n rows for each request: the sum of the pending token's product
+  // and the last state of the context. Rows still to be written add `masked`, which tells them apart.
   void begin_rows(int thread, int n) {
     pass_.multiply(thread, weights_.pending.matrix, pending_, static_cast<int>(requests_.size()), root_, false,
                    weights_.layers.front().query.matrix);

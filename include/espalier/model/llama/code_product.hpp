@@ -40,7 +40,7 @@ class code_product {
   void decode(float* to) const { multiply_rows<0>(nullptr, 0, nullptr, to); }
 
  private:
-  // Returns codes as floats. The lowest bit of a code is bit `at` of its lane, so that the code forms the last bits of
+  // Turns codes into floats. The lowest bit of a code is bit `at` of its lane, so that the code forms the last bits of
   // the mantissa of 2^(23 - at). Subtracting that power, and the code's zero with it, is exact.
   struct code_bits {
     simd_int mask, exponent;

@@ -91,7 +91,7 @@ class gguf_config_reader {
     c_.norm_epsilon = static_cast<float>(data_.number(key(epsilon), 0.0, 1.0));
   }
 
-  // The other flags are read from the first layer's tensors.
+  // Reads which parts the model has, most of them from the names of the first layer's tensors.
   void read_parts() {
     const auto has = [&](const char* name) { return file_.find(name) != nullptr; };
     c_.tied_embeddings = !has("output.weight");
@@ -187,7 +187,7 @@ class gguf_config_reader {
 
 }  // namespace detail
 
-//! The shape of the transformer that a GGUF file holds.
+//! Returns the shape of the transformer that a GGUF file holds.
 //!
 //! Errors      model_error that names the file, the key or tensor, its value and what is allowed
 //! Source      https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; llama.cpp, convert_hf_to_gguf.py

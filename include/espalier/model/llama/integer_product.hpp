@@ -18,7 +18,7 @@
 
 namespace espalier::detail {
 
-// Adds the products of rows of integers and a part of a panel to sums[r][32].
+// A product of rows of integers and a part of a panel, which is added to sums[r][32].
 //
 // Within each block, or each half of a block where halves have scales of their own, products of integers are summed
 // exactly. Over the blocks, ascending, runs one chain of multiply-adds, each rounded once: sum = dot * (scale of
@@ -31,7 +31,7 @@ struct integer_product {
   float* sums;  // 64-byte aligned
 };
 
-// The product on any processor.
+// Makes the product on any processor.
 inline void multiply_portably(const integer_product& p) {
   const panel_part& part = p.part;
   const activation_block* x = p.x;

@@ -14,13 +14,15 @@ namespace espalier {
 //! Turns keys in the cache of a llama_backend to other positions, for a sink_window_kv over that model: rotary
 //! embeddings are turns, so one more turn takes a key from position p to position p - n.
 //!
-//! Complexity  O(row); another n than before: O(head_dim). No allocation after construction
+//! Complexity  O(row), and O(head_dim) if n is another than in the call before. No allocation after construction
 //! Law         the keys are, within the rounding of one turn, those that the model computes at the other position
 class key_turner {
  public:
   explicit key_turner(const model_config& config)
       : config_(config), all_(config.rotary_dims), local_(config.local_rope_theta > 0.0 ? config.rotary_dims : 0) {}
 
+  //! Turns a key of a layer back by n positions.
+  //!
   //! Shapes      key [n_kv_heads * head_dim]
   void operator()(int layer, std::span<float> key, int n) {
     if (n != n_) set(n);

@@ -29,13 +29,14 @@
 
 namespace espalier {
 
+//! Options of a llama_backend.
 struct llama_options {
-  int threads = 0;                   //!< 0: as many as the hardware runs at once
-  int max_rows = 320;                //!< longest batch of one forward pass: a tree of 256 and pending tokens
-  int max_positions = 0;             //!< 0: as many as the model has
+  int threads = 0;                   //!< threads that compute a pass together; 0: as many as the hardware runs at once
+  int max_rows = 320;                //!< rows of the longest batch of a forward pass: a tree of 256 and pending tokens
+  int max_positions = 0;             //!< positions that a text may have; 0: as many as the model has
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
-  matrix_arithmetic arithmetic = matrix_arithmetic::exact;  //!< of quantised weights
-  weight_storage weights = weight_storage::as_stored;       //!< of matrices that load() reads
+  matrix_arithmetic arithmetic = matrix_arithmetic::exact;  //!< how products with quantised weights are computed
+  weight_storage weights = weight_storage::as_stored;       //!< how the matrices that load() reads are held in memory
 
   static constexpr void describe(auto see) {
     see(option{"threads", &llama_options::threads, "threads; 0: one for each processor", 0, thread_team::most_threads});
@@ -46,20 +47,22 @@ struct llama_options {
 };
 
 //! A transformer on the host: Llama 2 and 3, SmolLM2, Mistral, Qwen2, Qwen2.5, Qwen3, Gemma 1 to 3 and GPT-NeoX, from
-//! GGUF files and Hugging Face folders, and Bamba, whose layers are Mamba-2 but for a few, from folders, over a
-//! HostRecurrentStore. Weights are held as their file has them, quantised or not, or as option
-//! `weights` says; all else is F32. Option `arithmetic` chooses how quantised weights are multiplied: exactly, so that
-//! logits are bitwise those of the weights as floats, or with activations rounded to 8 bits, which costs 0.004
-//! nats a token and is two to three and a half times as fast as floats where it was measured: docs/benchmarks.md.
+//! GGUF files and Hugging Face folders; and Bamba, most of whose layers are Mamba-2: it is read from folders only and
+//! needs a HostRecurrentStore. Weights are held as their file has them, quantised or not, or as option `weights` says;
+//! all else is F32. Option `arithmetic` chooses how quantised weights are multiplied: exactly, so that logits are
+//! bitwise those of the weights as floats, or with activations rounded to 8 bits, which costs 0.004 nats a token and is
+//! two to three and a half times as fast as floats where it was measured: docs/benchmarks.md.
 //!
 //! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size]
-//! Complexity  one pass reads the weights from memory once for up to a dozen rows, and from the cache for more; forward
-//!             allocates when a larger cache comes along than any before, and at no other time
+//! Complexity  a pass reads the weights from main memory once; with more than about a dozen rows it reads them again,
+//!             from the processor's cache. forward allocates only if the cache is larger than any before or, with
+//!             recurrent layers, if a batch has more sequences than any before
 //! Law         Backend's, bitwise: the row of a node does not depend on the batch it is in, on the cache slots, or on
 //!             the number of threads
-//! Errors      load: model_error for files that do not fit, option_error. forward: input_error for more than max_rows()
-//!             rows, a token outside the vocabulary, a position beyond the last, or a batch that contradicts itself;
-//!             nothing has happened then. NaN weights give NaN logits.
+//! Errors      load: model_error for files that do not fit, option_error for options out of range. forward: input_error
+//!             for more than max_rows() rows, a token outside the vocabulary, a position beyond the last, a cache of
+//!             another shape, or a batch that contradicts itself; nothing has happened then. NaN weights give NaN
+//!             logits.
 //! Pre         one forward at a time
 class llama_backend {
  public:
@@ -72,7 +75,7 @@ class llama_backend {
   llama_backend(const model_config& config, model_weights weights, const llama_options& options)
       : llama_backend(config, std::make_shared<const model_weights>(std::move(weights)), options) {}
 
-  //! Over the weights of another backend, which are held once.
+  //! Makes a backend that shares another backend's weights, so that memory holds them once.
   llama_backend(const model_config& config, std::shared_ptr<const model_weights> weights, const llama_options& options)
       : config_(config),
         weights_(std::move(weights)),
@@ -94,7 +97,8 @@ class llama_backend {
   const std::vector<int>& hidden_layers() const { return options_.hidden_layers; }
   int n_threads() const { return pass_.team().n_threads(); }
   std::size_t weight_bytes() const { return weights_->bytes(); }
-  //! For a block draft, which borrows the embedding and the output matrix, and for a second one over the same weights.
+  //! Returns the weights, to share with a block draft, which uses their embedding and output matrix, or with a second
+  //! backend.
   std::shared_ptr<const model_weights> weights() const { return weights_; }
 
   template <HostKVStore KVStoreT>
@@ -109,17 +113,20 @@ class llama_backend {
 
   //! Length of hidden_state(); 0 unless options.hidden_layers lists the last layer.
   int hidden_size() const { return pass_.keeps(config_.n_layers - 1) ? config_.hidden_size : 0; }
-  //! The residual stream of a row of the last batch after the last layer, before the final norm.
+  //! Returns the residual stream of a row of the last batch after the last layer, before the final norm. Shapes and
+  //! errors are those of hidden().
   std::span<const float> hidden_state(int row) const { return hidden(config_.n_layers - 1, row); }
 
-  //! The residual stream of a row of the last batch after `layer`, before the final norm.
+  //! Returns the residual stream of a row of the last batch after `layer`, before the final norm.
   //!
   //! Shapes      [hidden_size], valid until the next forward
-  //! Errors      option_error if the layer is not among options.hidden_layers
+  //! Errors      option_error if the layer is not among options.hidden_layers, or the row is not from 0 to max_rows() -
+  //!             1 (a row that the last batch did not have is not noticed)
   std::span<const float> hidden(int layer, int row) const { return pass_.hidden(layer, row); }
 
  private:
-  struct one_process {};  // whose steps are all made by the pass
+  struct one_process {};  // the PlaceT of transformer_pass for one process: it has no members, so the pass makes every
+                          // step
 
   static int hardware_threads() {
     return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, thread_team::most_threads);
@@ -132,7 +139,8 @@ class llama_backend {
   detail::transformer_pass pass_;
 };
 
-//! A cache for any model of llama_backend, with recurrent layers or without: `n_sequences` of `capacity` tokens each.
+//! Makes a cache for any model of llama_backend, with recurrent layers or without: `n_sequences` of `capacity` tokens
+//! each.
 //!
 //! Errors      option_error as recurrent_kv's
 inline recurrent_kv host_cache(const model_config& config, int n_sequences, int capacity,

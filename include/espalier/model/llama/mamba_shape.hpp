@@ -26,7 +26,7 @@ struct mamba_shape {
   int convolved() const { return inner() + 2 * groups * state; }
   //! Number of outputs of the first projection: gates, convolved channels, steps.
   int projected() const { return inner() + convolved() + heads; }
-  //! Numbers of a channel's state in memory: a multiple of 16, so whole vectors on any machine.
+  //! Numbers that a channel's state takes in memory: a multiple of 16, so whole vectors on any machine.
   int state_stride() const { return (state + 15) / 16 * 16; }
 
   //! Shape of the states that a store keeps for `layers` such blocks. A row holds the channels before and after the
@@ -36,7 +36,7 @@ struct mamba_shape {
   }
 };
 
-//! The weights of a Mamba-2 block beside its two projections.
+//! The weights of a Mamba-2 block, except for its two projections.
 struct mamba_weights {
   float* convolution = nullptr;       //!< [taps][convolved], the token's own tap last
   float* convolution_bias = nullptr;  //!< [convolved] or null

@@ -50,7 +50,8 @@ struct model_config {
   int rotary_dims = 0;  //!< leading dimensions of a head that are rotated; even
   double rope_theta = 10000.0;
   rope_scaling scaling{};
-  double local_rope_theta = 0.0;  //!< of the layers in `windowed`, which nothing slows down; 0: they are as the others
+  double local_rope_theta = 0.0;  //!< rope_theta of the layers in `windowed`, where no scaling applies; 0: the same as
+                                  //!< in the others
 
   float norm_epsilon = 1e-5F;
   bool layer_norm = false;      //!< LayerNorm with biases, not RMSNorm
@@ -61,7 +62,8 @@ struct model_config {
   bool query_bias = false;  //!< biases of the query, key and value projections
   bool attention_out_bias = false;
   bool mlp_bias = false;
-  bool gated_mlp = true;           //!< the activation of one product times another, not of one alone, which is GELU's
+  bool gated_mlp = true;           //!< the MLP multiplies the activation of one product by another; if not, it takes
+                                   //!< GELU of a single one
   bool gelu_gate = false;          //!< the gate's activation is GELU by tanh, not SiLU
   bool parallel_residual = false;  //!< attention and MLP both read the layer's input
 
@@ -77,8 +79,9 @@ struct model_config {
   std::vector<bool> recurrent{};  //!< [n_layers] whether a layer is Mamba-2 instead of attention; empty: none is
 
   layout_type layout = layout_type::llama;
-  bool paired_rotary = false;   //!< the file keeps rows of queries and keys that turn together side by side
-  bool norms_less_one = false;  //!< the file keeps scales of norms less one
+  bool paired_rotary = false;   //!< in the file, two rows of queries or keys that are rotated together stand side by
+                                //!< side
+  bool norms_less_one = false;  //!< the file holds the scale of each norm minus 1
 
   int query_size() const { return n_heads * head_dim; }
   int kv_size() const { return n_kv_heads * head_dim; }
@@ -98,8 +101,8 @@ struct model_config {
   bool is_windowed(int layer) const { return !windowed.empty() && windowed[static_cast<std::size_t>(layer)]; }
   //! Tokens that a layer sees, itself included; 0: all.
   int window_of(int layer) const { return is_windowed(layer) && window < max_positions ? window : 0; }
-  //! How many positions a backend is made for by its option max_positions: `wanted`, or where that is 0 all of the
-  //! model's.
+  //! Returns how many positions a backend is made for: `wanted`, which is its option max_positions, or all of the
+  //! model's if that is 0.
   //!
   //! Errors      option_error for less than 0 or more than the model has
   int positions(int wanted) const {

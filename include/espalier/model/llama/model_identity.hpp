@@ -20,7 +20,7 @@ namespace espalier {
 
 namespace detail {
 
-// The shape of a model, and the files that hold its weights.
+// Returns the shape of a model, and the files that hold its weights.
 inline std::pair<model_config, std::vector<std::string>> files_of_model(const std::string& path) {
   if (std::filesystem::is_regular_file(path)) {
     gguf_file file(path);
@@ -34,8 +34,8 @@ inline std::pair<model_config, std::vector<std::string>> files_of_model(const st
 
 }  // namespace detail
 
-//! A name that tells one model from another: family, layers and width, vocabulary, and the FNV-1a hash (64 bits) of its
-//! weights, such as "llama 7x384, 4096 tokens, 1f3a5b7c9d0e2f41".
+//! Returns a name that tells one model from another: family, layers and width, vocabulary, and the FNV-1a hash (64
+//! bits) of the files that hold its weights, such as "llama 7x384, 4096 tokens, 1f3a5b7c9d0e2f41".
 //!
 //! Complexity  reads the files of the weights once, a piece at a time
 //! Law         the same files give the same name on every machine; a changed weight changes it. A changed number of

@@ -55,7 +55,8 @@ enum class step_kind : std::uint8_t {
   rotate,     // normalises and rotates the heads of queries and keys in `from`; keys and values go into the cache
   attend,     // writes what attention makes of the queries in `from` and of the cache to `to`
   recur,      // writes what the recurrence of a Mamba-2 block makes of `from` to `to`
-  activate,   // writes the activation of `from` to `to`
+  activate,   // writes the activation of `from` to `to`; on the host `to` holds what is activated before, and `from`
+              // what it is multiplied by
   add_norm,   // adds the norm of each row of `from` to the row of `to`
   keep,       // copies `from` to the hidden states that the caller may read after the pass
   cap         // turns each number x of `to` into limit * tanh(x / limit)
@@ -68,7 +69,8 @@ enum class step_rows : std::uint8_t {
   mlp_normed,  // [hidden_size] of the MLP, where attention and MLP read one input
   projected,   // [query_size + 2 kv_size], or [mamba.projected()] in a recurrent layer
   mixed,       // [query_size], or [mamba.inner()] in a recurrent layer
-  widened,     // [gate and up][intermediate_size], or [up][intermediate_size] where nothing gates
+  widened,     // [gate and up][intermediate_size], or [up][intermediate_size] where nothing gates; on the host only
+               // [up], and only where a gate is: the rest goes to `activated`
   activated,   // [intermediate_size]
   logits       // [vocab_size]
 };

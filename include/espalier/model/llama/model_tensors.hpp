@@ -21,13 +21,13 @@ struct part_place {
   int layer = 0;
 };
 
-// The layer of a part, in weights that are laid out as model_weights or block_draft_weights.
+// Returns the layer of a part, in weights that are laid out as model_weights or block_draft_weights.
 template <class WeightsT>
 auto& layer_at(WeightsT& weights, part_place place) {
   return weights.layers[static_cast<std::size_t>(place.layer)];
 }
 
-// The matrix of a part with its bias; the head for a part that has none of its own.
+// Returns the matrix of a part with its bias; the head for a part that has none of its own.
 template <class WeightsT>
 auto& linear_at(WeightsT& weights, part_place place) {
   switch (place.part) {
@@ -53,7 +53,7 @@ auto& linear_at(WeightsT& weights, part_place place) {
   return weights.head;
 }
 
-// The norm over the whole stream that a part is.
+// Returns the norm over the whole stream that a part is.
 template <class WeightsT>
 auto& norm_at(WeightsT& weights, part_place place) {
   if (place.part == model_part::attention_norm) return layer_at(weights, place).attention_norm;
@@ -65,7 +65,7 @@ auto& norm_at(WeightsT& weights, part_place place) {
   return weights.final_norm;
 }
 
-// The scale of a norm.
+// Returns the scale of a norm.
 template <class WeightsT>
 float* scale_at(WeightsT& weights, part_place place) {
   switch (place.part) {
@@ -82,7 +82,8 @@ float* scale_at(WeightsT& weights, part_place place) {
   }
 }
 
-// The numbers that a recurrent layer has beside its matrices; null for other parts, and in weights without such layers.
+// Returns the numbers that a recurrent layer has beside its matrices; null for other parts, and in weights without such
+// layers.
 template <class WeightsT>
 float* recurrent_at([[maybe_unused]] WeightsT& weights, [[maybe_unused]] part_place place) {
   if constexpr (requires { layer_at(weights, place).mamba; }) {
@@ -110,7 +111,7 @@ constexpr bool is_stream_norm(model_part part) {
   return part == model_part::attention_norm || part == model_part::mlp_norm || part == model_part::final_norm;
 }
 
-// The bias of a matrix or a norm.
+// Returns the bias of a matrix or a norm.
 template <class WeightsT>
 float* bias_at(WeightsT& weights, part_place place) {
   return is_stream_norm(place.part) ? norm_at(weights, place).bias : linear_at(weights, place).bias;
@@ -330,7 +331,7 @@ class model_tensors {
     vector("norm.weight", model_part::gated_norm, m.inner());
   }
 
-  // Queries, keys and values, each head by head.
+  // Reads queries, keys and values, each head by head.
   void read_projections(const std::string& base, part_place place) {
     const int q = c_.query_size(), kv = c_.kv_size(), dim = c_.head_dim;
     const auto in_order = [](int row) { return row; };
@@ -353,7 +354,7 @@ class model_tensors {
     }
   }
 
-  // Row r of the tensor is row first + order(r) of the matrix.
+  // Reads a projection: row r of the tensor is row first + order(r) of the matrix.
   template <class OrderT>
   void projection(const std::string& name, part_place place, int first, int rows, const OrderT& order) {
     matrix(name, place, rows, first, order);

@@ -30,19 +30,19 @@ class weight_rows {
   weight_rows() = default;
   weight_rows(int rows, int inputs) : rows_(rows), inputs_(inputs) {}
 
-  //! Says how all rows will come.
+  //! Sets the type that all rows will have.
   void expect_rows(int, int, weight_type type) { type_ = type; }
 
   //! Floats of storage that the rows need.
   std::size_t storage_floats() const { return static_cast<std::size_t>(rows_) * (row_floats() + n_scales()); }
 
-  //! Takes storage; null for none yet.
+  //! Sets the storage; null: there is none yet.
   void place(float* storage) { data_ = storage; }
 
   int rows() const { return rows_; }
   int inputs() const { return inputs_; }
 
-  //! Pre         the row is of the type that was said
+  //! Pre         the row is of the type that expect_rows() was told
   void set_row(int row, const weight_row& values) {
     float* to = at(row);
     std::copy_n(&values.scale, n_scales(), to);
@@ -218,7 +218,7 @@ struct model_weights {
     }
   }
 
-  //! Weights of matrices that load took from the file.
+  //! The number of weights of matrices that load took from the file.
   std::int64_t weights_taken() const { return weights_taken_; }
 
   static model_weights load(const model_config& config, tensor_source& file,

@@ -20,12 +20,12 @@ class panel_part {
   static constexpr int inputs = max_blocks * panel_layout::block;
   static constexpr int few_rows = 2;
 
-  // Blocks first_block to first_block + n - 1.
+  // Reads blocks first_block to first_block + n - 1.
   //
-  // With `fetch`, all blocks that follow in memory are fetched at once: a product of integers with few rows needs them
-  // soon.
+  // With `fetch`, fetch_ahead() is called for all of them at once: a product of integers with few rows needs what
+  // follows soon.
   //
-  // Pre         not numbers; n <= max_blocks
+  // Pre         the layout is not of numbers (F16, BF16); n <= max_blocks
   panel_part(const panel_layout& layout, const std::byte* panel, int first_block, int n, bool fetch = false)
       : n_blocks(n),
         nibbles(layout.nibbles),
@@ -47,8 +47,9 @@ class panel_part {
   const float* scales(int b, int half) const { return scale_[b][half & (halves - 1)]; }
   const float* offsets(int b) const { return offset_[b]; }
 
-  // Fetches the block ahead. Products without `fetch` call it block by block, because the hardware's own prefetch does
-  // not reach far enough and takes few lines at once. Without always_inline GCC drops the call as one without effect.
+  // Fetches, into the cache, a block's length of memory 8 KiB beyond block b. Products without `fetch` call it block by
+  // block, because the hardware's own prefetch does not reach far enough and takes few lines at once. Without
+  // always_inline GCC drops the call as one without effect.
   [[gnu::always_inline]] void fetch_ahead(int b) const {
     constexpr std::size_t distance = 1 << 13;
     for (std::size_t byte = 0; byte < block_bytes_; byte += 64)

@@ -31,7 +31,7 @@ class product_team {
  public:
   product_team() = default;
 
-  // Makes room for products with at most so many rows and inputs.
+  // Takes memory for products with at most max_rows rows and max_inputs inputs.
   product_team(thread_team& team, int max_rows, int max_inputs, matrix_arithmetic arithmetic)
       : team_(&team), integer_(arithmetic == matrix_arithmetic::integer) {
     for (int i = 0; i < team.n_threads(); ++i) {

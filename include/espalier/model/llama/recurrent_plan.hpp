@@ -28,16 +28,16 @@ struct recurrent_walk {
   std::int32_t sequence;
   std::int32_t begin, end;       // steps begin to end - 1 of the plan
   std::int32_t start;            // slots that the state at the beginning has seen
-  std::int32_t hold = -1;        // slots that the state has seen which the store keeps afterwards; -1: none is kept
+  std::int32_t hold = -1;        // slots that the state has seen that the store keeps after the pass; -1: none is kept
   std::int32_t hold_after = -1;  // step after which that state stands
 };
 
-// The order in which a pass computes states. It begins at a state whose tokens all rows see and goes through the tree
-// that branches from it, parents before children, each token once. The state of a node is kept in memory only until its
-// last child has been computed.
+// The order in which a pass computes states. A walk begins at a state whose tokens all rows see and goes through the
+// tree that branches from it, parents before children, each token once. The state of a node is kept in memory only
+// until its last child has been computed.
 class recurrent_plan {
  public:
-  // The slots that the convolution of a row sees, its own slot last; -1 for places before the text.
+  // Returns the slots that the convolution of a row sees, its own slot last; -1 for places before the text.
   std::span<const std::int32_t> taps_of(std::int32_t row) const {
     return std::span(taps_).subspan(static_cast<std::size_t>(row) * n_taps_, n_taps_);
   }
@@ -56,8 +56,9 @@ class recurrent_plan {
   // The greatest number of states in memory at the same time.
   std::int32_t n_memories() const { return n_memories_; }
 
-  // Pre: the batch has been checked.
-  // Errors: input_error where a row's mask is no path, or is of slots that are not scratch; nothing has changed then
+  // Plans a pass. Pre: the batch has been checked.
+  // Errors: input_error if a sequence's prefix is not what the store holds, if slots do not ascend, or if a row's mask
+  // is no path of scratch slots; nothing has changed in the store then
   template <HostRecurrentStore StoreT>
   void make(StoreT& kv, const forward_batch_view& batch, int n_taps) {
     n_taps_ = static_cast<std::size_t>(n_taps);

@@ -19,15 +19,17 @@ struct rope_scaling {
   kind_type kind = kind_type::none;
   double factor = 1.0;              //!< linear, llama3, yarn: how many times longer the context has become
   double original_positions = 0.0;  //!< llama3, yarn: the context before
-  double low_frequency = 1.0;       //!< llama3: pairs that turn less often in that context are slowed by the factor;
-  double high_frequency = 4.0;      //!< pairs that turn more often than this are not slowed
-  double fast_turns = 32.0;         //!< yarn: pairs that turn more often than this in that context are not slowed;
-  double slow_turns = 1.0;          //!< pairs that turn less often than this are slowed by the factor
+  double low_frequency = 1.0;       //!< llama3: pairs that turn less often than this in that context are slowed by the
+                                    //!< factor
+  double high_frequency = 4.0;      //!< llama3: pairs that turn more often than this in that context are not slowed
+  double fast_turns = 32.0;         //!< yarn: pairs that turn more often than this in that context are not slowed
+  double slow_turns = 1.0;          //!< yarn: pairs that turn less often than this in that context are slowed by the
+                                    //!< factor
   bool whole_pairs = true;          //!< yarn: the two borders are moved outwards to whole pairs
   double amplitude = 1.0;           //!< yarn: rotated queries and keys are multiplied by it
   std::vector<float> divisors{};    //!< divided: [dims / 2] the divisor of each frequency
 
-  //! The angle in radians by which pair `pair` of dims / 2 turns from one position to the next.
+  //! Returns the angle in radians by which pair `pair` of dims / 2 turns from one position to the next.
   double frequency(double theta, int dims, int pair) const {
     const double plain = std::pow(theta, -2.0 * pair / dims);
     switch (kind) {
@@ -46,7 +48,7 @@ struct rope_scaling {
     }
   }
 
-  //! The amplitude of yarn for a config that does not give one.
+  //! Returns the amplitude of yarn for a config that does not give one.
   static double yarn_amplitude(double factor) { return factor > 1.0 ? 0.1 * std::log(factor) + 1.0 : 1.0; }
 
  private:

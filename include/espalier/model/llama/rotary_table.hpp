@@ -29,7 +29,7 @@ class rotary_table {
     }
   }
 
-  // [dims / 2]
+  // The cosines and the sines of a position, multiplied by the scaling's amplitude, [dims / 2].
   const float* cosine(int position) const { return cosine_.data() + static_cast<std::ptrdiff_t>(position) * half_; }
   const float* sine(int position) const { return sine_.data() + static_cast<std::ptrdiff_t>(position) * half_; }
 

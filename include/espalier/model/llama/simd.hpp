@@ -156,7 +156,7 @@ template <int DistanceT = simd_lanes / 2>
   std::memcpy(to, &bytes, sizeof bytes);
 }
 
-// Returns e^x within 2 units in the last place; 0 below -87.3; NaN for NaN.
+// Returns e^x within 2 units in the last place; 0 below -87.3; e^88.3 above 88.3; NaN for NaN.
 //
 // Source: the polynomial of Cephes' expf.
 [[gnu::always_inline]] inline simd_float simd_exp(simd_float x) {

@@ -21,7 +21,7 @@ namespace espalier {
 //! Between runs the other threads spin for a fifth of a millisecond, in case the next run follows at once, and then
 //! sleep.
 //!
-//! Complexity  run: no allocation; one atomic operation a thread where the others still spin
+//! Complexity  run: no allocation; where the others still spin, one atomic operation for each thread
 //! Errors      option_error if the number of threads is not between 1 and most_threads
 class thread_team {
  public:
@@ -45,8 +45,8 @@ class thread_team {
   thread_team(const thread_team&) = delete;
   thread_team& operator=(const thread_team&) = delete;
 
-  //! The team of `n_threads` that the whole process shares. A target and a draft model that take turns then use the
-  //! same threads, and neither keeps processors busy with waiting for its next turn.
+  //! Returns the team of `n_threads` that the whole process shares, until it ends. A target and a draft model that take
+  //! turns then use the same threads, and neither keeps processors busy with waiting for its next turn.
   static thread_team& shared(int n_threads) {
     static std::mutex guard;
     static std::map<int, std::unique_ptr<thread_team>> teams;
@@ -58,7 +58,7 @@ class thread_team {
 
   int n_threads() const { return n_threads_; }
 
-  //! The part [first, second) of n that belongs to a thread, in whole granules.
+  //! Returns the part [first, second) of n that belongs to a thread, in whole granules.
   std::pair<int, int> share(int thread, int n, int granule = 1) const {
     const std::int64_t parts = (n + granule - 1) / granule;
     const auto bound = [&](std::int64_t t) {

@@ -86,7 +86,7 @@ class transformer_pass {
   product_team& products() { return products_; }
   const rotary_table& rotary() const { return rotary_; }
 
-  // Makes room for passes of so many rows.
+  // Takes memory for passes of up to max_rows rows.
   void reserve(int max_rows) {
     options_.max_rows = max_rows;
     products_ = {*team_, max_rows, options_.max_inputs, options_.arithmetic};
@@ -96,19 +96,19 @@ class transformer_pass {
     place_buffers();
   }
 
-  // Makes room for caches of so many slots.
+  // Takes memory for caches of this many slots.
   void reserve_slots(int slots) {
     for (attention_worker& worker : workers_)
       worker.reserve(slots);
   }
 
-  // The first row of an array.
+  // Returns the first row of an array.
   float* rows(step_rows array) const { return rows_[static_cast<std::size_t>(array)]; }
   void set_rows(step_rows array, float* to) { rows_[static_cast<std::size_t>(array)] = to; }
 
-  // The stream of a row after a layer of the last pass, [hidden_size].
+  // Returns the stream of a row after a layer of the last pass, [hidden_size].
   //
-  // Errors: option_error if the layer is not kept, or there is no such row
+  // Errors: option_error if the layer is not kept, or the row is not below reserve()'s max_rows
   std::span<const float> hidden(int layer, int row) const {
     if (!keeps(layer)) raise<option_error>("option hidden_layers does not list layer ", layer, ".");
     require_option("row", row, 0, options_.max_rows - 1);
@@ -118,7 +118,7 @@ class transformer_pass {
     return std::find(hidden_layers_.begin(), hidden_layers_.end(), layer) != hidden_layers_.end();
   }
 
-  // Makes all steps.
+  // Runs a pass: makes all its steps.
   //
   // Pre: the batch fits the store, the model and reserve(); places without make() do not throw
   template <class PlaceT, class WeightsT, class KVStoreT>
@@ -144,13 +144,13 @@ class transformer_pass {
     if constexpr (HostRecurrentStore<KVStoreT>) mamba_.end(kv);
   }
 
-  // The thread's columns of y (+)= W x; rows of y are y_stride floats apart, or 0: as many as W has outputs.
+  // Writes the thread's columns of y (+)= W x. Rows of y are y_stride floats apart; 0: as many as W has outputs.
   void multiply(int thread, const weight_matrix& matrix, const float* x, int rows, float* y, bool accumulate,
                 const weight_matrix& next, std::ptrdiff_t y_stride = 0) {
     products_.multiply(thread, matrix, products_.prepare(thread, matrix, x, rows), y, accumulate, next, y_stride);
   }
 
-  // The matrix that the first step with one after this step reads.
+  // Returns the matrix that is read next: that of the first step after this one that has a matrix.
   template <class WeightsT>
   const weight_matrix& next_matrix(const WeightsT& weights, const model_step& step) const {
     const model_step& next = steps_[step.next];
@@ -341,7 +341,7 @@ class transformer_pass {
               step.adds, pass.next_matrix(weights, step), partial ? c.projected_size() : part.matrix.outputs());
     }
 
-    // The products of up and, where there is one, of gate. A thread's columns of both are the same.
+    // Makes the products of up and, where there is one, of gate. A thread's columns of both are the same.
     void widen(const model_step& step, const float* from) {
       const auto &up = linear(model_part::up, step.layer), &gate = linear(model_part::gate, step.layer);
       settle({{step_rows::widened, division::columns, true}, {step_rows::activated, division::columns, true}});

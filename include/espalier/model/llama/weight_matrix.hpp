@@ -18,9 +18,9 @@
 
 namespace espalier {
 
-//! A weight matrix W [outputs][inputs], without rounding. Each 32 outputs are held in the type that their file stores
-//! them in, with 4, 8 or 16 bits a weight, as that type needs, and the scales; as floats where the file has floats, or
-//! several types. Storage is the caller's.
+//! A weight matrix W [outputs][inputs], without rounding. Each 32 outputs are held in the type in which their file
+//! stores them: with as many bits a weight as the type needs (4, 8 or 16), and its scales. They are held as floats if
+//! the file has floats, or several types for them. Storage is the caller's.
 //!
 //! A product y[r][o] = sum over i of x[r][i] W[o][i] has two forms. Exact: weights are unpacked to the floats that
 //! they mean, once for all rows, and each element is one chain of multiply-adds over the inputs in ascending order.
@@ -40,8 +40,8 @@ class weight_matrix {
   weight_matrix(int outputs, int inputs, detail::instruction_set instructions = detail::best_instruction_set())
       : outputs_(outputs), inputs_(inputs), instructions_(instructions) {}
 
-  //! Says of which type rows first, first + 1, ... will be. A granule with rows of several types, or of no said type,
-  //! is held as floats.
+  //! Sets the type that rows first, first + 1, ... will have. A granule with rows of several types, or with rows whose
+  //! type was not set, is held as floats.
   void expect_rows(int first, int rows, weight_type type) {
     granules_.resize(n_granules());
     for (int g = first / granule; g * granule < first + rows; ++g) {
@@ -63,7 +63,7 @@ class weight_matrix {
     return floats;
   }
 
-  //! Takes storage, 64-byte aligned; null for none yet.
+  //! Sets the storage, 64-byte aligned; null: there is none yet.
   void place(float* storage) {
     granules_.resize(n_granules());
     for (granule_type& g : granules_) {
@@ -78,7 +78,7 @@ class weight_matrix {
   int outputs() const { return outputs_; }
   int inputs() const { return inputs_; }
 
-  //! Whether any of its rows came quantised.
+  //! Whether any row that was expected is quantised.
   bool quantised() const { return quantised_; }
 
   //! Pre         row.n == inputs(), and row.type is as expected
@@ -112,14 +112,14 @@ class weight_matrix {
       values[i] = lane[static_cast<std::ptrdiff_t>(i) * float_width];
   }
 
-  //! Where the weights of a granule begin; null for an output beyond the last.
+  //! Returns where the weights of an output's granule begin; null for an output beyond the last.
   const void* weights_of(int output) const { return output < outputs_ ? granule_of(output).data : nullptr; }
 
   //! Writes y[r][o] = the product for outputs begin <= o < end, both multiples of `granule` or the end of all; with
   //! accumulate it adds the product to y. Quantised weights are multiplied in the integer form where x has integers.
   //! `next` is memory that the caller reads next, or null: a product may begin to fetch it.
   //!
-  //! Pre         room is for as many rows
+  //! Pre         `room` was made for as many rows as x has, or more
   void multiply(const detail::matrix_rows& x, float* y, std::ptrdiff_t y_stride, int begin, int end, bool accumulate,
                 detail::product_room& room, const void* next = nullptr) const {
     if (x.rows == 0) return;

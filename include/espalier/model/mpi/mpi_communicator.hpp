@@ -18,6 +18,7 @@
 
 namespace espalier {
 
+//! Options of an mpi_communicator.
 struct mpi_options {
   double timeout = 30.0;  //!< seconds after which a call that has not ended is an error
 
@@ -38,7 +39,8 @@ struct mpi_options {
 //!             processor to others between polls
 //! Errors      rank_error: within the timeout, on each rank that is alive; option_error; input_error for more than
 //!             2 GiB
-//! Pre         MPI_Init or MPI_Init_thread has been called; one call at a time
+//! Pre         MPI_Init or MPI_Init_thread has been called; all ranks make and destroy their communicators together;
+//!             one call at a time
 class mpi_communicator {
  public:
   explicit mpi_communicator(MPI_Comm ranks, const mpi_options& options = {})
@@ -66,7 +68,7 @@ class mpi_communicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
   rank_traffic traffic() const { return traffic_; }
-  //! Whether a call has failed.
+  //! Whether a call has failed or was late.
   bool broken() const { return broken_; }
 
   void all_gather(std::byte* data, std::span<const std::size_t> counts) {

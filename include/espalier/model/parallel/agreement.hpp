@@ -42,13 +42,15 @@ class agreement_hash {
 //! and compares the batch before each pass, since ranks cannot make one pass of different batches.
 //!
 //! Complexity  one all_gather of 16 bytes a rank
-//! Errors      rank_error that names the ranks whose value is not that of most, or of rank 0 where there is no most
+//! Errors      rank_error that names the ranks whose value is not the most common one; of several that are equally
+//!             common, the one that the lowest rank has counts; rank_error of the communicator
 template <Communicator CommunicatorT>
 class agreement {
  public:
   explicit agreement(CommunicatorT& ranks)
       : ranks_(&ranks), counts_(static_cast<std::size_t>(ranks.size()), sizeof(message)), all_(counts_.size()) {}
 
+  //! Compares tree and verdict of a round.
   void operator()(const round_record& r) {
     detail::agreement_hash hash;
     hash.add(static_cast<std::uint64_t>(r.index));
@@ -78,7 +80,7 @@ class agreement {
     compare(subject::batch, hash.value());
   }
 
-  //! Compares a number of one's own: a seed, a hash of options.
+  //! Compares a number of the caller's: a seed, a hash of options.
   void operator()(std::uint64_t number) { compare(subject::number, number); }
 
  private:

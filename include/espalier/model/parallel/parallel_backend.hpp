@@ -39,10 +39,11 @@
 
 namespace espalier {
 
+//! Options of a parallel_backend.
 struct parallel_options {
-  int threads = 1;        //!< of each rank
-  int max_rows = 320;     //!< longest batch of one forward pass
-  int max_positions = 0;  //!< 0: as many as the model has
+  int threads = 1;        //!< threads of each rank
+  int max_rows = 320;     //!< rows of the longest batch of a forward pass
+  int max_positions = 0;  //!< positions that a text may have; 0: as many as the model has
   rank_split split = rank_split::outputs;
   rank_logits logits = rank_logits::rows;
   matrix_arithmetic arithmetic = matrix_arithmetic::exact;
@@ -94,7 +95,7 @@ class rank_shares {
     return r;
   }
 
-  // The place of a rank's block of `rows` rows in a buffer of [rows][width()].
+  // Returns the place of a rank's block of `rows` rows in a buffer of [rows][width()].
   std::ptrdiff_t block_at(int rank, int rows) const {
     return static_cast<std::ptrdiff_t>(rows) * ranges_[static_cast<std::size_t>(rank)].begin;
   }
@@ -181,7 +182,7 @@ class rank_vocabulary {
     }
   }
 
-  // The block for the rank's logits.
+  // Returns the block for the rank's logits.
   float* own_block(float* blocks, int n) const { return shares_.own_block(blocks, n); }
 
   // Writes whole rows of logits, made of the blocks of all ranks.
@@ -260,7 +261,7 @@ class rank_place {
     place();
   }
 
-  // The heads and the intermediate size that the rank's own steps compute with.
+  // Returns the config with the heads and the intermediate size that the rank's own steps compute with.
   static model_config own_config(model_config config, const rank_part& part) {
     config.n_heads = config.n_heads / config.n_kv_heads * part.kv_heads.size();
     config.n_kv_heads = part.kv_heads.size();
@@ -308,7 +309,7 @@ class rank_place {
     hidden_.unpack(blocks, n, pass.rows(step.to));
   }
 
-  // The logits of a pass, [n][vocab_size], of the blocks that each rank has.
+  // Returns the logits of a pass, [n][vocab_size], made of the blocks of all ranks.
   const float* logits(rank_logits form, int n) {
     if (form == rank_logits::maxima) {
       vocabulary_.gather_maxima(*ranks_, logit_blocks_, n, logits_);
@@ -375,7 +376,7 @@ class rank_place {
 //! The host transformer of llama_backend over ranks: each rank has its part of the weights and of the cache, and all
 //! make the same passes. Every rank runs a decoder of its own with the same parts, seed and prompt, and gets the same
 //! logits, so trees, verdicts and random numbers agree; `agreement` checks that they do. A draft model runs whole on
-//! each rank.
+//! each rank. The communicator is kept by reference.
 //!
 //! Shapes      logits [n_outputs][vocab_size] on each rank; the cache has layers() layers of cache_row() floats
 //! Complexity  calls between ranks: one for the batch, one for the embedding, one for the logits, and for each layer
@@ -386,8 +387,8 @@ class rank_place {
 //!             rank; with rank_split::outputs it is llama_backend's, whatever the number of ranks
 //! Law         with rank_logits::maxima the greatest logit of a row, ties to the lower token, is that of the whole row;
 //!             all but one token of each rank's part are minus infinity: a decoder takes `greedy` alone then
-//! Errors      load: model_error, option_error. forward: rank_error where a rank is dead, late, or has another batch;
-//!             input_error as llama_backend's, on all ranks
+//! Errors      load: model_error for files that do not fit or a model with recurrent layers, option_error. forward:
+//!             rank_error if a rank is dead, late, or has another batch; input_error as llama_backend's, on all ranks
 //! Source      Shoeybi et al., Megatron-LM, section 3, for rank_split::sums
 template <Communicator CommunicatorT>
 class parallel_backend {
@@ -424,12 +425,12 @@ class parallel_backend {
   const rank_part& part() const { return part_; }
   const model_weights& weights() const { return weights_; }
 
-  //! Layers of this rank's cache, and floats of its rows: the rank's key-value heads, or one head, which stays empty,
-  //! where the rank has none.
+  //! The number of layers of this rank's cache, and of floats in each of its rows: the rank's key-value heads, or one
+  //! head, which stays empty, where the rank has none.
   int layers() const { return config_.n_layers; }
   int cache_row() const { return (std::max)(part_.kv_size(config_), config_.head_dim); }
 
-  //! As llama_backend's: each rank has the whole stream.
+  //! These four are as llama_backend's: each rank has the whole stream.
   const std::vector<int>& hidden_layers() const { return options_.hidden_layers; }
   int hidden_size() const { return pass_.keeps(config_.n_layers - 1) ? config_.hidden_size : 0; }
   std::span<const float> hidden_state(int row) const { return hidden(config_.n_layers - 1, row); }

@@ -25,7 +25,7 @@ class rank_clock {
   explicit rank_clock(CommunicatorT& ranks)
       : ranks_(&ranks), counts_(static_cast<std::size_t>(ranks.size()), sizeof(double)), all_(counts_.size()) {}
 
-  //! Seconds since a fixed moment of rank 0.
+  //! Returns the seconds since a fixed moment of rank 0.
   double now() {
     all_[static_cast<std::size_t>(ranks_->rank())] = monotonic_clock::now();
     if (ranks_->size() > 1) ranks_->all_gather(reinterpret_cast<std::byte*>(all_.data()), counts_);

@@ -77,7 +77,7 @@ struct rank_part {
     }
   }
 
-  //! The rank's columns of all queries, which are also its columns of the outputs of attention.
+  //! Returns the rank's columns of all queries, which are also its columns of the outputs of attention.
   range queries(const model_config& config) const {
     const int width = config.n_heads / config.n_kv_heads * config.head_dim;
     return {kv_heads.begin * width, kv_heads.end * width};

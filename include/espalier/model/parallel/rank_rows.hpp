@@ -27,7 +27,7 @@ class rank_rows {
   }
   int inputs_in_file(part_place place) const { return size_of(config_, place).inputs; }
 
-  // Outputs and inputs that the rank holds of a matrix, and its biases.
+  // Returns how many outputs and inputs of a matrix the rank holds; n_biases(), how many biases.
   matrix_size held(part_place place) const {
     const matrix_size whole = size_of(config_, place);
     return is_cut(place) ? matrix_size{whole.outputs, inputs_of(place).size()}
@@ -48,8 +48,8 @@ class rank_rows {
     }
   }
 
-  // The inputs that a loader gets of a row: all of them, or where the matrix is cut the rank's, widened to whole
-  // blocks of at least 32, the blocks by which rows are rounded.
+  // Returns the inputs of a row that a loader gets: all of them or, where the matrix is cut, the rank's, widened to
+  // whole blocks of at least 32, the blocks by which rows are rounded.
   column_range inputs_to_read(part_place place, weight_type type) const {
     const int all = inputs_in_file(place), block = (std::max)(32, block_weights(type));
     if (!is_cut(place)) return {0, all};
@@ -58,7 +58,7 @@ class rank_rows {
     return {own.begin / block * block, (std::min)(all, (own.end + block - 1) / block * block)};
   }
 
-  // Number that an output, and its bias, has among the rank's; -1 if the rank does not have it.
+  // Returns the number that an output, and its bias, has among the rank's; -1 if the rank does not have it.
   int own_output(part_place place, int row) const {
     const auto within = [&](rank_part::range range) { return range.has(row) ? row - range.begin : -1; };
     switch (place.part) {
@@ -74,7 +74,7 @@ class rank_rows {
         return within(part_.vocabulary);
     }
   }
-  // Number that a row of the matrix has among the rank's; -1 if the rank does not have it.
+  // Returns the number that a row of the matrix has among the rank's; -1 if the rank does not have it.
   int own_row(part_place place, int row) const { return is_cut(place) ? row : own_output(place, row); }
 
  private:

@@ -19,8 +19,8 @@ namespace espalier {
 
 namespace detail {
 
-// 1 / sqrt(x), by Newton's iteration from a first guess by the exponent; error below 3e-7. A library's square root may
-// set errno.
+// Returns 1 / sqrt(x), by Newton's iteration from a first guess by the exponent; error below 3e-7. A library's square
+// root may set errno.
 inline float inverse_root(float x) {
   float y = __builtin_bit_cast(float, 0x5F3759DF - (__builtin_bit_cast(std::int32_t, x) >> 1));
   for (int i = 0; i < 4; ++i)
@@ -28,7 +28,7 @@ inline float inverse_root(float x) {
   return y;
 }
 
-// e^x for x up to 60, and e^-87 below -87: scaled_exp() with fused products and sums.
+// Returns e^x for x up to 60, and e^-87 below -87: scaled_exp() with fused products and sums.
 [[gnu::always_inline]] inline float exponential(float x) {
   // Adding it rounds to an integer, and leaves it plus the exponent's bias in the low bits.
   constexpr float rounding = 12582912.0F + 127.0F;
@@ -65,7 +65,7 @@ class small_pass {
     std::int32_t* slots = nullptr;  // [positions] slots that a row sees after the prefix
   };
 
-  // Number of floats for a pass of `rows` rows.
+  // Returns the number of floats for a pass of `rows` rows.
   static constexpr std::size_t floats(const small_shape& s, std::int32_t rows) {
     return static_cast<std::size_t>(rows) *
                static_cast<std::size_t>(s.hidden + normed_size(s) + projected_size(s) + s.head_dim) +
@@ -95,7 +95,7 @@ class small_pass {
   const small_weights& weights() const { return weights_; }
   std::int32_t max_rows() const { return max_rows_; }
 
-  // Runs a pass. Returns no rows if the batch does not fit.
+  // Runs a pass and returns its logits. Returns no rows if the batch does not fit.
   vocab_rows<float> run(contiguous_kv& kv, const forward_batch_view& batch) {
     if (!fits(kv, batch)) return {};
     const small_shape& s = weights_.shape();
@@ -249,7 +249,7 @@ class small_pass {
     std::int32_t prefix, n;
   };
 
-  // Offset of the i-th of these rows in the cache.
+  // Returns the offset of the i-th of these rows in the cache.
   [[gnu::always_inline]] std::int32_t place(const seen_rows& seen, std::int32_t i) const {
     return (i < seen.prefix ? i : memory_.slots[i - seen.prefix]) * weights_.shape().kv_size();
   }
@@ -359,7 +359,7 @@ class small_pass {
 //! Law         Backend's, bitwise: the row of a node does not depend on the batch that it is in
 //! Errors      fault() is a sentence if the image is not one of this shape, else null. forward returns no rows, which a
 //!             decoder takes for a failed pass, if there is a fault, for more than MaxRows rows, a cache of another
-//!             shape or longer than the positions, and tokens, positions or slots that do not exist
+//!             shape or longer than the positions, and tokens, positions, slots or outputs that do not exist
 //! Pre         the image outlives it; ancestors of a row are in lower slots than the row, as with a decoder.
 //!             Contraction of products and sums (-ffp-contract) changes the numbers, so it must be the same wherever
 //!             texts must be equal

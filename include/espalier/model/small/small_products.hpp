@@ -60,7 +60,7 @@ struct product_target {
   std::int32_t outputs;
   bool adds;
 
-  // Puts the first `rows` of the sums.
+  // Writes or adds the sums of the first `rows` rows to the outputs from number `output` on.
   template <std::int32_t Rows, std::int32_t Outputs>
   [[gnu::always_inline]] void put(std::int32_t output, const std::int32_t (&sums)[Outputs][Rows],
                                   std::int32_t rows = Rows) const {
@@ -87,7 +87,7 @@ class word_products {
   static constexpr std::size_t bytes(std::int32_t rows, std::int32_t inputs) {
     return sizeof(std::int16_t) * static_cast<std::size_t>(rows) * static_cast<std::size_t>(inputs);
   }
-  // Number of rows of the next block if `left` rows are left.
+  // Returns the number of rows of the next block if `left` rows are left.
   static constexpr std::int32_t block(std::int32_t left) { return left == 4 ? 2 : (std::min)(left, most); }
 
   // Rounds rows, and writes their scales.

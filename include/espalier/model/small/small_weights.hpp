@@ -28,7 +28,7 @@ struct small_shape {
   constexpr std::int32_t query_size() const { return heads * head_dim; }
   constexpr std::int32_t kv_size() const { return kv_heads * head_dim; }
   constexpr std::int32_t widest_input() const { return (std::max)({hidden, query_size(), inner}); }
-  //! Number of turns of positions 1, 2, 4 and so on, from which those of all positions are made.
+  //! The number of turns, those of positions 1, 2, 4 and so on, from which those of all positions are made.
   constexpr std::int32_t n_turns() const {
     std::int32_t n = 0;
     while (positions >> n > 1)
@@ -91,7 +91,7 @@ class small_weights {
   //! Number of bytes of the image; further bytes may follow it.
   std::size_t bytes() const { return first_integer() + integers_in_front_of(shape_.layers); }
 
-  //! [head_dim] cosines and sines of position 2^i.
+  //! Returns the cosines, then the sines, of position 2^i, [head_dim].
   const float* turn(std::int32_t i) const { return floats(i * shape_.head_dim); }
   const float* final_norm() const { return floats(shape_.n_turns() * shape_.head_dim); }
   matrix_type embedding() const {

@@ -122,7 +122,7 @@ inline std::int32_t length_of(const safetensors_file& file, const std::string& n
 struct selector_file {
   delayed_selector selector;
   selector_origin origin;
-  std::string where;  //!< its name in messages
+  std::string where;  //!< the file's name in messages
 };
 
 //! Reads a selector from a safetensors file.
