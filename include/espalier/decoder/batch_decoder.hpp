@@ -87,13 +87,13 @@ class shared_budget {
 
   shared_budget(const PolicyT& policy, bool shares) : budget_(first(policy)), shares_(shares) {}
 
-  // The budget, or nullptr where each text has its own.
+  // Returns the budget, or nullptr if each text has its own.
   type* get() { return shares_ ? &budget_ : nullptr; }
 
   void begin(std::int32_t n_texts, std::int32_t context, std::int32_t n_reading, std::int32_t n_prompt_rows) {
     if constexpr (exists) budget_.begin(n_texts, context, n_reading, n_prompt_rows);
   }
-  // Whether it pays that the drafter of a text reads `unread` tokens of it, beside n_texts - 1 other texts.
+  // Returns whether it pays that the drafter of a text reads `unread` tokens of it, beside n_texts - 1 other texts.
   bool worth_reading(std::int32_t n_texts, const text& t, std::int32_t unread) const {
     if constexpr (exists) {
       if (shares_ && unread > 0 && t.left() > 0) return budget_.worth_reading(n_texts, t.size(), unread, t.left());
@@ -258,7 +258,8 @@ class batch_decoder
     return step_with(chance_of, piece_of);
   }
 
-  //! Makes one step, as step() does, with chances of one's own: chance_of(id, text) gives the chance of a text's round.
+  //! Makes one step, as step() does, with chances of the caller's: chance_of(id, text) gives the chance of a text's
+  //! round.
   template <class ChancesT, class PieceT = no_pieces>
   std::span<const text_event> step_with(const ChancesT& chance_of, const PieceT& piece_of = {}) {
     watch_.lap();
@@ -337,7 +338,8 @@ class batch_decoder
     }
   }
 
-  // Makes room in the caches for a text. False where it may not try again.
+  // Makes room in the caches for a text. Returns false if the text may not try again; it fails if there is no other
+  // text.
   bool make_room(place& p) {
     if (places::make_room(p)) return true;
     if (p.text == nullptr) return false;

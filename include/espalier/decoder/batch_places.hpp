@@ -81,8 +81,8 @@ class batch_places {
     return texts_.add(from.priority);
   }
 
-  //! A text as the host has it: tokens of a round that is under way are not there. Valid until the text is cancelled,
-  //! or forgotten after its end.
+  //! Returns a text as the host has it: tokens of a round that is under way are not there. Valid until the text is
+  //! cancelled, or forgotten after its end.
   const text& current(text_id id) const { return texts_.find(id).value.written; }
 
   //! Whether all texts have ended, or are held.
@@ -102,7 +102,7 @@ class batch_places {
   using table = TableT;
   using entry = typename table::entry;
 
-  // Without places yet: add_place() adds them.
+  // Makes an object that has no places: add_place() adds them.
   explicit batch_places(const batch_options& options) : texts_(options) {
     const auto n = static_cast<std::size_t>(options.max_texts);
     places_.reserve(n), in_turn_.reserve(n), seats_.reserve(n), tasks_.reserve(n), events_.reserve(n);

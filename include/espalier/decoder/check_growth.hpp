@@ -16,7 +16,7 @@ namespace espalier {
 
 namespace detail {
 
-// The number of a node's draws that name this token.
+// Returns the number of a node's draws that name this token.
 inline std::int32_t times_drawn(tree_view tree, node_id u, token_id token) {
   std::int32_t n = 0;
   for (const node_id child : tree.draws(u))

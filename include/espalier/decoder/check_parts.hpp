@@ -136,7 +136,7 @@ auto draft_rows(DrafterT& drafter) {
   }
 }
 
-// True where all parts fit; else one of the sentences is the compiler's error.
+// Returns true if all parts fit; else one of the sentences is the compiler's error.
 template <class DrafterT, class PolicyT, class VerifierT, class KVStoreT, class BackendT>
 constexpr bool check_parts() {
   static_assert(!std::is_reference_v<PolicyT> && !std::is_reference_v<VerifierT>,
@@ -166,7 +166,8 @@ constexpr bool check_parts() {
 
 // Checks what is known of the parts only when the program runs: vocabularies, and the rows of a pass.
 //
-// Errors      input_error for unlike vocabularies; option_error for trees that are too large for the backend
+// Errors      input_error for vocabularies of different sizes; option_error for trees that are too large for the
+//             backend
 template <class DrafterT, class BackendT>
 void require_fit(const DrafterT& drafter, const BackendT& backend, std::int32_t nodes) {
   if constexpr (HasVocabulary<DrafterT>) {

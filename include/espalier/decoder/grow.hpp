@@ -85,17 +85,18 @@ class growth {
     want(policy, tree, drafter, can_ask ? wanted : std::span<const node_id>());
   }
 
-  // Nodes that a part of the drafter is to be asked about; none once the tree has grown.
+  // Returns the nodes that a part of the drafter is to be asked about; none once the tree has grown.
   std::span<const node_id> wanted() const { return wanted_; }
-  // Number of that part.
+  // Returns the number of that part.
   std::size_t part() const { return part_; }
-  // Length of the longest run of tokens that the policy can take: a policy of several parts limits the tree for each.
+  // Returns the length of the longest run of tokens that the policy can take. A policy of several parts limits the tree
+  // for each of them itself.
   template <class PolicyT, class TreeT>
   std::int32_t most_tokens(const PolicyT&, const TreeT& tree) const {
     return AsksParts<PolicyT> ? tree.limit() : most_;
   }
 
-  // The second half of take(), for policies that share a budget.
+  // Does the second half of take(), for policies that share a budget.
   template <class PolicyT, class TreeT, class DrafterT, class AnswerT, class ChanceT>
   void choose(PolicyT& policy, TreeT& tree, DrafterT& drafter, const AnswerT& answer, ChanceT& chance) {
     want(policy, tree, drafter, policy.choose(tree, answer, chance));
@@ -179,7 +180,7 @@ void close_tree(const growth& g, PolicyT& policy, TreeT& tree, DrafterT& drafter
   require_tokens(tree.view(), vocab);
 }
 
-// The function that keeps all of an answer: see grow_step().
+// A function that keeps all of an answer: see grow_step().
 struct whole_answer {
   template <class AnswerT>
   AnswerT operator()(AnswerT answer, std::int32_t) const {

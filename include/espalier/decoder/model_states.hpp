@@ -49,7 +49,7 @@ concept KeepsStates = StepDrafter<DrafterT> && requires(DrafterT& drafter, const
   { fixed.previous_state().hidden[0] } -> std::convertible_to<float>;
 };
 
-// Whether the policy wants to be told what both models say.
+// Returns whether the policy wants to be told what both models say.
 template <class PolicyT>
 bool reads_states(const PolicyT& policy) {
   if constexpr (ReadsStates<PolicyT>) return policy.reads_states();

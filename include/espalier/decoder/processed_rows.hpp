@@ -64,7 +64,7 @@ class processed_rows {
     return rows_.row(u);
   }
 
-  // The logits that followed node u.
+  // Returns the logits that follow node u, as the processor leaves them; the model's own if nothing is allowed there.
   std::span<const NumberT> logits(node_id u) {
     if (processor_->idle()) return logits_.row(row_of_[static_cast<std::size_t>(u)]);
     make(u);

@@ -43,20 +43,20 @@ struct pass_limits {
 // The part that a text has in the pass that was planned.
 struct seat_task {
   pass_task kind = pass_task::none;
-  std::int32_t n_rows = 0;      // of its prompt: read by themselves, or with a round
+  std::int32_t n_rows = 0;      // tokens of its prompt that the pass takes, by themselves or with a round
   bool is_passed_over = false;  // it could have done something, but found no room
 };
 
-// The pass that was planned, all texts together.
+// The pass that was planned, for all texts together.
 struct pass_plan {
   std::int32_t n_rounds = 0;
-  std::int32_t n_lanes = 0;       // the same, padded
+  std::int32_t n_lanes = 0;       // n_rounds, padded
   std::int32_t prefill_rows = 0;  // that parts of prompts may have; 0 where nobody reads
 
   bool operator==(const pass_plan&) const = default;
 };
 
-// Number of rounds in a pass when n of them are padded as limits say.
+// Returns the number of rounds in a pass after n of them were padded; n where max_lanes is 0: they are not padded.
 inline std::int32_t lanes_of(std::int32_t n, std::int32_t max_lanes) {
   if (max_lanes <= 0 || n == 0) return n;
   std::int32_t lanes = 1;
@@ -158,7 +158,7 @@ struct reading {
   std::span<const token_id> tokens;
   std::int32_t n_held = 0;          // leading tokens whose rows the target's cache has
   std::int32_t n_draft_unread = 0;  // tokens that its drafter has still to read
-  bool has_begun = false;           // it waits for nobody's rows
+  bool has_begun = false;           // the text waits for nobody's rows
 };
 
 // Whether a text is to wait for another one, which goes before it: for full pages of rows that both begin with, that

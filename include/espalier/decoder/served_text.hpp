@@ -140,19 +140,20 @@ class served_text {
       draft_reads_ = false;
   }
 
-  // Tokens that the target's cache must take before a round may begin. Of a text that is only read, it takes all tokens
-  // but the last. No round reads across a slide of the cache's window.
+  // Returns how many tokens the target's cache must take before a round may begin. Of a text that is only read, it must
+  // take all but the last. No round reads across a slide of the cache's window.
   std::int32_t left(const text_type& t) const {
     const bool to_the_end = t.written.left() == 0 || t.written.scores_prompt() || lacks_features(t);
     const std::int32_t goal = t.written.size() - (to_the_end ? 1 : sizes_.max_pending);
     const std::int32_t n = (std::max)(std::int32_t{0}, goal - cache_.size()), slides = cache_.until_slide();
     return unread(t) < slides ? n : (std::max)(n, slides);
   }
-  // Tokens before the last one that are not in the target's cache: a round takes them with it.
+  // Returns how many tokens before the last one are not in the target's cache: a round takes them with it.
   std::int32_t unread(const text_type& t) const { return t.written.size() - 1 - cache_.size(); }
-  // Tokens that the target sees when a round begins, the pending ones included.
+  // Returns how many tokens the target sees when a round begins, the pending ones included.
   std::int32_t seen(const text_type& t) const { return cache_.held() + unread(t) + 1; }
-  // Whether a round may begin, with drafting or without; else more is to be read, or the text is only read.
+  // Returns whether a round may begin, with drafting or without (`drafts`). If not, more is to be read, or the text is
+  // only read.
   bool writes(const text_type& t, bool drafts = true) const {
     return left(t) == 0 && !(drafts && draft_reads_) && t.written.left() > 0;
   }
@@ -183,12 +184,12 @@ class served_text {
     record_.log_probs = log_probs_.tokens();
   }
 
-  // Ends a text of which nothing is to be written, if this step has read the last of it.
+  // Ends a text to which nothing is to be added, if this step has read the last of it.
   void end_if_read(text_type& t, bool drafts = true) {
     if (t.written.left() == 0 && !(drafts && draft_reads_) && left(t) == 0) t.written.end();
   }
 
-  // Begins a round, with drafting or without, which shares this budget if it is given.
+  // Begins a round, with drafting or without (`drafts`). It shares this budget, if one is given.
   template <class BudgetT>
   void open_tree(text_type& t, bool drafts, BudgetT* budget) {
     const text& w = t.written;
@@ -296,7 +297,7 @@ class served_text {
     detach();
     show_state(t, backend, admitted.accepted);
     t.policy.observe(tree, admitted);
-    // The text comes last: whatever failed before this line, the round has not been.
+    // The text is committed last: if anything fails before this line, the round does not count.
     const std::size_t written = t.written.tokens().size();
     t.written.commit(tree, admitted);
     t.policy_in_step = reads_states(t.policy);
@@ -403,7 +404,8 @@ class served_text {
   bool is_drafted_for_ = true;                                     // in this round
   bool drafter_in_step_ = false;
   bool draft_reads_ = false;
-  // The drafter took another verdict than the target's, and must begin anew; all tokens are those of its own rounds.
+  // Whether the drafter took another verdict than the target's, and must begin anew. It has no prompt to read then:
+  // what it lacks are tokens of its own rounds.
   bool strayed_ = false;
   round_record record_;
 };

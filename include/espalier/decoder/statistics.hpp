@@ -26,7 +26,7 @@ struct statistics {
   double first_token_seconds = 0;  //!< sum over first rounds of their time, with the reading of the prompt
   std::array<std::int64_t, n_tree_limits> limited_by{};  //!< [tree_limit] rounds whose tree ended for this reason
   station_seconds seconds;
-  double reading_seconds = 0;  //!< of reading prompts, not counted with a first round yet
+  double reading_seconds = 0;  //!< seconds of reading prompts that no first round has been counted with yet
 
   void operator()(const round_record& r) {
     seconds += r.seconds;

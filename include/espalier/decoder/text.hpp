@@ -112,6 +112,7 @@ class text {
   std::int32_t round() const { return round_; }
   //! Whether log-probabilities of prompt tokens, from token n_scored() on, are asked for and not told yet.
   bool scores_prompt() const { return n_scored_ < prompt_size_; }
+  //! Number of leading tokens whose log-probabilities have been told, or are not asked for.
   std::int32_t n_scored() const { return n_scored_; }
   //! Notes that the log-probabilities of the first n tokens have been told.
   void score(std::int32_t n) { n_scored_ = (std::max)(n_scored_, n); }
@@ -154,7 +155,7 @@ class text {
     ++round_;
   }
 
-  //! Ends a text of which nothing is to be written.
+  //! Ends a text to which nothing is to be added.
   void end() { state_ = status::length; }
 
   //! Ends a text in a round that can add nothing to it. What was held back of it is shown.

@@ -19,7 +19,7 @@
 namespace espalier {
 
 //! How a delayed_selector holds its matrices: as floats, or with 4 bits a weight, a whole number of -7 to 7, and one
-//! scale a row. With the latter, the vectors that are multiplied by the matrices are rounded to bytes, too.
+//! scale a row. With int4, the vectors that are multiplied by the matrices are rounded to bytes, too.
 enum class selector_weights { float32, int4 };
 
 //! The network that chooses a delayed tree by what is known at the root. All inputs are standardised first, by means

@@ -102,7 +102,7 @@ class neural_delayed {
   //! The delayed tree of the last round.
   const delayed_options& action() const { return action_; }
 
-  //! Whether the selector chose it.
+  //! Whether the selector chose the tree of the last round.
   bool chosen() const { return chosen_; }
 
   void open(const round_start& start) { start_ = start; }

@@ -15,9 +15,8 @@ namespace espalier {
 
 namespace detail {
 
-// ln(max(p, 1e-10)) for a finite p. Relative error below 1e-6, near 1 too. It has no branches, so that loops over it
-// vectorise; for that the maximum is taken of the bits, as integers.
-// Source: the polynomial of Cephes' logf.
+// Returns ln(max(p, 1e-10)) for a finite p. Relative error below 1e-6, near 1 too. It has no branches, so that loops
+// over it vectorise; for that the maximum is taken of the bits, as integers.
 inline float floored_log(float p) {
   constexpr std::int32_t root_of_half = 0x3F3504F3;
   constexpr auto floor = std::bit_cast<std::int32_t>(1e-10F);
@@ -92,7 +91,7 @@ struct row_divergence {
   }
 };
 
-//! Entropy of a row of probabilities, in nats; as row_divergence has it.
+//! Returns the entropy of a row of probabilities, in nats; as row_divergence has it.
 //!
 //! Shapes      p [vocab]
 //! Complexity  one pass that vectorises

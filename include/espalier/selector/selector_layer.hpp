@@ -28,13 +28,13 @@ inline void prefetch_pages(const void* from, std::size_t bytes) {
     __builtin_prefetch(static_cast<const char*>(from) + i, 0, 2);
 }
 
-// n rounded up to a multiple of `to`. Rows of matrices, and the inputs that they are multiplied with, are padded so;
-// inputs with zeros.
+// Returns n rounded up to a multiple of `to`. Rows of matrices, and the inputs that they are multiplied with, are
+// padded so; inputs with zeros.
 constexpr std::size_t padded(std::size_t n, std::size_t to) {
   return (n + to - 1) / to * to;
 }
 
-// The error function, to 5e-7. Source of the rational function: erf of float in Eigen and XLA.
+// Returns the error function of x, within 5e-7. Source of the rational function: erf of float in Eigen and XLA.
 inline float erf_of(float x) {
   const float low = x < -4.0F ? -4.0F : x;
   const float from = low > 4.0F ? 4.0F : low;
@@ -54,7 +54,7 @@ inline float erf_of(float x) {
   return from * above / below;
 }
 
-// GELU in its exact form, x (1 + erf(x / sqrt(2))) / 2, in place.
+// Applies GELU in its exact form, x (1 + erf(x / sqrt(2))) / 2, in place.
 inline void gelu_of(float* x, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i)
     x[i] = 0.5F * x[i] * (1.0F + erf_of(x[i] * 0.70710678F));
@@ -120,7 +120,7 @@ inline constexpr std::size_t nibble_rows = 16, nibble_inputs = 8, nibble_bytes =
 inline constexpr int nibble_most = 7, nibble_added = 8;
 static_assert(std::endian::native == std::endian::little);
 
-// The scale of a row: its weights are scale times a whole number of -7 to 7. 0 where all weights are 0.
+// Returns the scale of a row: its weights are scale times a whole number of -7 to 7. It is 0 if all weights are 0.
 inline float nibble_scale(std::span<const float> weights) {
   float largest = 0;
   for (const float weight : weights)
@@ -153,7 +153,8 @@ struct nibble_sums {
 };
 #else
 struct nibble_sums {
-  static constexpr std::size_t parts = 4;                                           // vectors that most processors have
+  static constexpr std::size_t parts = 4;                                           // 16 bytes each, which most
+                                                                                    // processors have
   typedef std::uint16_t halves __attribute__((vector_size(nibble_bytes / parts)));  // two for each row
   typedef std::int32_t wholes __attribute__((vector_size(nibble_bytes / parts)));
 

@@ -51,7 +51,7 @@ class attention_worker {
     int kv_head;
     int row_begin, row_end;    // batch rows
     int head_begin, head_end;  // query heads
-    int window = 0;            // tokens that a row sees, itself included; 0: all
+    int window = 0;            // tokens that a row sees, its own included; 0: all
     float cap = 0.0F;          // scores become cap * tanh(score / cap); 0: they stay
   };
 
@@ -122,7 +122,7 @@ class attention_worker {
   static constexpr int score_block = 8;
   static constexpr int value_block = simd_registers / 8;
 
-  // The number of tokens before a row's window, if the row sees n tokens, itself included.
+  // Returns the number of tokens before a row's window, if the row sees n tokens, its own included.
   static int before_window(const task& t, int n) { return t.window > 0 ? (std::max)(n - t.window, 0) : 0; }
 
   static int count_bits(std::span<const std::uint32_t> mask) {

@@ -142,7 +142,7 @@ struct block_draft_request {
 
 namespace detail {
 
-// The hidden states of a row of the target's last pass, [layers read][hidden_size].
+// Writes the hidden states of a row of the target's last pass, [layers read][hidden_size].
 template <class BackendT>
 void gather_states(const block_draft_config& config, const BackendT& backend, std::int32_t row, float* to) {
   for (const int layer : config.hidden_layers) {
@@ -305,7 +305,8 @@ class block_draft_model {
     int position;
   };
 
-  // Rows begin with the pending token and what is masked, not with an embedding, and end in the logits of each place.
+  // The PlaceT of a pass over blocks: rows begin with the pending token and what is masked, not with an embedding, and
+  // end in the logits of each place.
   struct block_place {
     block_draft_model& model;
     int length;
@@ -373,8 +374,8 @@ class block_draft_model {
     reads_.clear();
   }
 
-  // One thread's part of a pass over reads_: states, and keys and values of all layers. Between barriers, threads write
-  // disjoint parts.
+  // Computes one thread's part of a pass over reads_: states, and keys and values of all layers. Between barriers,
+  // threads write disjoint parts.
   void compute_read(int thread) {
     thread_team& team = pass_.team();
     const auto n = static_cast<int>(reads_.size());
@@ -412,7 +413,8 @@ class block_draft_model {
     std::copy_n(x + config_.kv_size(), config_.kv_size(), row.context->kv.value(layer, 0, row.position));
   }
 
-  // One product for each run of places that follow one another, where each has a whole block.
+  // Makes one product for each run of places that follow one another, if each has a whole block; else one for each
+  // place.
   void multiply_head(int thread, int length) {
     for (std::size_t i = 0, next = 0; i < requests_.size(); i = next) {
       next = i + 1;

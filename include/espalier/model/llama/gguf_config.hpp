@@ -105,7 +105,8 @@ class gguf_config_reader {
     if (has("output.bias")) raise<model_error>(file_.where(), ": tensor \"output.bias\" is not supported.");
   }
 
-  // The file does not give the scale of scores. Only the two largest models have one other than 1 / sqrt(head_dim).
+  // Reads what only Gemma has. The file does not give the scale of scores: only the two largest models have one other
+  // than 1 / sqrt(head_dim).
   void read_gemma() {
     if (!c_.gelu_gate) return;
     c_.embedding_scale = std::sqrt(static_cast<float>(c_.hidden_size));
@@ -163,7 +164,7 @@ class gguf_config_reader {
     read_divisors();
   }
 
-  // Divisors of Llama 3's scaled frequencies, which the converter has worked out.
+  // Reads the divisors of Llama 3's scaled frequencies, which the converter has worked out.
   void read_divisors() {
     const char* name = "rope_freqs.weight";
     if (!file_.find(name)) return;

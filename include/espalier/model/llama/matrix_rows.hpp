@@ -19,7 +19,7 @@ struct matrix_rows {
   const activation_block* integers = nullptr;  // [activation_blocks(inputs)][rows]
 };
 
-// Memory for the integers of some rows. Several threads may write it together.
+// Memory for the integers of some rows. Several threads may write different rows at the same time.
 class activation_room {
  public:
   activation_room() = default;

@@ -70,9 +70,9 @@ struct model_config {
   float embedding_scale = 1.0F;
   float attention_scale = 0.0F;  //!< of the scores; 0: 1 / sqrt(head_dim)
   float attention_cap = 0.0F;    //!< scores become cap * tanh(score / cap); 0: they stay
-  float logit_cap = 0.0F;        //!< logits, likewise
+  float logit_cap = 0.0F;        //!< the same for logits
 
-  int window = 0;                //!< tokens that a layer in `windowed` sees, itself included; 0: all
+  int window = 0;                //!< tokens that a row of a layer in `windowed` sees, its own included; 0: all
   std::vector<bool> windowed{};  //!< [n_layers], or empty: none
 
   mamba_shape mamba{};            //!< of the layers in `recurrent`
@@ -86,7 +86,8 @@ struct model_config {
   int query_size() const { return n_heads * head_dim; }
   int kv_size() const { return n_kv_heads * head_dim; }
   int projected_size() const { return query_size() + 2 * kv_size(); }
-  //! Greatest number of inputs of attention_out: outputs of attention, or of Mamba-2 where that is more.
+  //! Returns the greatest number of inputs of attention_out in any layer: outputs of attention, or of Mamba-2 if that
+  //! is more.
   int mixed_size() const { return (std::max)(query_size(), mamba.inner()); }
   bool is_hybrid() const { return !recurrent.empty(); }
   bool is_recurrent(int layer) const { return is_hybrid() && recurrent[static_cast<std::size_t>(layer)]; }
@@ -99,7 +100,7 @@ struct model_config {
     return is_hybrid() ? mamba.kept(n_layers - n_attention_layers()) : espalier::recurrent_shape{};
   }
   bool is_windowed(int layer) const { return !windowed.empty() && windowed[static_cast<std::size_t>(layer)]; }
-  //! Tokens that a layer sees, itself included; 0: all.
+  //! Returns the number of tokens that a row of a layer sees, its own included; 0: all.
   int window_of(int layer) const { return is_windowed(layer) && window < max_positions ? window : 0; }
   //! Returns how many positions a backend is made for: `wanted`, which is its option max_positions, or all of the
   //! model's if that is 0.
@@ -161,13 +162,13 @@ struct model_config {
     max_positions = json.integer("max_position_embeddings", 1, most);
   }
 
-  // Llama, and the families that differ from it in few points.
+  // Reads the shape of Llama, or of a family that differs from it in few points.
   void read_llama(const detail::json_reader& json) {
     const bool gemma = family.starts_with("gemma"), qwen2 = is("qwen2");
     read_sizes(json);
     n_kv_heads = json.integer_or("num_key_value_heads", n_heads, 1, n_heads);
     require_whole_groups(json);
-    // The family's number in transformers, for a file that does not give one.
+    // The number that transformers has for the family, for a file that does not give one.
     const int unsaid = gemma ? 256 : (is("qwen3") ? 128 : 0);
     head_dim = json.has("head_dim") || unsaid > 0 ? json.integer_or("head_dim", unsaid, 1, 1 << 12)
                                                   : head_dim_by_division(json);

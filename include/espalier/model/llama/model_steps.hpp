@@ -103,8 +103,8 @@ class model_steps {
  public:
   model_steps() = default;
 
-  // The steps of one pass of a model. They keep the stream after each of `hidden_layers`. Where query and key_value are
-  // two matrices, two products fill `projected`.
+  // Makes the steps of one pass of a model. They keep the stream after each of `hidden_layers`. With two_matrices,
+  // query and key_value are two matrices, and two products fill `projected`.
   explicit model_steps(const model_config& config, std::span<const int> hidden_layers = {}, bool two_matrices = false) {
     add(step_kind::embed, step_rows::stream, step_rows::stream, model_part::embedding, -1);
     for (int i = 0, n_recurrent = 0; i < config.n_layers; ++i) {
@@ -126,7 +126,7 @@ class model_steps {
   const model_step& operator[](std::int32_t i) const { return steps_[static_cast<std::size_t>(i)]; }
   std::int32_t size() const { return static_cast<std::int32_t>(steps_.size()); }
 
-  // The steps of one layer; of -1, those before the first layer.
+  // Returns the steps of one layer; for -1, those before the first layer.
   std::span<const model_step> of_layer(int layer) const {
     std::size_t begin = 0;
     while (begin < steps_.size() && steps_[begin].layer != layer)

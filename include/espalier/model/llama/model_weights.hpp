@@ -142,7 +142,7 @@ struct weight_loader {
   }
 
  private:
-  // The type in which rows are held: floats where the part does not begin and end with a block of the type.
+  // Returns the type in which rows are held: floats if the part does not begin and end with a block of the type.
   weight_type type_of(part_place place, weight_type held) const {
     if (!part.is_cut(place)) return held;
     const int block = block_weights(held);
@@ -151,7 +151,7 @@ struct weight_loader {
     return whole ? held : weight_type::f32;
   }
 
-  // The part's inputs of a row that begins with input `first`.
+  // Returns the part's inputs of a row that begins with input `first`.
   weight_row cut(part_place place, const weight_row& row, int first) {
     const column_range own = inputs_of(place);
     const int n = own.end - own.begin;

@@ -43,7 +43,7 @@ class panel_part {
     }
   }
 
-  // The scales of the first or the second half of a block, [32].
+  // Returns the scales of the first or the second half of a block, [32].
   const float* scales(int b, int half) const { return scale_[b][half & (halves - 1)]; }
   const float* offsets(int b) const { return offset_[b]; }
 

@@ -15,7 +15,7 @@
 
 namespace espalier {
 
-//! How quantised weights are multiplied.
+//! How products with quantised weights are computed.
 enum class matrix_arithmetic { exact, integer };
 
 template <>

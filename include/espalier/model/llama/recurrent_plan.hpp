@@ -53,7 +53,7 @@ class recurrent_plan {
       if (walk.hold >= 0) kv.hold_state(walk.sequence, walk.start, walk.hold);
     }
   }
-  // The greatest number of states in memory at the same time.
+  // Returns the greatest number of states that are in memory at the same time.
   std::int32_t n_memories() const { return n_memories_; }
 
   // Plans a pass. Pre: the batch has been checked.
@@ -92,7 +92,7 @@ class recurrent_plan {
   static bool sees(std::span<const std::uint32_t> mask, std::int32_t column) {
     return (mask[static_cast<std::size_t>(column / 32)] >> (column % 32) & 1U) != 0;
   }
-  // The column of the last scratch slot that a row sees before its own; -1 if there is none.
+  // Returns the column of the last scratch slot that a row sees before its own; -1 if there is none.
   static std::int32_t parent_of(std::span<const std::uint32_t> mask, std::int32_t column) {
     while (--column >= 0 && !sees(mask, column)) {
     }
@@ -167,7 +167,7 @@ class recurrent_plan {
     walks_.push_back(walk);
   }
 
-  // The number of leading scratch slots, at most `most`, that all rows see.
+  // Returns the number of leading scratch slots, at most `most`, that all rows see.
   static std::int32_t seen_by_all(const forward_batch_view& batch, const batch_sequence& s, std::int32_t most) {
     for (std::int32_t row = s.row_begin; row < s.row_end; ++row) {
       const std::span<const std::uint32_t> mask = batch.mask_of(s, row);

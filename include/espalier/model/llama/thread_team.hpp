@@ -101,8 +101,8 @@ class thread_team {
   //! free.
   int next_ticket() { return next_ticket_.fetch_add(1, std::memory_order_relaxed); }
 
-  //! Lets the tickets start again at 0. Pre: all threads waited for one another since the last ticket, and will before
-  //! the next
+  //! Lets the tickets start again at 0. Pre: all threads have waited for one another since the last ticket, and will do
+  //! so before the next one
   void reset_tickets() { next_ticket_.store(0, std::memory_order_relaxed); }
 
  private:

@@ -54,7 +54,7 @@ class weight_matrix {
     }
   }
 
-  //! Floats of storage that the rows need.
+  //! Returns how many floats of storage the rows need.
   std::size_t storage_floats() const {
     // Products may read a few bytes more than there are.
     std::size_t floats = (n_granules() - granules_.size()) * granule_floats({}) + 16;

@@ -18,8 +18,8 @@ struct rank_error : error {
   using error::error;
 };
 
-//! The calls between ranks and the bytes that one rank has sent so far. A byte counts once for each rank that it goes
-//! to.
+//! The number of calls between ranks, and of bytes that one rank has sent so far. A byte counts once for each rank that
+//! it goes to.
 struct rank_traffic {
   std::int64_t calls = 0;
   std::int64_t bytes = 0;

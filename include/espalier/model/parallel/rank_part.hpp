@@ -23,7 +23,7 @@ inline constexpr std::array known_values<rank_split> = {
     known_value<rank_split>{rank_split::outputs, "outputs", "all by outputs, with the bits of one rank"},
     known_value<rank_split>{rank_split::sums, "sums", "by inputs where that saves bytes"}};
 
-//! The logits that each rank gets.
+//! Which logits each rank gets.
 enum class rank_logits {
   rows,   //!< whole rows, for every verifier
   maxima  //!< the greatest of each rank's part of the vocabulary; all others are minus infinity: for `greedy` alone

@@ -30,7 +30,7 @@ inline float inverse_root(float x) {
 
 // Returns e^x for x up to 60, and e^-87 below -87: scaled_exp() with fused products and sums.
 [[gnu::always_inline]] inline float exponential(float x) {
-  // Adding it rounds to an integer, and leaves it plus the exponent's bias in the low bits.
+  // Adding this number rounds to an integer, and leaves that, plus the exponent's bias, in the low bits.
   constexpr float rounding = 12582912.0F + 127.0F;
   const float from = x < -87.0F ? -87.0F : x;
   using terms = scaled_exp_terms;
@@ -254,7 +254,8 @@ class small_pass {
     return (i < seen.prefix ? i : memory_.slots[i - seen.prefix]) * weights_.shape().kv_size();
   }
 
-  // Attention of several heads that see the same keys and values, each of which is read once for all of them.
+  // Computes the attention of several heads that see the same keys and values, each of which is read once for all of
+  // them.
   template <std::int32_t Heads>
   void attend(const seen_rows& seen, const float* query, float* to) const {
     score<Heads>(seen, query);
@@ -333,7 +334,8 @@ class small_pass {
     });
   }
 
-  // Weights numbers by their gates: [2 inner], gates first, to [inner], which may begin at the gates or before.
+  // Multiplies numbers by SiLU of their gates: [2 inner], gates first, to [inner], which may begin at the gates or
+  // before.
   void activate(const float* gates, float* to) const {
     const std::int32_t inner = weights_.shape().inner;
     for (std::int32_t i = 0; i < inner; ++i)

@@ -124,7 +124,7 @@ class word_products {
   }
 
 #if ESPALIER_DSP_ASSEMBLY
-  // Position of input i among four: bytes 0 and 2 of a word are one pair of half-words, 1 and 3 the other.
+  // Returns the position of input i among four: bytes 0 and 2 of a word are one pair of half-words, 1 and 3 the other.
   static constexpr std::int32_t place(std::int32_t i) {
     return i == 1 ? 2 : i == 2 ? 1 : i;
   }

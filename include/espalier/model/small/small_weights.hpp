@@ -35,7 +35,7 @@ struct small_shape {
       ++n;
     return n;
   }
-  //! True if small_llama can compute a model of these sizes.
+  //! Returns true if small_llama can compute a model of these sizes.
   constexpr bool is_sound() const {
     const auto within = [](std::int32_t n, std::int32_t most) { return n > 0 && n <= most; };
     return within(vocab, 1 << 16) && within(hidden, 1024) && within(layers, 64) && within(heads, 64) &&
@@ -88,7 +88,7 @@ class small_weights {
   const char* fault() const { return fault_; }
   const small_shape& shape() const { return shape_; }
   float epsilon() const { return epsilon_; }
-  //! Number of bytes of the image; further bytes may follow it.
+  //! Returns the number of bytes of the image; further bytes may follow it.
   std::size_t bytes() const { return first_integer() + integers_in_front_of(shape_.layers); }
 
   //! Returns the cosines, then the sines, of position 2^i, [head_dim].

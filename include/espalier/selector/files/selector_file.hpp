@@ -79,6 +79,7 @@ struct selector_tensors {
   }
 };
 
+// Returns an entry of the file's metadata. Errors: model_error if there is none.
 inline const std::string& selector_entry(const safetensors_file& file, const std::string& key) {
   const auto found = file.metadata().find(key);
   if (found == file.metadata().end()) {
@@ -87,6 +88,7 @@ inline const std::string& selector_entry(const safetensors_file& file, const std
   return found->second;
 }
 
+// Returns such an entry as a number. Errors: model_error if it is missing, or is no whole number from 1 to 2^30.
 inline std::int32_t selector_number(const safetensors_file& file, const std::string& key) {
   const std::string& text = selector_entry(file, key);
   char* end = nullptr;
