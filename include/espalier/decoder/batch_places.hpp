@@ -21,7 +21,7 @@
 
 namespace espalier::detail {
 
-// How far a text has come in its place.
+// How far a text has come in its place of the batch.
 enum class place_stage {
   arrived,  // its caches are not those of the text yet
   waits,    // another text computes rows that both begin with

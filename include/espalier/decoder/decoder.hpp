@@ -252,8 +252,8 @@ class decoder {
 
   double draft_forward_seconds() const { return forward_seconds_of(served_.drafter()); }
 
-  // Books the time since the last lap: the draft's passes, whose sum was `before` seconds at that lap, as
-  // draft_forward, and the rest as grow.
+  // Adds the time since the last lap to the record: to draft_forward the draft's passes, whose sum was `before` seconds
+  // at that lap, and the rest to grow.
   void lap_draft(double before) {
     const double passes = draft_forward_seconds() - before;
     seconds().draft_forward += passes;

@@ -69,7 +69,7 @@ template <class PolicyT, class ProcessorT = no_processor>
 struct saved_text {
   text written{};
   PolicyT policy;
-  bool policy_in_step = false;  //!< whether it has read the row that the pending token came from
+  bool policy_in_step = false;  //!< whether the policy has read the row that the pending token came from
   [[no_unique_address]] ProcessorT processor{};
 
   //! Returns another sample that begins with the tokens so far: its further random numbers are those of this stream.

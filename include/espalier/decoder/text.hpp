@@ -39,8 +39,8 @@ inline std::uint64_t fresh_seed() {
 #endif
 }
 
-//! A text as it is written: its tokens, what it is written with, and why it ended. A value: it does not know where it
-//! is served.
+//! A text as it is written: its tokens, what it is written with, and why it ended. It is a value, which does not know
+//! where it is served.
 //!
 //! Spans of its tokens are valid until the next begin(), resume(), fork(), move_to() or reserve(), and for 2^20 tokens
 //! written after one of these.

@@ -153,8 +153,7 @@ struct nibble_sums {
 };
 #else
 struct nibble_sums {
-  static constexpr std::size_t parts = 4;                                           // 16 bytes each, which most
-                                                                                    // processors have
+  static constexpr std::size_t parts = 4;                                           // vectors of 16 bytes
   typedef std::uint16_t halves __attribute__((vector_size(nibble_bytes / parts)));  // two for each row
   typedef std::int32_t wholes __attribute__((vector_size(nibble_bytes / parts)));
 

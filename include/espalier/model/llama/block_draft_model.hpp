@@ -172,8 +172,8 @@ struct block_draft_caches {
 
 //! A block-diffusion draft on the host: from the hidden states of chosen layers of the target at every position of the
 //! text, and from the pending token, one pass gives the logits of the next positions. All rows of a block see one
-//! another and the text before it. The target's embedding goes in, its output matrix comes last; both are borrowed, and
-//! so are the threads.
+//! another and the text before it. The draft uses the target's embedding and output matrix, which both models share,
+//! and the same threads as the target.
 //!
 //!     auto target = llama_backend::load("models/target", {.hidden_layers = {1, 3, 5}});
 //!     block_diffusion drafter(block_draft_model::load("models/block", target));

@@ -51,7 +51,8 @@ class code_product {
           exponent(simd_int{} + ((127 + 23 - at) << 23)),
           zero(simd_broadcast(static_cast<float>((1 << (23 - at)) + code_zero))) {}
 
-    // One rounding: of the product with the scale or, where that is exact, of its sum with the offset.
+    // Returns weights, with one rounding: of the product with the scale or, where that product is exact, of its sum
+    // with the offset.
     [[gnu::always_inline]] simd_float weight(const std::byte* from, simd_float scale, simd_float offset) const {
       simd_int bits;
       std::memcpy(&bits, from, sizeof bits);

@@ -55,8 +55,8 @@ enum class step_kind : std::uint8_t {
   rotate,     // normalises and rotates the heads of queries and keys in `from`; keys and values go into the cache
   attend,     // writes what attention makes of the queries in `from` and of the cache to `to`
   recur,      // writes what the recurrence of a Mamba-2 block makes of `from` to `to`
-  activate,   // writes the activation of `from` to `to`; on the host `to` holds what is activated before, and `from`
-              // what it is multiplied by
+  activate,   // writes the activation of `from` to `to`; on the host `to` already holds what is activated, and `from`
+              // what multiplies it
   add_norm,   // adds the norm of each row of `from` to the row of `to`
   keep,       // copies `from` to the hidden states that the caller may read after the pass
   cap         // turns each number x of `to` into limit * tanh(x / limit)
@@ -179,7 +179,7 @@ class model_steps {
     if (config.output_norms) add(step_kind::add_norm, step_rows::normed, step_rows::stream, norm, layer);
   }
 
-  // Tells each step which matrix is the next to be read; after the last one it is the first of the next pass.
+  // Tells each step which step with a matrix is next; after the last one it is the first of the next pass.
   void find_next() {
     std::int32_t next = -1;
     for (int round = 0; round < 2; ++round) {

@@ -173,7 +173,8 @@ struct weight_loader {
 
 }  // namespace detail
 
-//! The weights of a transformer, matrices as their file stores them and all else in F32, all in one block of memory.
+//! The weights of a transformer, all in one block of memory: matrices as their file stores them, or as `storage` says,
+//! and all else in F32.
 //!
 //! Query, key and value projections are one matrix, rows in that order. A tied embedding is held once, as the output
 //! projection. What a model does not have is null or has 0 outputs.

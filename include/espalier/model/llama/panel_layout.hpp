@@ -16,8 +16,9 @@ constexpr bool has_steps(weight_type type) {
   return type >= weight_type::q4_k;
 }
 
-// A panel holds the weights of 32 outputs, by blocks of 32 inputs, so that a vector of memory has the same inputs of
-// several outputs. It is the same for every processor. A weight's code is its integer plus `zero`: not negative.
+// The layout of a panel, which is the same for every processor. A panel holds the weights of 32 outputs, by blocks of
+// 32 inputs, so that a vector of memory has the same inputs of several outputs. A weight's code is its integer plus
+// `zero`: not negative.
 //
 //   header  in front of every eight blocks. K types: the F16 units of scales and of offsets, [2][32];
 //           i8_rows: F32 scales of rows [32]; others: nothing

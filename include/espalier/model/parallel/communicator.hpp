@@ -32,7 +32,7 @@ struct rank_traffic {
 //! Minimal definition
 //!   rank(), size() -> int               0 <= rank() < size()
 //!   all_gather(data, counts)            data: a block for each rank, one after another, block r of counts[r] bytes;
-//!                                       this rank's is filled before, all are after
+//!                                       before the call this rank's block is filled, afterwards all blocks are
 //!   all_to_all(from, to_each, to, from_each)   from: a block for each rank, of to_each[r] bytes; to: a block of each
 //!                                       rank, of from_each[r] bytes
 //!   traffic() -> rank_traffic           what this rank has sent

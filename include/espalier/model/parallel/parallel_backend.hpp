@@ -60,12 +60,13 @@ struct parallel_options {
   }
 };
 
-//! Loads a rank's part of a transformer's weights. Norms are whole; of every matrix a rank has the outputs of its part,
-//! or, with rank_split::sums, of attention_out and down all outputs of the inputs of its part.
+//! Loads and returns a rank's part of a transformer's weights. Norms are whole; of every matrix a rank has the outputs
+//! of its part, or, with rank_split::sums, of attention_out and down all outputs of the inputs of its part.
 //!
-//! Complexity  reads of each matrix the rank's rows alone; of a matrix that is divided by inputs, of every row the
-//!             blocks, of 32 inputs at least, that hold the rank's, or the whole row where that leaves out less than 16
-//!             KiB. A part that does not begin and end with a block of the type it would be held in is held as floats
+//! Complexity  reads only the rank's rows of a matrix. Of a matrix that is divided by inputs, it reads of every row the
+//!             blocks (of at least 32 inputs) that hold the rank's inputs, or the whole row if the rest is less than 16
+//!             KiB. A part that does not begin and end with a block of the type in which it would be held is held as
+//!             floats
 //! Errors      as model_weights
 inline model_weights load_rank_weights(const model_config& config, tensor_source& file, const rank_part& part,
                                        rank_split split, weight_storage storage = weight_storage::as_stored) {

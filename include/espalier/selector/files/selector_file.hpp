@@ -129,8 +129,8 @@ struct selector_file {
 
 //! Reads a selector from a safetensors file.
 //!
-//! Errors      model_error that names the file and what of it is missing, of another shape, not finite, cut short, or
-//!             of another format
+//! Errors      model_error that names the file, and what in it is missing, of another shape, not finite, out of range,
+//!             cut short, or of another format
 inline selector_file load_selector(safetensors_file file) {
   constexpr const char* format = "espalier-nde-selector 2";
   if (detail::selector_entry(file, "format") != format) {
