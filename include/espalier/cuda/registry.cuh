@@ -50,7 +50,7 @@ using device_policy = typename decltype(detail::device_form(std::type_identity<P
 template <class PolicyT>
 inline constexpr bool has_device_policy = !std::is_void_v<device_policy<PolicyT>>;
 
-//! Makes the device's form of a known part, with the part's options.
+//! Makes the device's form of a policy that the host's registry lists, with the options that `part` holds.
 //!
 //! Errors      option_error of the part
 template <class PartT>

@@ -34,7 +34,8 @@ struct callable_options {
 //! Shapes      forward(kv, batch, stream) -> vocab_rows<NumberT>, [n_outputs][vocab_size], in the memory of the device
 //! Pre         if a graph is to capture the function (option `replay` of decoders), it does not synchronise, allocate
 //!             or copy to the host, and gives the same address for the same shapes
-//! Errors      option_error; the errors of the function; input_error for rows of another shape than asked for
+//! Errors      constructor: option_error for an option out of range. forward: the errors of the function; input_error
+//!             if the function returns rows of another shape than asked for
 template <class NumberT, class FunctionT>
 class callable_backend {
  public:

@@ -126,9 +126,8 @@ struct on_host_options {
   }
 };
 
-//! The copying adaptor from the host: makes a backend on the device from a backend of the host, over an on_host_kv. The
-//! batch is copied to the host, the host's model computes it, and its logits are copied back, all in the order of the
-//! stream.
+//! Makes a backend on the device from a backend of the host, over an on_host_kv. The batch is copied to the host, the
+//! host's model computes it, and its logits are copied back, all in the order of the stream.
 //!
 //!     cuda::on_host target(host_backend);
 //!     cuda::on_host_kv kv(host_kv);
@@ -139,8 +138,9 @@ struct on_host_options {
 //!             no synchronisation, no allocation of device memory. A graph can capture a pass; this object must outlive
 //!             the graph
 //! Law         the host backend's; logits of double are rounded to float
-//! Errors      option_error; input_error for more than max_rows rows. If the host's backend or cache throws, the logits
-//!             become NaN, so that nothing is committed, and raise_failure() throws the exception
+//! Errors      option_error for an option out of range; input_error for more than max_rows rows or sequences. If the
+//!             host's backend or cache throws, or a row sees scratch slots beyond max_columns, the logits become NaN,
+//!             so that nothing is committed, and raise_failure() throws the exception
 //! Pre         one stream; the host does not use backend and cache while work is under way; no more outputs than rows
 template <class BackendT>
 class on_host {
@@ -180,7 +180,7 @@ class on_host {
     return {s.logits.data(), batch.n_outputs, vocab_size()};
   }
 
-  //! Throws what was thrown on the host since the last call.
+  //! Throws the first exception that was thrown on the host since the last call, if there is one.
   void raise_failure() { state_->failure.raise(); }
 
  private:

@@ -35,7 +35,7 @@ concept KeepsFailure = requires(PartT& part) {
 
 }  // namespace detail
 
-//! espalier::Backend on the device: its forward pass is work in a stream, over a batch that the device fills in.
+//! espalier::Backend on the device: its forward pass is work in a stream, over a batch that kernels fill in.
 //!
 //! Minimal definition
 //!   typename number               of its logits: float, __half or __nv_bfloat16
@@ -48,9 +48,10 @@ concept KeepsFailure = requires(PartT& part) {
 //!                                 did; a drafter over such a backend has it, too
 //! Laws
 //!   The laws of espalier::Backend. forward does not synchronise and does not allocate: a graph can capture it, and a
-//!   replay computes the batch as it is on the device at that time. Padding changes no row.
+//!   replay computes the batch as it is on the device at that time. Rows of padding change no other row.
 //! Errors
-//!   May throw while the work is enqueued. The code that reads the logits reports those that are NaN or plus infinity
+//!   forward may throw while it enqueues the work. The code that reads the logits reports those that are NaN or plus
+//!   infinity
 //! Models
 //!   callable_backend, llama_backend, on_host, parallel_backend
 template <class BackendT, class KVStoreT>

@@ -26,21 +26,24 @@ namespace espalier::cuda {
 //!
 //! Minimal definition
 //!   reserve(max_nodes, max_texts, found)   takes memory for rounds that ask about at most max_nodes nodes of each of
-//!                                     max_texts trees. Logits that no token may be drawn from are reported to found
-//!                                     [places]. Called by the one decoder that the drafter serves
+//!                                          max_texts trees. A row of logits from which no token can be drawn is
+//!                                          reported in found [places]. Called by the one decoder that the drafter
+//!                                          serves
 //!   begin(place, text, context, n_known, stream)   begins to follow a new text, or the same text again: `text` on the
-//!                                     device, `context` on the host. The drafter has the rows of its first n_known
-//!                                     tokens already. Not captured
-//!   ensure(place, n, stream)          makes room, before a round, for a text of n tokens with the drafted ones. Not
-//!                                     captured
+//!                                                  device, `context` on the host. The drafter already has the rows of
+//!                                                  the first n_known tokens of the text. Not called while a graph is
+//!                                                  captured
+//!   ensure(place, n, stream)          makes room, before a round, for n tokens of the text, drafted ones included. Not
+//!                                     called while a graph is captured
 //!   commit(texts, path, stream)       ends a round: the paths and one token each will join the texts
+//!   capacity() -> int                 as espalier::Drafter's
 //!   capacity() -> int                 as espalier::Drafter's
 //! Optional
 //!   parts() -> tuple of drafter&      as espalier::Drafter's, each part an AskableDrafter. A text may accept tokens
 //!                                     that a part was not asked about, so a part that keeps rows of each text must be
 //!                                     a CatchingUpDrafter
 //! Laws
-//!   The laws of espalier::Drafter. Nothing but begin synchronises
+//!   The laws of espalier::Drafter. No member but reserve and begin synchronises
 //! Models
 //!   the refinements below; no_drafter
 template <class DrafterT>
@@ -111,8 +114,8 @@ concept ReleasingDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std:
 };
 
 //! A drafter that can follow trees which are cut or built anew once they have grown: a StepDrafter, or a joint with
-//! such parts. renumber(texts, moved, stream) comes after the last propose() of a round; from then on rows() and
-//! commit() use the new numbers of the nodes. May be called twice.
+//! such parts. renumber(texts, moved, stream) is called after the last propose() of a round, once or twice; from then
+//! on rows() and commit() use the new numbers of the nodes.
 //!
 //! Models
 //!   autoregressive, joint
@@ -122,8 +125,8 @@ concept RenumberingDrafter = Drafter<DrafterT> &&
   drafter.renumber(texts, moved, stream);
 };
 
-//! A drafter that keeps rows of each text in a cache of its own. catch_up(n), before reserve(), tells it that rounds
-//! may accept up to n tokens which it was not asked about, since other parts of a joint draft, too.
+//! A drafter that keeps rows of each text in a cache of its own. catch_up(n) is called before reserve(), and tells the
+//! drafter that rounds may accept up to n tokens which it was not asked about, since other parts of a joint draft, too.
 //!
 //! Models
 //!   autoregressive, block_diffusion

@@ -22,7 +22,7 @@ namespace espalier::cuda {
 struct kept_rows {
   const std::int32_t* base = nullptr;  //!< rows that were committed before
   const std::int32_t* rows = nullptr;  //!< the rows to keep, counted from base
-  const std::int32_t* n = nullptr;     //!< how many are to be kept
+  const std::int32_t* n = nullptr;     //!< how many rows are to be kept
   std::int32_t max = 0;
 
   //! The kept rows of the text in this place.
@@ -38,8 +38,8 @@ struct kept_rows {
 //!   capacity(), n_sequences() -> int
 //!   ensure(sequence, n, stream)   makes room, so that slots 0 to n - 1 can be written; the only member that may
 //!                                 allocate. Not captured
-//!   commit(texts, kept, stream)   moves row base + rows[i] to base + i, for i below n, in every layer of the sequence
-//!                                 of each text
+//!   commit(texts, kept, stream)   moves the kept rows of each text (kept.base + kept.rows[i], i < kept.n) to the slots
+//!                                 from kept.base on, in every layer of its sequence
 //! Laws
 //!   The laws of espalier::KVStore: a chain that is kept stays where it is; rows before base never change. commit does
 //!   not synchronise
@@ -56,7 +56,8 @@ concept KVStore = requires(KVStoreT& kv, const KVStoreT& fixed, std::int32_t n, 
   kv.commit(texts, kept, stream);
 };
 
-//! espalier::PrefixKVStore on the device: it remembers the tokens that the host knows, in the host's memory.
+//! espalier::PrefixKVStore on the device: it remembers, in the host's memory, the tokens of the rows that the host
+//! knows.
 //!
 //! Minimal definition, besides KVStore
 //!   prefix(sequence) -> span<const token_id>, version(sequence) -> std::uint64_t, remember(sequence, first, tokens)
@@ -65,8 +66,8 @@ concept KVStore = requires(KVStoreT& kv, const KVStoreT& fixed, std::int32_t n, 
 template <class KVStoreT>
 concept PrefixKVStore = KVStore<KVStoreT> && espalier::detail::RemembersTokens<KVStoreT>;
 
-//! espalier::SharingKVStore on the device. The rows whose tokens the host knows are shared: the first
-//! prefix(sequence).size() rows, and no other that the device has committed.
+//! espalier::SharingKVStore on the device. Sequences share rows whose tokens the host knows: of each sequence, the
+//! first prefix(sequence).size() rows, and no other committed row.
 //!
 //! Minimal definition, besides PrefixKVStore
 //!   ensure(sequence, n, stream)              makes room, so that slots prefix(sequence).size() to n - 1 can be

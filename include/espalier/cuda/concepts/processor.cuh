@@ -21,7 +21,8 @@ namespace espalier::cuda {
 //! changes is copied to the device.
 //!
 //! Minimal definition, besides espalier::Processor
-//!   changes(path, list)            tells a row_changes which changes process(path, logits) makes to any row
+//!   changes(path, list)            adds to `list`, a row_changes, the changes that process(path, logits) makes to any
+//!                                  row
 //! Laws
 //!   The listed changes turn a row of float, without NaN and plus infinity, into the row that process(path, logits)
 //!   makes of it, bit for bit.
@@ -31,12 +32,13 @@ template <class ProcessorT>
 concept ListingProcessor = espalier::Processor<ProcessorT> && espalier::detail::ListsChanges<ProcessorT, row_changes>;
 
 //! A reference to the processors of the texts, through which the logits of a drafter pass in a round; the drafter need
-//! not know the processors' type. An empty one changes nothing.
+//! not know the processors' type. A reference made without processors converts to false, and must not be called.
 template <class NumberT>
 class row_processor {
  public:
   row_processor() = default;
-  //! `with` has process(texts, nodes, logits, stream), which enqueues what changes the rows in place.
+  //! Refers to `with`, which must outlive this object. Its process(texts, nodes, logits, stream) enqueues the work that
+  //! changes the rows in place.
   template <class WithT>
   explicit row_processor(WithT& with)
       : with_(&with),
@@ -58,7 +60,8 @@ class row_processor {
   void (*call_)(void*, const text_batch&, node_list, vocab_rows<NumberT>, cudaStream_t) = nullptr;
 };
 
-//! espalier::ProcessingDrafter on the device: process_rows(process) is called before each round is enqueued.
+//! espalier::ProcessingDrafter on the device: process_rows(process) is called before each round is enqueued, and gives
+//! the drafter the processors that its logits must pass through.
 //!
 //! Models
 //!   autoregressive

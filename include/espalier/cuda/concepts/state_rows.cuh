@@ -43,7 +43,8 @@ struct state_rows {
   }
 
   std::int32_t n_lanes() const { return texts.n; }
-  //! The next `many` rows of each lane after the first `done`.
+  //! These rows without the first `done` of each lane, and at most `many` of each lane. Pre: in a prefill, there are at
+  //! least done + many rows
   state_rows part(std::int32_t done, std::int32_t many) const {
     state_rows some = *this;
     some.begin += done;

@@ -28,8 +28,8 @@ namespace espalier::cuda {
 //!   max_asked() -> int         drafted tokens that a tree may hold while it grows from a StepDrafter
 //!   reserve_asked(max_texts)   as reserve, for trees that grow from a StepDrafter: called instead of it, and also for
 //!                              one text
-//!   was() -> moved_nodes       once nothing more is wanted of a StepDrafter: which node each node was when it was
-//!                              asked about; at addresses that do not change
+//!   was() -> moved_nodes       for each node, the number that it had when a StepDrafter was asked about it, read once
+//!                              take() wants nothing more; at addresses that do not change
 //! Models
 //!   eagle2, best_first
 template <class PolicyT>
@@ -55,7 +55,7 @@ concept AsksParts = HasParts<PolicyT> &&
 template <class PolicyT, class DrafterT>
 concept Rebuilds = RebuildingPolicy<PolicyT> && StepDrafter<DrafterT>;
 
-// The answer of a drafter, or no_answer of one that is never asked, as no_drafter.
+// Returns the answer of a drafter; no_answer if the drafter is never asked, as no_drafter. Only the type is used.
 template <class DrafterT>
 auto answer_of(DrafterT& drafter) {
   if constexpr (AskableDrafter<DrafterT>) {
@@ -121,8 +121,8 @@ std::int32_t max_depth(const PolicyT& policy) {
 //!   static constexpr regime sampling, max_nodes() -> int   as espalier::TreePolicy's
 //!   reserve(max_texts)                 takes memory for rounds of so many texts; called first, if there are more than
 //!                                      one
-//!   begin(texts, stream) -> node_list  begins a round, whose trees hold the root and have their limits; returns the
-//!                                      nodes to ask about: the root, or none
+//!   begin(texts, stream) -> node_list  begins a round. Each tree already holds its root, and knows how many nodes it
+//!                                      may have. Returns the nodes to ask about: the root, or none
 //!   take(texts, answer, stream) -> node_list   enqueues the launches that append nodes to the trees; returns the nodes
 //!                                      to ask about next, none once the trees are complete. The answer is text_rows,
 //!                                      block_rows or text_runs
@@ -155,7 +155,8 @@ concept TreePolicy = espalier::detail::NamesRegime<PolicyT> && espalier::detail:
   policy.observe(texts, decisions, stream);
 };
 
-//! Drafted tokens that a policy's tree may hold at most while it grows from this drafter, and afterwards.
+//! The most drafted tokens that a tree of the policy ever holds: while it grows from this drafter, or once it is
+//! complete.
 template <class DrafterT, class PolicyT>
 std::int32_t most_asked(const PolicyT& policy) {
   std::int32_t most = policy.max_nodes();
@@ -204,8 +205,8 @@ concept ResettingPolicy = requires(PolicyT& policy, std::int32_t place, cudaStre
   policy.reset(place, stream);
 };
 
-//! espalier::SavedPolicy on the device: the values that it has learnt from a text, and the text's own options, can be
-//! copied to another place.
+//! espalier::SavedPolicy on the device: the values that the policy has learnt from a text, and the text's own options,
+//! can be copied to another place.
 //!
 //! Minimal definition
 //!   learnt_bytes() -> size_t   bytes of these values for one text, a multiple of 4

@@ -245,15 +245,16 @@ ESPALIER_KERNEL void move_columns(text_batch texts, NodesT moved, std::int32_t* 
 //! Makes the forward batches of a draft model that is asked layer by layer about the trees of several texts. It knows
 //! which scratch row of the draft's cache each node has, and what the node sees.
 //!
-//! Complexity  each function is one launch of a block a text; no synchronisation, no allocation
+//! Complexity  root, level, renumber: one launch of a block for each lane; commit: such a launch and the store's
+//!             commit. No synchronisation, no allocation
 //! Law         scratch rows are given in the order in which nodes are asked about, so that those of a path ascend
 class draft_batch {
  public:
   draft_batch() = default;
 
-  //! For max_texts texts with trees of max_nodes nodes, root not counted. The texts' sequences in the store begin with
-  //! number `sequence` and can hold `capacity` tokens. When a round begins, the store may lack the last n_pending
-  //! tokens of each.
+  //! Takes memory for max_texts texts with trees of max_nodes nodes, root not counted. The texts' sequences in the
+  //! store begin with number `sequence` and can hold `capacity` tokens. When a round begins, the store may lack the
+  //! last n_pending tokens of each text.
   draft_batch(std::int32_t max_nodes, std::int32_t max_texts, std::int32_t sequence, std::int32_t capacity,
               std::int32_t n_pending)
       : max_nodes_(max_nodes),
@@ -282,8 +283,8 @@ class draft_batch {
     outputs_ = device_array<std::int32_t>(std::span<const std::int32_t>(last));
   }
 
-  //! Begins a round: the batch has n_pending rows for each lane. The last of them is the root's, and it alone gives
-  //! logits.
+  //! Begins a round, and returns its first batch, with n_pending rows for each lane. The last of them is the root's,
+  //! and it alone gives logits.
   forward_batch_view root(const text_batch& texts, cudaStream_t stream) const {
     launch("draft_root", detail::draft_root<>, {.grid = texts.lanes(), .threads = 256}, stream, memory(),
            texts.in_sequences_from(sequence_));
@@ -310,7 +311,7 @@ class draft_batch {
            stream, texts, moved, column_of_.data(), row_of, spare_.data(), max_nodes_ + 1);
   }
 
-  //! Commits the accepted paths' rows in the draft's cache.
+  //! Commits, in the draft's cache, the rows of each accepted path up to the first node that was not asked about.
   template <class KVStoreT>
   void commit(KVStoreT& kv, const text_batch& texts, path_view path, cudaStream_t stream) const {
     launch("draft_kept", detail::draft_kept<>, {.grid = texts.lanes()}, stream, memory(), texts, path);
@@ -390,10 +391,11 @@ class draft_batch {
 //! Shapes      rows() [places][max_nodes + 1][vocab], the row of node u at u
 //! Complexity  propose: one pass over as many rows for each lane as the list has entries, padding included. For the
 //!             root there are two rows, the text's last two tokens; in a joint there is one row more than tokens that
-//!             another drafter may have brought in. No synchronisation, no allocation
+//!             another drafter may have brought in, and at least two. No synchronisation, no allocation
 //! Law         StepDrafter's; given the same logits, the rows are the host's
-//! Errors      option_error if the model takes fewer rows than rounds of all texts may ask about, or the store has
-//!             fewer sequences than there are texts; faults of the draft's logits
+//! Errors      option_error if `sequence` is no sequence of the store, the model takes fewer rows than rounds of all
+//!             texts may ask about, or the store has fewer sequences than there are texts; input_error for an empty
+//!             context; faults of the draft's logits
 template <class BackendT, class KVStoreT>
 class autoregressive {
   using backend_type = std::remove_reference_t<BackendT>;

@@ -77,15 +77,15 @@ class block_diffusion {
     model_.read(context_, backend, state_rows::of_prefill(place, first, n), stream);
   }
 
-  //! Reads the states of the accepted paths from the target's last pass: the rows of the pending tokens and of the
-  //! paths.
+  //! Reads, from the target's last pass, the states of the rows of the accepted paths. Each path begins with the
+  //! pending token of its text.
   template <class BackendT>
   void read(const BackendT& backend, const text_batch& texts, path_view path, const batch_sequence* lanes,
             cudaStream_t stream) {
     model_.read(context_, backend, state_rows::of(texts, path, lanes, deepest_ + 1), stream);
   }
 
-  //! Reads the states of the chunks of prompts in the same pass, n_rows rows of them at most.
+  //! Reads the states of the prompt chunks that the target's last pass has read, at most n_rows rows in all.
   template <class BackendT>
   void read(const BackendT& backend, const prompt_chunk* chunks, std::int32_t n_chunks, std::int32_t n_rows,
             cudaStream_t stream) {

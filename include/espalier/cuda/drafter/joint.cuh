@@ -66,7 +66,8 @@ class joint {
     return std::apply([](auto&... drafters) { return std::tie(drafters...); }, drafters_);
   }
 
-  //! The rows of the only drafter. Rows of several drafters are rows of no distribution that a tree was drawn from.
+  //! The rows of the drafter, if there is only one. Several drafters have no such rows: their merged tree is drawn from
+  //! no single distribution.
   auto rows() const requires(sizeof...(DraftersT) == 1 && (StepDrafter<std::remove_reference_t<DraftersT>> && ...)) {
     return std::get<0>(drafters_).rows();
   }
@@ -118,7 +119,8 @@ class joint {
     });
   }
 
-  //! Throws what a model of the host has thrown since the last call; if there are several, the first drafter's.
+  //! Throws what a model on the host has thrown since the last call, if anything; if several drafters have such a
+  //! model, the exception of the first that has one.
   void raise_failure() requires(detail::KeepsFailure<std::remove_reference_t<DraftersT>> || ...) {
     std::exception_ptr first;
     each([&]<class DrafterT>(DrafterT& drafter) {

@@ -84,8 +84,8 @@ ESPALIER_KERNEL void __launch_bounds__(look_up_threads)
 //! espalier::prompt_lookup on the device: the same runs. It keeps nothing of a text, and looks through the whole text
 //! each time.
 //!
-//! Complexity  propose_runs: one launch of a block a text, which reads each of its tokens once. No synchronisation, no
-//!             allocation
+//! Complexity  propose_runs: one launch of a block for each lane, which compares the end of the text with each earlier
+//!             position: O(size * max_ngram). No synchronisation, no allocation
 //! Law         SequenceDrafter's; as espalier::prompt_lookup
 //! Errors      option_error for options out of range
 //! Source      as espalier::prompt_lookup

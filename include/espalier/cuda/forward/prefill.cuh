@@ -36,8 +36,8 @@ struct chain_memory {
 
 inline constexpr int chain_threads = 128;
 
-// Writes the batch of a chain; a block works for a row. The rows are the tokens from `first` on, and each sees the
-// tokens before it.
+// Writes the batch of a chain; a block works for a row. The rows are the tokens from `first` on, and each sees itself
+// and the tokens before it.
 template <class UnusedT = void>
 ESPALIER_KERNEL void write_chain(chain_memory to, const token_id* tokens, std::int32_t first) {
   const auto row = static_cast<std::int32_t>(blockIdx.x);
@@ -56,16 +56,17 @@ ESPALIER_KERNEL void write_chain(chain_memory to, const token_id* tokens, std::i
 
 //! Brings a cache on the device up to a text, chunk by chunk: token i of the text gets slot i.
 //!
-//! Complexity  one pass of the backend and one launch for each `chunk` tokens; allocates when a backend takes more rows
-//!             than any before. No synchronisation; cannot be captured
+//! Complexity  one pass of the backend and one launch for each `chunk` tokens, or for as many as the backend's
+//!             max_rows() if that is fewer; allocates when a pass has more rows than any before. No synchronisation
+//!             otherwise; a graph cannot capture it
 //! Errors      input_error if the text does not fit into the cache; the errors of the backend
 class prefill {
  public:
   //! Rows of one pass, at most: enough to keep the device's arithmetic busy while the weights come from memory.
   static constexpr std::int32_t chunk = 512;
 
-  //! Forwards tokens first to end - 1 of the text. Calls after_pass(first, n) after each pass, whose rows 0 to n - 1
-  //! were the n tokens from `first` on.
+  //! Forwards tokens first to end - 1 of the text. Calls after_pass(first, n) once each pass is enqueued; rows 0 to
+  //! n - 1 of that pass are the n tokens from `first` on.
   //!
   //! Pre         rows 0 to first - 1 of the sequence are in the cache; the device has the text's tokens up to end
   template <class BackendT, class KVStoreT, class AfterPassT>

@@ -33,10 +33,11 @@ ESPALIER_KERNEL void write_dense_rows(forward_batch_view batch, std::int32_t col
 //! bool, 0 or minus infinity for other types (float, __half, __nv_bfloat16). Padding rows see the committed rows and
 //! the root of the sequence before them.
 //!
-//! Shapes      out [batch.n_rows][columns], on the device; the columns must have room for every prefix
+//! Shapes      out [batch.n_rows][columns], on the device
 //! Complexity  one launch, writes n_rows * columns elements; no synchronisation
 //! Law         rows that are not padding are those of espalier::interop::write_dense_mask
-//! Errors      input_error if columns may not have room for a sequence's slots; cuda_error
+//! Errors      input_error if columns is less than batch.max_context, the most slots that a sequence may have;
+//!             cuda_error
 template <class ElementT>
 void write_dense_mask(const forward_batch_view& batch, std::int32_t columns, ElementT* out, cudaStream_t stream) {
   if (columns < batch.max_context) {

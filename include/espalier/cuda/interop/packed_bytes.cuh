@@ -17,8 +17,9 @@ namespace espalier::cuda::interop::detail {
 //! Writes data that lies in memory sequence after sequence; how many bytes a sequence has follows from its prefix and
 //! rows, which the device alone knows.
 //!
-//! FormatT has bytes(mask), the number of bytes; byte(mask, i), one byte; and began(sequence, begin), called once for
-//! each sequence, and once with n_sequences and the end of all. Blocks (x, y) share sequence y.
+//! FormatT has bytes(mask), the number of bytes of a sequence; byte(mask, i), one of these bytes; and began(sequence,
+//! begin), called once for each sequence, and once with n_sequences and the end of all. Blocks whose blockIdx.y is s
+//! work for sequence s.
 template <class FormatT>
 ESPALIER_KERNEL void write_packed_bytes(forward_batch_view batch, FormatT format, std::uint8_t* out,
                                         std::int64_t capacity) {

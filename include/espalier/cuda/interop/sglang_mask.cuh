@@ -30,6 +30,8 @@ struct sglang_mask_format {
 };
 
 // Checks that sequences have at most n rows; all sequences of a compiled batch have equally many.
+//
+// Errors      input_error if they have more
 inline void require_rows(const char* whose, const forward_batch_view& batch, std::int32_t n) {
   if (batch.n_rows > static_cast<std::int64_t>(n) * batch.n_sequences) {
     raise<input_error>(whose, " of ", n, " rows has no room for the ", batch.n_rows, " rows of ", batch.n_sequences,

@@ -16,22 +16,24 @@
 
 namespace espalier::cuda::detail {
 
-//! The shape of compact_rows: enough loads in flight to reach the bandwidth of the memory with a few rows.
+//! The launch shape of compact_rows. With it enough reads are under way to use the memory's bandwidth, even if few rows
+//! move.
 struct compaction_tuning {
   static constexpr int threads = 64;  //!< threads of a block: few, since there are few blocks
   static constexpr int rows = 16;     //!< rows that a thread reads before it writes them
 };
 
-//! The move of one row; positions are counted in chunks from the beginning of a layer.
+//! Where the key of a moving row is, and where it goes, both counted in chunks from the beginning of the layer.
 struct row_move {
   std::int64_t from;
   std::int64_t to;
 };
 
-//! Moves the kept rows of each lane (along y) to the front, in place. A thread has one chunk of a row, of the keys or
-//! the values of one layer, and moves this chunk for all rows: several rows at a time, first reading and then writing.
-//! No barrier between rows is needed: no other thread touches these chunks, and kept ascends, so kept[j] >= j, and rows
-//! that are not read yet lie above everything that was written.
+//! Moves the kept rows of each text to the slots from its `base` on, in place. Blocks with the same blockIdx.y work for
+//! one text. A thread has one chunk of a row, of the keys or the values of one layer, and moves this chunk for all
+//! rows: several rows at a time, first reading and then writing. No barrier between rows is needed: no other thread
+//! touches these chunks, and kept ascends, so kept[j] >= j, and rows that are not read yet lie above everything that
+//! was written.
 template <class ChunkT, class NumberT>
 ESPALIER_KERNEL void compact_rows(kv_view<NumberT> kv, text_batch texts, kept_rows all_kept) {
   const std::int32_t place = texts.here().place;
@@ -81,11 +83,12 @@ void launch_compaction(const kv_view<NumberT>& kv, const text_batch& texts, cons
          stream, kv, texts, kept);
 }
 
-//! Moves row base + rows[i] of each text's sequence to base + i, for i below n, in every layer, in one launch.
+//! For each text, moves its kept rows (kept.base + kept.rows[i], i < kept.n) to the slots from kept.base on, in every
+//! layer, in one launch. Launches nothing if kept.max is 0.
 //!
 //! Complexity  reads and writes each of m rows that change their place once: 4 * n_layers * m * row_size numbers, in
-//!             pieces of 16 bytes if the size of a row is a multiple of that. No synchronisation, no allocation
-//! Pre         rows ascend from 0 or more
+//!             pieces of 16 or 8 bytes if the size of a row is a multiple of that. No synchronisation, no allocation
+//! Pre         the kept rows of a text ascend; the first is 0 or more
 template <class NumberT>
 void compact(const kv_view<NumberT>& kv, const text_batch& texts, const kept_rows& kept, cudaStream_t stream) {
   if (kept.max < 1) return;

@@ -19,7 +19,8 @@
 
 namespace espalier::cuda {
 
-//! espalier::contiguous_kv in the memory of the device: each sequence has room for `capacity` rows. It always compacts.
+//! espalier::contiguous_kv in the memory of the device: each sequence has room for `capacity` rows. Every commit
+//! compacts: it keeps all rows that it is given.
 //!
 //! Shapes      as kv_view, one page of `capacity` slots for each sequence
 //! Complexity  commit: one launch, reads and writes each row that changes its place once, keys and values of all
@@ -42,7 +43,8 @@ class contiguous_kv {
   std::int32_t n_sequences() const { return shape_.n_sequences; }
   std::int32_t capacity() const { return shape_.capacity; }
 
-  //! The tokens of the committed rows that the host knows, and their version: see PrefixKVStore.
+  //! The tokens of the leading committed rows, as far as the host knows them, and the version of these tokens: see
+  //! PrefixKVStore.
   std::span<const token_id> prefix(std::int32_t sequence) const { return tokens_.prefix(sequence); }
   std::uint64_t version(std::int32_t sequence) const { return tokens_.version(sequence); }
   void remember(std::int32_t sequence, std::int32_t first, std::span<const token_id> tokens) {
@@ -63,7 +65,8 @@ class contiguous_kv {
   //! Checks that the sequence has slots 0 to n_slots - 1; it always has as many as the capacity.
   void ensure(std::int32_t sequence, std::int32_t n_slots, cudaStream_t) const { shape_.check(sequence, n_slots); }
 
-  //! Moves row base + rows[i] of each text's sequence to base + i, for i below n, in every layer. No synchronisation.
+  //! For each text, moves its kept rows (kept.base + kept.rows[i], i < kept.n) to the slots from kept.base on, in every
+  //! layer. No synchronisation.
   //!
   //! Pre         kept.max <= capacity()
   void commit(const text_batch& texts, const kept_rows& kept, cudaStream_t stream) const {

@@ -10,11 +10,11 @@ namespace espalier::cuda {
 
 //! Keys and values of every layer in the memory of the device, as pages. Passed by value into kernels.
 //!
-//! A sequence is a row of pages of `page_size` slots each; a contiguous cache is one large page for each sequence.
+//! A sequence has a list of pages, of `page_size` slots each; in a contiguous cache each sequence has one large page.
 //!
-//! Shapes      data [layers][pages][keys, values][page_size][row_size]; pages [sequences][max_pages], nullptr: sequence
-//!             s has page s
-//! Pre         slot < page_size * max_pages, and the sequence has the slot's page
+//! Shapes      data [layers][pages][keys, values][page_size][row_size]; pages [sequences][max_pages]: the numbers of
+//!             each sequence's pages; if it is nullptr, sequence s has page s alone
+//! Pre         of row(), key() and value(): slot < page_size * max_pages, and the sequence has the slot's page
 template <class NumberT>
 struct kv_view {
   NumberT* data = nullptr;
@@ -31,11 +31,11 @@ struct kv_view {
         pages == nullptr ? sequence : pages[static_cast<std::int64_t>(sequence) * max_pages + slot / page_size];
     return static_cast<std::int64_t>(page) * 2 * page_size + slot % page_size;
   }
-  //! [row_size] the key of a slot.
+  //! The key of a slot: [row_size].
   ESPALIER_HOST_DEVICE NumberT* key(std::int32_t layer, std::int32_t sequence, std::int32_t slot) const {
     return data + layer * layer_stride + row(sequence, slot) * row_size;
   }
-  //! [row_size] the value of a slot.
+  //! The value of a slot: [row_size].
   ESPALIER_HOST_DEVICE NumberT* value(std::int32_t layer, std::int32_t sequence, std::int32_t slot) const {
     return key(layer, sequence, slot) + static_cast<std::int64_t>(page_size) * row_size;
   }

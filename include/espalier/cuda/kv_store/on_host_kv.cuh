@@ -25,8 +25,8 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// A host cache in the order of a stream: the device decides what is committed. Called on the host, in the stream's
-// order.
+// A cache on the host that follows what the device commits. prepare() and commit() are called on a thread of the CUDA
+// runtime, in the order of the stream.
 template <class KVStoreT>
 class host_rows {
  public:
@@ -38,8 +38,10 @@ class host_rows {
 
   std::remove_reference_t<KVStoreT>& store() { return kv_; }
 
-  // Brings the cache to `prefix` committed rows with slots up to `end` that can be written. If rows stay where they
-  // were written, the device makes no commit of them; they are committed here.
+  // Gives the sequence `prefix` committed rows, and scratch slots up to `end` - 1 that can be written. The device makes
+  // no commit of rows that stay in the slots where they were written; such rows are committed here.
+  //
+  // Errors      input_error if the cache has fewer rows than `prefix`, or no room up to `end`
   void prepare(std::int32_t sequence, std::int32_t prefix, std::int32_t end) {
     std::int32_t& scratch = scratch_[static_cast<std::size_t>(sequence)];
     const std::int32_t size = kv_.size(sequence);
@@ -79,8 +81,8 @@ class host_rows {
   std::vector<std::int32_t> rows_;     // 0, 1, 2, ...
 };
 
-// The commit of each lane in pinned memory. Its words are: the sequence (-1 for an empty lane), the number of rows
-// before, the number of kept rows, and then the kept rows.
+// The commits of all lanes, in pinned memory. A lane has 3 + capacity words: the sequence (-1 for an empty lane), the
+// number of rows that were committed before, the number of kept rows, and then the kept rows.
 struct kept_on_host {
   std::int32_t* words;
   std::int32_t capacity;
@@ -110,21 +112,23 @@ ESPALIER_KERNEL void bring_kept(kept_on_host to, text_batch texts, kept_rows all
 
 }  // namespace detail
 
-//! A cache of the host as the device's rounds use it, for backends that are on_host. It is kept by reference when given
-//! as an lvalue, by value otherwise. It must compact.
+//! Makes a cache of the host usable in rounds on the device whose backend is an on_host. The cache is kept by reference
+//! when given as an lvalue, by value otherwise. It must compact.
 //!
 //! Complexity  commit: one launch and one call on a thread of the CUDA runtime; no synchronisation, no allocation after
-//!             the constructor; a graph can capture it
+//!             the constructor. A graph can capture a commit; this object must outlive the graph
 //! Law         KVStore's
-//! Errors      option_error for a store that does not compact; input_error for more slots than the capacity. If the
-//!             host's cache throws, the next call of ensure() or commit() throws the exception
+//! Errors      option_error for a store that does not compact; input_error for more slots than the capacity, or a
+//!             sequence that does not exist. If the host's cache throws in a commit, the next call of ensure() or
+//!             commit() throws the exception
 template <class KVStoreT>
 class on_host_kv {
  public:
   using store_type = std::remove_reference_t<KVStoreT>;
 
   explicit on_host_kv(KVStoreT&& kv) : on_host_kv(std::forward<KVStoreT>(kv), sequences_of(kv)) {}
-  //! For a store that does not say how many sequences it holds.
+  //! As above, with the number of sequences, for a store without n_sequences(); the constructor above takes such a
+  //! store to hold one sequence.
   on_host_kv(KVStoreT&& kv, std::int32_t n_sequences)
       : state_(std::make_unique<state>(std::forward<KVStoreT>(kv), n_sequences)) {
     if (!state_->rows.store().compacts()) {
@@ -154,7 +158,7 @@ class on_host_kv {
             "cudaLaunchHostFunc");
   }
 
-  //! The cache for on_host. Its address stays the same.
+  //! The cache as on_host uses it. Its address stays the same, also when this object is moved.
   detail::host_rows<KVStoreT>& rows() { return state_->rows; }
 
  private:

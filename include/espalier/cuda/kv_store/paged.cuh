@@ -51,8 +51,8 @@ void launch_page_copy(const kv_view<NumberT>& kv, std::int32_t from, std::int32_
 
 //! Copies all rows of a page into another one, in every layer, in one launch.
 //!
-//! Complexity  reads and writes 2 * n_layers * page_size * row_size numbers, in pieces of 16 bytes if the size of a
-//!             page is a multiple of that. No synchronisation, no allocation
+//! Complexity  reads 2 * n_layers * page_size * row_size numbers and writes as many, in pieces of 16 bytes if the size
+//!             of a page in one layer is a multiple of that. No synchronisation, no allocation
 template <class NumberT>
 void copy_page(const kv_view<NumberT>& kv, std::int32_t from, std::int32_t to, cudaStream_t stream) {
   const std::size_t bytes =
@@ -64,7 +64,8 @@ void copy_page(const kv_view<NumberT>& kv, std::int32_t from, std::int32_t to, c
   }
 }
 
-//! Pages that a sequence gets, passed by value into a kernel: no memory of the host has to stay until they are read.
+//! Pages that a sequence gets. They are passed by value into a kernel, so that no memory of the host has to stay until
+//! they are read.
 template <std::int32_t Max>
 struct new_pages {
   static constexpr std::int32_t max = Max;
@@ -79,9 +80,10 @@ ESPALIER_KERNEL void enter_pages(std::int32_t* table, new_pages<Max> added) {
 
 }  // namespace detail
 
-//! Keys and values in a pool of pages that all sequences share. It takes memory for the rows that are there, not for
-//! the longest text of each sequence. Texts that begin alike share the pages of their beginning: see page_ledger. It
-//! always compacts.
+//! Keys and values in a pool of pages that all sequences share. The constructor takes the memory of n_pages pages. A
+//! sequence uses only the pages that its rows need, so the pool can be smaller than the longest texts of all sequences
+//! together. Texts that begin alike share the pages of their beginning: see page_ledger. Every commit compacts: it
+//! keeps all rows that it is given.
 //!
 //! The host decides which page belongs to which sequence, and the device has a copy of that table. The host's decisions
 //! take effect in the order of the stream: use one stream, or order the streams, including those of sequences that
@@ -89,15 +91,17 @@ ESPALIER_KERNEL void enter_pages(std::int32_t* table, new_pages<Max> added) {
 //!
 //! Rows are shared if the host knows their tokens. The host knows the tokens of the first prefix(sequence).size() rows
 //! of a sequence, and nothing writes these rows any more. The device alone knows how many rows after them are
-//! committed. So ensure() makes all pages with slots from there on belong to the sequence alone, and copies whole pages
-//! if they do not. A part that wants to write before the end of prefix(sequence) must truncate the sequence first.
+//! committed. So ensure() sees to it that no other sequence has a page with slots from prefix(sequence).size() on: it
+//! gives the sequence copies of such pages that are shared. A part that wants to write before the end of
+//! prefix(sequence) must truncate the sequence first.
 //!
 //! Shapes      as kv_view: data [layers][n_pages][keys, values][page_size][row_size]; pages [n_sequences][capacity /
 //!             page_size rounded up]
-//! Complexity  ensure, adopt, fork: a launch for each 64 pages that are new in the table, none if no page is new;
-//!             ensure: a launch for each page that is copied, at most one if the host knows the tokens of all committed
-//!             rows; truncate, release: host work alone. commit: as contiguous_kv's. No synchronisation, no allocation
-//!             of device memory after construction
+//! Complexity  ensure: a launch for each 64 table entries from the first changed one on, none if no entry changes, and
+//!             a launch for each page that is copied, at most one if the host knows the tokens of all committed rows;
+//!             fork: a launch for each 64 pages of the sequence; adopt: likewise, none if it finds no more rows than
+//!             the sequence holds; truncate, release: host work alone; commit: as contiguous_kv's. No synchronisation,
+//!             no allocation of device memory after construction
 //! Law         SharingKVStore's; capacity() is at most the slots of all pages
 //! Errors      option_error for sizes out of range; input_error for more slots than the capacity, for a sequence that
 //!             does not exist, or if all pages are used up, cached ones included: nothing has changed then; cuda_error
@@ -134,7 +138,8 @@ class paged_kv {
   //! Number of pages that no sequence uses, cached ones included.
   std::int32_t n_free() const { return ledger_.n_free(); }
 
-  //! The tokens of the committed rows that the host knows, and their version: see PrefixKVStore.
+  //! The tokens of the leading committed rows, as far as the host knows them, and the version of these tokens: see
+  //! PrefixKVStore.
   std::span<const token_id> prefix(std::int32_t sequence) const { return tokens_.prefix(sequence); }
   std::uint64_t version(std::int32_t sequence) const { return tokens_.version(sequence); }
   void remember(std::int32_t sequence, std::int32_t first, std::span<const token_id> tokens) {
@@ -154,7 +159,7 @@ class paged_kv {
   }
 
   //! Provides slots 0 to n_slots - 1 of the sequence for all later work of the stream; slots from
-  //! prefix(sequence).size() on can be written. Cannot be captured, since the host chooses pages.
+  //! prefix(sequence).size() on can be written. A graph cannot capture this call, because the host chooses the pages.
   void ensure(std::int32_t sequence, std::int32_t n_slots, cudaStream_t stream) {
     const auto first = static_cast<std::int32_t>(prefix(sequence).size());
     auto changed = static_cast<std::int32_t>(ledger_.pages(sequence).size());
@@ -174,8 +179,8 @@ class paged_kv {
   //! Gives up all rows of a sequence.
   void release(std::int32_t sequence) { truncate(sequence, 0); }
 
-  //! Gives the sequence the rows of the longest beginning of these tokens that the store still has, as SharingKVStore
-  //! says; for all later work of the stream.
+  //! Makes the sequence hold the rows of the longest beginning of `tokens` that the store still has, and no other row;
+  //! returns their number. All later work of the stream finds them. See SharingKVStore.
   std::int32_t adopt(std::int32_t sequence, std::span<const token_id> tokens, cudaStream_t stream) {
     const std::span<const token_id> known = prefix(sequence);
     const auto same = std::mismatch(known.begin(), known.end(), tokens.begin(), tokens.end()).first - known.begin();
@@ -189,6 +194,7 @@ class paged_kv {
     truncate(sequence, held);
     return held;
   }
+  //! Makes `to` hold the rows of prefix(from), and no other row, for all later work of the stream. See SharingKVStore.
   void fork(std::int32_t from, std::int32_t to, cudaStream_t stream) {
     const auto n = static_cast<std::int32_t>(prefix(from).size());
     if (from == to) return truncate(to, n);
@@ -197,7 +203,8 @@ class paged_kv {
     enter(to, 0, stream);
   }
 
-  //! Moves row base + rows[i] of each text's sequence to base + i, for i below n, in every layer. No synchronisation.
+  //! For each text, moves its kept rows (kept.base + kept.rows[i], i < kept.n) to the slots from kept.base on, in every
+  //! layer. No synchronisation.
   //!
   //! Pre         kept.max <= capacity()
   void commit(const text_batch& texts, const kept_rows& kept, cudaStream_t stream) const {

@@ -102,7 +102,7 @@ class gguf_metadata {
     }
   }
 
-  //! Keeps the bytes that the pairs were read from, from the start of the file.
+  //! Keeps the bytes that the pairs were read from, from the start of the file. Called before a value is asked for.
   void keep(std::vector<char> bytes) { bytes_ = std::move(bytes); }
 
   const std::string& where() const { return where_; }

@@ -24,8 +24,10 @@ struct column_range {
   int size() const { return end - begin; }
 };
 
-// Reads tensors row by row through one small buffer: matrices as their file stores them, vectors as floats. If it only
-// checks, it reads no bytes and makes no calls, but finds the same faults.
+// Reads tensors row by row through one small buffer: matrices as their file stores them, vectors as floats. A reader
+// that only checks reads no bytes and calls no function, but finds the same faults.
+//
+// Errors      model_error that names the file and the tensor, if the tensor is missing or has another shape or type
 class tensor_reader {
  public:
   // Makes a reader. `maker` names, in messages, the source of the shapes.

@@ -28,8 +28,8 @@ inline float float_from_f16(std::uint16_t bits) {
 
 // A run of weights: their small integers, and the numbers that turn these into weights. A weight is q * scale, or q *
 // scale + offset if its type has offsets. A scale is scale_unit * scale_step, an offset offset_unit * offset_step. The
-// units are F16 and belong to a block. The steps are integers; they are 1 (offset_step is -1 for the K types, which
-// subtract) if a block has only one scale.
+// units are F16 and belong to a block. The steps are integers. They are 1 if a block has only one scale; the K types
+// have steps for each run, and their offset steps are 0 or less, because these types subtract.
 struct weight_run {
   std::uint16_t scale_unit = 0, offset_unit = 0;  // F16
   std::int8_t scale_step = 1, offset_step = 1;
@@ -55,8 +55,9 @@ inline std::uint16_t two_bytes(const std::byte* from) {
   return value;
 }
 
-// Unpacks the 6-bit scale and minimum of run j of eight. For the first four they lie whole in twelve bytes; for the
-// others, two of their bits lie above those of the first four.
+// Unpacks the 6-bit steps of scale and offset of run j of eight from twelve bytes. For the first four runs they are the
+// low six bits of the first eight bytes. For the others, the low four bits are halves of the last four bytes, and the
+// high two bits lie above those of the first four runs.
 inline void unpack_k_steps(const std::byte* packed, int j, weight_run& run) {
   const auto at = [&](int i) { return std::to_integer<int>(packed[i]); };
   if (j < 4) {
@@ -128,7 +129,7 @@ struct weight_row {
 
   //! Writes the weights as floats, [n].
   //!
-  //! Law         bitwise equal to ggml's own functions
+  //! Law         bitwise equal to ggml's own functions, except for i8_rows, which ggml does not have
   void decode(float* to) const {
     switch (type) {
       case weight_type::f32:

@@ -24,7 +24,7 @@ inline constexpr weight_type weight_types[] = {weight_type::f32,     weight_type
                                                weight_type::q5_0,    weight_type::q5_1, weight_type::q8_0,
                                                weight_type::q4_k,    weight_type::q5_k, weight_type::q6_k};
 
-//! The name as in GGUF and safetensors files, but in small letters.
+//! The name as in GGUF and safetensors files, but in small letters; i8_rows is called I8 there.
 constexpr const char* name_of(weight_type type) {
   constexpr const char* names[] = {"f32",  "f16",  "bf16", "i8_rows", "q4_0", "q4_1",
                                    "q5_0", "q5_1", "q8_0", "q4_k",    "q5_k", "q6_k"};

@@ -48,8 +48,8 @@ class branch_ledger {
   //! The id that has the committed rows of a text, and no other rows if the text has no scratch.
   std::int32_t trunk(std::int32_t text) const { return texts_[index(text)].trunk; }
 
-  //! Finds ids for the rows of one sequence of a batch: ids[r] are those of batch row r, its own first. Rows that are
-  //! written anew lose their old ids first.
+  //! Finds ids for the rows of one sequence of a batch: ids[r] gets the ids of batch row r, its own first. A scratch
+  //! row that is written anew first loses its old ids.
   //!
   //! Errors      input_error; drop() then brings the text back to its committed rows
   template <class EngineT>
@@ -155,9 +155,9 @@ class branch_ledger {
     return depth < kept.size() && kept[depth] == i;
   }
 
-  // The last row before its own that a mask row sees.
+  // Returns the last scratch row before `column` that the mask row sees, which is its parent; none if it sees none.
   //
-  // Errors      input_error if it does not see exactly that row's path
+  // Errors      input_error if the mask row does not see exactly that row's path and itself
   static std::int32_t parent_of(std::vector<scratch_row>& rows, std::span<const std::uint32_t> mask,
                                 std::int32_t column) {
     const auto sees = [&](std::int32_t c) {
@@ -187,7 +187,8 @@ class branch_ledger {
     const std::int32_t through = parent == none ? trunk(s.sequence) : row(rows, parent).id;
     if (at(through).tip == parent) return through;
     const std::int32_t id = free_id(engine, s.sequence);
-    // Ancestors in this batch get the id, too; the engine has those before them already.
+    // Ancestors in this batch get the id with the batch; those before them are in the engine already, which copies
+    // them.
     std::int32_t there = parent;
     for (; there != none && row(rows, there).batch_row != none; there = row(rows, there).parent)
       ids[static_cast<std::size_t>(row(rows, there).batch_row)].push_back(id);
@@ -198,8 +199,8 @@ class branch_ledger {
     return id;
   }
 
-  // An id that ends at no row: one that has many rows of the text already, else one that was never used, else one that
-  // another text has left.
+  // An id that ends at no row: preferably one that has many rows of the text already, else one that was never used,
+  // else one that another text has left.
   template <class EngineT>
   std::int32_t free_id(EngineT&& engine, std::int32_t text) {
     std::int32_t best = none;

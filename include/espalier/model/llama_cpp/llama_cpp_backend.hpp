@@ -23,7 +23,7 @@ namespace espalier {
 //! Law         Backend's, within llama.cpp's rounding, which depends on how many rows a pass has and on where they lie
 //! Errors      input_error for more than max_rows() rows, a token outside the vocabulary, a batch that is no tree's,
 //!             and for more leaves than there are sequence ids; llama_cpp_error if llama.cpp fails or a server goes
-//!             away. Sequences then keep only their committed rows
+//!             away. Sequences then keep their committed rows; for their scratch see llama_cpp_kv::pass
 //! Pre         caches are of this model; one pass of a cache at a time
 class llama_cpp_backend {
  public:

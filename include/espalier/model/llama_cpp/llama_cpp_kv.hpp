@@ -36,17 +36,18 @@ struct llama_cpp_kv_options {
 };
 
 //! A cache of llama.cpp, in a context of its own. The path to each leaf of a tree is one of llama.cpp's sequences, and
-//! so is the committed text; a commit keeps the sequence of the accepted node and removes the others. Keys and values
-//! are never moved or copied.
+//! so is the committed text. A commit makes the sequence of the accepted node the text's, and takes from each other
+//! sequence the rows that it does not share with it. Keys and values are never moved or copied.
 //!
 //! llama.cpp has 256 sequence ids. The trees of a pass may have as many leaves, minus one for each text of the cache
 //! that is not in the pass.
 //!
-//! Complexity  commit: a scan of the cache's cells for each leaf; memory for capacity * n_sequences rows
+//! Complexity  commit: a scan of the cache's cells for each leaf; memory for capacity * n_sequences rows, and at least
+//!             for as many as there are sequence ids
 //! Law         KVStore's and PrefixKVStore's, if kept rows are a path. In a model with a sliding window, truncate keeps
 //!             nothing if rows that the window then needs are gone
 //! Errors      option_error for sizes out of range; input_error for kept rows that are no path of the last passes;
-//!             otherwise those of slot_ledger; llama_cpp_error if llama.cpp has no memory for it
+//!             llama_cpp_error if llama.cpp makes no cache of these sizes; for the rest as slot_ledger
 class llama_cpp_kv {
  public:
   explicit llama_cpp_kv(const llama_cpp_model& model, const llama_cpp_kv_options& options = {})
@@ -59,7 +60,7 @@ class llama_cpp_kv {
         context_(nullptr, free_context{loaded_}) {
     require_option("capacity * n_sequences", static_cast<double>(options.capacity) * options.n_sequences, 1, 1 << 30);
     llama_context_params params = llama_context_default_params();
-    // llama.cpp requires room for a row of logits for each sequence id, and a cache at least as long as the batch.
+    // llama.cpp requires that the cache and the longest batch have at least as many rows as there are sequence ids.
     params.n_ctx = static_cast<std::uint32_t>((std::max)(options.capacity * options.n_sequences, n_ids()));
     params.n_batch = params.n_ubatch = static_cast<std::uint32_t>((std::max)(max_rows_, n_ids()));
     params.n_seq_max = static_cast<std::uint32_t>(n_ids());
@@ -111,7 +112,8 @@ class llama_cpp_kv {
 
   //! Runs one pass of the model over a batch, for llama_cpp_backend.
   //!
-  //! Errors      those of llama_cpp_backend; all its sequences then lose their scratch
+  //! Errors      those of llama_cpp_backend. If the batch does not fit (max_rows, prefix, slot, token), nothing
+  //!             changes; after any later error the engine drops the scratch rows of all sequences in the batch
   logits_view pass(const forward_batch_view& batch) {
     if (batch.n_rows() == 0) return {nullptr, 0, vocab_};
     require_fit(batch);
@@ -123,7 +125,7 @@ class llama_cpp_kv {
     fill(batch);
     llama_batch rows{batch.n_rows(),   tokens_.data(),      nullptr, positions_.data(), n_ids_.data(),
                      id_lists_.data(), wants_logits_.data()};
-    // Shared, since the call may end after this function has given it up.
+    // The result is shared, because the call may still write it after this function has given the call up.
     struct result {
       std::int32_t code = 0;
       const float* logits = nullptr;
@@ -150,9 +152,9 @@ class llama_cpp_kv {
   //! Seconds spent in llama.cpp's passes since construction.
   double engine_seconds() const { return std::chrono::duration<double>(engine_time_).count(); }
 
-  //! The context of llama.cpp, for its other functions, and the number of its sequence that holds the text of a
-  //! sequence here. The cache does not know of changes that are made there.
+  //! The context of llama.cpp, for its other functions. This cache does not know of changes that they make.
   llama_context* context() const { return context_.get(); }
+  //! The number of llama.cpp's sequence that holds the committed rows of a sequence of this cache.
   std::int32_t trunk(std::int32_t sequence) const { return branches_.trunk(sequence); }
 
  private:
@@ -163,7 +165,8 @@ class llama_cpp_kv {
     }
   };
 
-  // The lists of ids of llama.cpp's cells. Does nothing once a server is gone, since a pass may still be running there.
+  // Changes llama.cpp's lists of ids, for branch_ledger. Does nothing once a server is gone, because a pass may still
+  // be running there.
   struct engine {
     llama_memory_t cells;
     void copy(std::int32_t from, std::int32_t to, std::int32_t begin, std::int32_t end) const {

@@ -42,7 +42,7 @@ struct llama_cpp_options {
 
 namespace detail {
 
-// Receives llama.cpp's log while it lives, and keeps the first error in it.
+// Receives llama.cpp's log as long as this object lives, one object at a time, and keeps the first error of the log.
 class llama_cpp_log {
  public:
   llama_cpp_log() : lock_(mutex()) {
@@ -179,8 +179,8 @@ class loaded_llama_cpp {
 //! then lost and stays allocated, and ggml does not connect to that server again before the process ends.
 //!
 //! Errors      model_error if llama.cpp cannot load the file, and for a model whose cache has no row for each token
-//!             (recurrent, hybrid, diffusion, encoders); option_error for options out of range; llama_cpp_error for a
-//!             server that does not answer
+//!             (recurrent, hybrid, diffusion, encoders); option_error for options out of range, or for servers if
+//!             llama.cpp was built without RPC; llama_cpp_error for a server that does not answer
 class llama_cpp_model {
  public:
   explicit llama_cpp_model(const std::string& file, const llama_cpp_options& options = {})
@@ -204,8 +204,8 @@ class llama_cpp_model {
   std::int32_t max_positions() const { return llama_model_n_ctx_train(loaded_->get()); }
   const llama_cpp_options& options() const { return options_; }
 
-  //! The tokens of a text. `begins`: adds the tokens that the model wants at the beginning of a text. Special tokens
-  //! may be written out in the text.
+  //! The tokens of a text. If `begins` is set, those that the model wants at the beginning of a text come first.
+  //! Special tokens may be written out in the text.
   //!
   //! Errors      input_error for more than 2^31 bytes
   std::vector<token_id> tokens(std::string_view text, bool begins = true) const {

@@ -87,13 +87,14 @@ inline server_answer ask_server([[maybe_unused]] const std::string& server) {
 #endif
 }
 
-// The state of servers as this process knows it. Never destroyed, since threads that wait for ever still read it.
+// What this process knows about servers. The only object is never destroyed, because threads that wait for ever still
+// read it.
 struct server_losses {
   std::mutex mutex;
   std::condition_variable changed;
   unsigned n = 0;               // number of broken connections
   std::set<std::string> known;  // servers that this process has connected to
-  std::set<std::string> gone;   // known servers whose connection broke
+  std::set<std::string> gone;   // servers that run() has blamed for a broken connection or a missing answer
   ggml_abort_callback_t before = nullptr;
 
   static server_losses& all() {
@@ -160,7 +161,8 @@ class remote_thread {
   // Makes a call on the thread, and waits for it, at most `patience` seconds. The call may go on after an error, so
   // objects that it refers to must be its own or outlive it.
   //
-  // Errors      the call's own; llama_cpp_error that names the server that went away, after which no call is made
+  // Errors      the call's own; llama_cpp_error if a connection breaks or `patience` runs out: it names the server, or
+  //             those among which it is. No further call is made then
   void run(std::function<void()> call, double patience) {
     const std::lock_guard one_at_a_time(calls_);
     server_losses& losses = server_losses::all();
@@ -213,7 +215,8 @@ class remote_thread {
       return;  // after which ggml ends the program
     }
 #if ESPALIER_EXCEPTIONS
-    // If this happens while connecting, ggml must release its locks.
+    // An abort on our own thread happens inside a call, for example while ggml connects. The exception unwinds ggml's
+    // frames, so that it releases its locks.
     if (is_own_thread()) throw llama_cpp_error(std::string("llama.cpp: ") + message + ".");
 #endif
     {
@@ -259,9 +262,10 @@ class remote_thread {
     }
   }
 
-  // The names of the servers that refuse a connection, or else of those that are silent, or else of all: the one that
-  // broke may have been started again. After a broken connection they are asked for a while, since a process that ends
-  // closes its connections before it stops listening.
+  // Returns the servers to blame, in words, and enters them in server_losses::gone: those that refuse a connection; if
+  // none does, those that are silent; if none is, all, because the broken one may have been started again. After a
+  // broken connection the servers are asked for a while, since a process that ends closes its connections before it
+  // stops listening.
   std::string who_is_gone(bool broke) const {
     std::vector<std::string> refuse, silent;
     for (int turn = 0; turn < (broke ? 25 : 1) && refuse.empty() && silent.empty(); ++turn) {

@@ -235,7 +235,7 @@ class chat_form_reader {
   }
 
   // Reads the text after which the assistant answers. Templates of models that always think begin the thoughts there.
-  // False if a template does so only in some cases.
+  // Returns false if a template does so only in some cases.
   bool read_reply() {
     const std::size_t asks = text_.rfind("add_generation_prompt");
     if (asks == std::string_view::npos || text_.find("<think>", asks) == std::string_view::npos) return true;
@@ -251,8 +251,8 @@ class chat_form_reader {
     return true;
   }
 
-  // True if the template writes sentences that its form does not have: text beside marks and roles, or a literal that
-  // does not speak of tools.
+  // True if the template writes sentences that its form does not have: text beside marks and roles, or a literal of at
+  // least six words that neither is known nor speaks of tools.
   bool has_other_text() const {
     std::string rest;
     for (std::size_t at = 0; at < parsed_.outside.size(); ++at) {
@@ -310,7 +310,10 @@ class chat_template {
     return of(text.chat_template_text(), text.begin_mark(), text.end_mark(), text.where());
   }
 
-  //! The template of a text. begin_mark and end_mark are the values of its variables bos_token and eos_token.
+  //! The template whose source is `text`. begin_mark and end_mark are the values of its variables bos_token and
+  //! eos_token; `where` names it in messages.
+  //!
+  //! Errors      model_error if its form is unknown
   static chat_template of(std::string_view text, std::string_view begin_mark, std::string_view end_mark,
                           const std::string& where) {
     return chat_template(detail::chat_form_reader(text, begin_mark, end_mark).read(where));

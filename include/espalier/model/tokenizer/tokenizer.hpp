@@ -167,7 +167,9 @@ struct prompt_piece {
 //! Law         decode(tokens) is the concatenation of piece(token), byte for byte: text may be shown token by token; a
 //!             character may be spread over several tokens
 //! Complexity  encoding n bytes: O(n log n)
-//! Errors      model_error that names the file, the part that does not fit, and what is supported
+//! Errors      of what reads a file: model_error that names the file, the part that does not fit, and what is
+//!             supported. Of what encodes: input_error for a text of more than 2^28 bytes, or one over which a pattern
+//!             of the file takes too many steps
 class tokenizer {
  public:
   //! Reads a tokenizer from a folder with a tokenizer.json, together with tokenizer_config.json,
@@ -212,7 +214,8 @@ class tokenizer {
   //! The tokens that end a text or an answer, ascending.
   const std::vector<token_id>& ends_of_text() const { return parts_.ends; }
 
-  //! The special token that is written as `mark`, or -1 if there is none.
+  //! The special token that is written as `mark`, or another added token that is searched for before a text is
+  //! normalised; -1 if there is none.
   token_id find(std::string_view mark) const {
     const detail::added_token* const token = parts_.added.find(mark);
     return token ? token->id : -1;
@@ -259,7 +262,8 @@ class tokenizer {
     return tokens;
   }
 
-  //! The bytes that a token stands for; none for a token beyond the vocabulary or a special one.
+  //! The bytes that a token stands for; none for a token beyond the vocabulary or a special one. Valid as long as the
+  //! tokenizer lives.
   std::string_view piece(token_id token) const {
     if (token < 0 || token >= size()) return {};
     return parts_.pieces[static_cast<std::size_t>(token)];

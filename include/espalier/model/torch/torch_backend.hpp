@@ -31,8 +31,8 @@ namespace espalier {
 //! Shapes      logits [n_outputs][vocab_size]
 //! Complexity  one call of the module for each sequence of the batch; masks take O(rows * slots) more; the module sees
 //!             the cache itself, not a copy
-//! Law         Backend's, within PyTorch's rounding, which depends on how many rows a pass has
-//! Errors      input_error for more than max_rows() rows, a token outside the vocabulary, a position beyond the last, a
+//! Errors      constructor: option_error for options out of range, or a module that is not on the CPU. forward:
+//!             input_error for more than max_rows() rows, a token outside the vocabulary, a position beyond the last, a
 //!             cache of another shape, or a batch that contradicts itself; torch_error if the module fails
 //! Pre         one forward at a time
 class torch_backend {
@@ -82,7 +82,7 @@ class torch_backend {
     return at::from_blob(const_cast<std::int32_t*>(numbers.data()), {n}, at::kInt).to(at::kLong);
   }
 
-  // [rows][columns] the slots that each row sees, up to the last that any row sees.
+  // The slots that each row sees, up to the last that any row sees: [rows][columns].
   static at::Tensor seen(const forward_batch_view& batch, const batch_sequence& s) {
     const interop::sequence_mask mask(s, batch.mask.data());
     std::int32_t columns = 0;
@@ -97,7 +97,7 @@ class torch_backend {
     return seen;
   }
 
-  // [layers][capacity][row_size] the keys or values of a sequence, as a view of the cache's memory.
+  // The keys or values of a sequence, as a view of the cache's memory: [layers][capacity][row_size].
   static at::Tensor rows_of(contiguous_kv& kv, float* (contiguous_kv::*row)(int, int, int), int sequence) {
     float* const data = (kv.*row)(0, sequence, 0);
     const std::int64_t next_layer = kv.n_layers() > 1 ? (kv.*row)(1, sequence, 0) - data : 0;

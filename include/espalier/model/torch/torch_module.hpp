@@ -55,10 +55,11 @@ decltype(auto) asking_torch(std::int64_t n_rows, FunctionT&& ask) {
 //! logits of the rows in `outputs`. examples/torch_backend/export.py makes such a file of a model of Hugging Face.
 //!
 //! Shapes      tokens, positions, slots [rows] int64; seen [rows][columns] bool; outputs [n] int64; keys, values
-//!             [n_layers][capacity][row_size], slots below capacity, columns at most; the slots of real rows are below
-//!             columns; those of padding rows, which a GPU pass has, may not be. logits [n][vocab_size]
-//! Errors      load: model_error that names the file; the call: torch_error with PyTorch's words, or for logits of
-//!             another shape
+//!             [n_layers][capacity][row_size]; logits [n][vocab_size]. Slots are below capacity, and columns is at most
+//!             capacity. The slot of a real row is below columns; that of a padding row, which a GPU pass has, may not
+//!             be
+//! Errors      load: model_error that names the file; constructor: option_error for a shape out of range; the call:
+//!             torch_error with PyTorch's words, or for logits of another shape
 class torch_module {
  public:
   //! Reads a module from a file that also contains its shape, as "espalier.json".

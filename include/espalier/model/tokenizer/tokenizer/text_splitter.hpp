@@ -173,7 +173,7 @@ class regex {
   // Calls visit(begin, end) for each match, in order; a match may be empty, but not right after another.
   //
   // Pre         text is UTF-8
-  // Errors      input_error if the pattern takes too many steps over the text
+  // Errors      input_error if the pattern takes too many steps over the text, or matches backwards
   template <class VisitT>
   void each_match(std::string_view text, VisitT&& visit) const {
     const std::unique_ptr<pcre2_match_data_8, match_end> match(pcre2_match_data_create_8(1, nullptr));
@@ -197,7 +197,7 @@ class regex {
       if (begin < end || begin != last) visit(begin, end);
       last = end;
       at = end;
-      if (begin == end)  // after an empty match, go on behind the next character
+      if (begin == end)  // after an empty match, go on at the next character
         do {
           ++at;
         } while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0U) == 0x80);
