@@ -37,7 +37,6 @@ namespace espalier::cuda {
 //!                                     called while a graph is captured
 //!   commit(texts, path, stream)       ends a round: the paths and one token each will join the texts
 //!   capacity() -> int                 as espalier::Drafter's
-//!   capacity() -> int                 as espalier::Drafter's
 //! Optional
 //!   parts() -> tuple of drafter&      as espalier::Drafter's, each part an AskableDrafter. A text may accept tokens
 //!                                     that a part was not asked about, so a part that keeps rows of each text must be

@@ -23,7 +23,7 @@ struct kept_rows {
   const std::int32_t* base = nullptr;  //!< rows that were committed before
   const std::int32_t* rows = nullptr;  //!< the rows to keep, counted from base
   const std::int32_t* n = nullptr;     //!< how many rows are to be kept
-  std::int32_t max = 0;
+  std::int32_t max = 0;                //!< most rows that a text may keep
 
   //! The kept rows of the text in this place.
   ESPALIER_HOST_DEVICE kept_rows of(std::int32_t place) const {

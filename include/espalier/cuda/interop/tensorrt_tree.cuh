@@ -89,7 +89,7 @@ void launch_tensorrt_arrays(const forward_batch_view& batch, const tensorrt_tree
 }  // namespace detail
 
 //! Writes TensorRT-LLM's arrays of the trees of a forward batch, on the device. The rows must be in breadth-first
-//! order; of paths beyond max_path the beginning is written.
+//! order, which is not checked; of paths beyond max_path the beginning is written.
 //!
 //! Complexity  one launch, a block a sequence; writes the arrays once. No synchronisation
 //! Law         the same arrays as espalier::interop::write_tensorrt_tree

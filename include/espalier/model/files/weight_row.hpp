@@ -26,10 +26,10 @@ inline float float_from_f16(std::uint16_t bits) {
   return sign != 0 ? -magnitude : magnitude;
 }
 
-// A run of weights: their small integers, and the numbers that turn these into weights. A weight is q * scale, or q *
-// scale + offset if its type has offsets. A scale is scale_unit * scale_step, an offset offset_unit * offset_step. The
-// units are F16 and belong to a block. The steps are integers. They are 1 if a block has only one scale; the K types
-// have steps for each run, and their offset steps are 0 or less, because these types subtract.
+// A run of weights: their small integers, and the numbers that turn these into weights. A weight is q * scale, or
+// q * scale + offset if its type has offsets. A scale is scale_unit * scale_step, an offset offset_unit * offset_step.
+// The units are F16 and belong to a block. The steps are integers. They are 1 if a block has only one scale; the K
+// types have steps for each run, and their offset steps are 0 or less, because these types subtract.
 struct weight_run {
   std::uint16_t scale_unit = 0, offset_unit = 0;  // F16
   std::int8_t scale_step = 1, offset_step = 1;

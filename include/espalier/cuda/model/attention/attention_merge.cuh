@@ -15,10 +15,11 @@ namespace espalier::cuda::detail {
 
 inline constexpr int attention_merge_threads = 128;
 
-//! Merges the means of `width` dimensions, from d on, and writes them to out.
+//! Adds up the splits' sums of `width` dimensions by the splits' weights, multiplies by `factor`, and writes the means
+//! to out if `there` is set. Called by a whole warp.
 //!
-//! Shapes      parts: the first split's, with parts_between numbers from one split to the next; weight: the weight of
-//!             split i in lane i, 0 in further lanes
+//! Shapes      parts: these dimensions of the first split's sums, with parts_between numbers from one split to the
+//!             next; weight: the weight of split i in lane i, 0 in further lanes
 template <int width, class NumberT>
 __device__ void merge_dimensions(const float* parts, std::int64_t parts_between, float weight, float factor, bool there,
                                  NumberT* out) {

@@ -96,8 +96,8 @@ inline attention_plan plan_attention(const attention_shape& shape, const attenti
   return {1, small, by_small.n_splits};
 }
 
-//! Number of rows of partial results that the plans need for up to max_rows rows, of one sequence, or by position of
-//! all sequences.
+//! Number of rows of partial results that plans need for up to max_rows rows: of one sequence, or by position of any
+//! number of sequences.
 inline std::size_t rows_of_parts(const attention_shape& shape, const attention_tuning& tuning) {
   std::size_t most = 0;
   for (std::int32_t rows = 1; rows <= shape.max_rows; ++rows) {

@@ -113,7 +113,7 @@ struct path_order {
 //! of the next block.
 //!
 //! Shapes      grid: rows, key-value heads, groups of TeamT::queries heads that share keys and values
-//! Complexity  a row reads its blocks' keys and values itself, once for each key-value head
+//! Complexity  a row reads its blocks' keys and values itself, once for each key-value head and group of query heads
 template <class NumberT, int dim, class TeamT>
 __device__ void attend_path(const attention_arguments<NumberT>& a) {
   using sizes = path_tile<NumberT, dim, TeamT>;

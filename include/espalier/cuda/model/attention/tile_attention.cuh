@@ -56,7 +56,7 @@ struct warp_attention {
   using scores = float[row_groups][slot_groups][4];
   using weights = std::uint32_t[row_groups][tile::slots / 16][4];
 
-  //! Computes the products of the queries and a block of keys.
+  //! Adds the products of the queries and a block of keys to `to`.
   __device__ void score(scores& to, ptx::shared_address keys) const {
     const std::uint32_t lane = threadIdx.x % 32;
     const std::uint32_t row = lane % 8 + lane / 16 * 8, right = lane / 8 % 2;
@@ -87,7 +87,8 @@ struct warp_attention {
     }
   }
 
-  //! Sets the scores that row i / 4 + 8 * lower does not see to minus infinity. `seen` has the row's bits of the block.
+  //! Sets to minus infinity the scores that row i / 4 + 8 * lower of group g does not see, i being the lane. `seen` has
+  //! the row's bits of the block.
   __device__ static void hide(scores& of, int g, int lower, uint2 seen) {
     const std::uint32_t shift = 2 * (threadIdx.x % 4);
     const std::uint32_t words[2] = {seen.x >> shift, seen.y >> shift};
@@ -176,7 +177,8 @@ struct warp_attention {
     return static_cast<std::int64_t>(split) * a.batch.n_rows * a.n_heads + place.out_of(a, query_index);
   }
 
-  //! Starts row i / 4 + 8 * lower of a group from the part that a split has left, or from zero.
+  //! Starts row i / 4 + 8 * lower of group g, i being the lane: from the part that a split has left if `goes_on` is
+  //! set, otherwise from zero.
   __device__ void begin(const attention_arguments<NumberT>& a, std::int64_t part, int g, int lower, bool goes_on) {
     const std::uint32_t column = 2 * (threadIdx.x % 4);
     const part_score score = goes_on ? a.part_scores[part] : part_score{-INFINITY, 0.0F};

@@ -29,7 +29,7 @@
 namespace espalier::cuda {
 
 //! Attention of the rows of a forward batch over one layer of a cache: all slots of the prefix, then those of the tree
-//! that the row's mask shows. Owns the memory in which parts of the context are merged.
+//! that the row's mask shows. The object owns the memory in which parts of the context are merged.
 //!
 //! The query heads that share keys and values share a tile: 64 to 192 pairs of row and head, by blocks of 64 slots.
 //! Blocks of the tree's columns that no row of a tile sees are neither read nor computed, and warps skip blocks that
@@ -109,8 +109,8 @@ class tree_attention {
   bool by_warpgroups() const { return tuning_.warpgroups; }
 
   //! Computes attention for the rows of a batch, whose keys and values are in the cache already. No synchronisation.
-  //! The launches depend on the fields of the views alone, so that the launches may be captured. Padding rows of `out`
-  //! are left alone.
+  //! The launches depend on the fields of the views alone, so a graph can capture them. Padding rows of `out` are left
+  //! alone.
   //!
   //! Shapes      queries [n_rows][n_heads * head_dim], at query_stride; out [n_rows][n_heads * head_dim]: aligned to 16
   //!             bytes

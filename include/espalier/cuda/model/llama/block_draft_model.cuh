@@ -171,8 +171,8 @@ namespace espalier::cuda {
 //! Query, key and value projections are one matrix, rows in that order; so are gate and up.
 //!
 //! Complexity  load: reads the file once; 4 MiB of host memory. Synchronises
-//! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for;
-//!             cuda_error
+//! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for, or a
+//!             weight beyond the range of __half if NumberT is that; cuda_error
 template <class NumberT>
 struct block_draft_weights {
   static_assert(detail::is_model_number<NumberT>,
@@ -252,12 +252,13 @@ struct block_draft_weights {
 //! Types of numbers are those of llama_backend.
 //!
 //! Shapes      config.json and model.safetensors in the folder
-//! Complexity  forward: one pass of length + 1 rows for each lane, of 9 n_layers + 7 launches and products. read: one
-//!             pass of 2 n_layers + 4 launches and products for each 64 rows of a prefill, or for the paths of all
-//!             lanes. No allocation, no synchronisation: a graph can capture both
+//! Complexity  forward: one pass of length + 1 rows for each lane, of 9 n_layers + 7 launches and products, and one
+//!             more a layer where attention divides the context. read: a pass of 2 n_layers + 4 launches and products
+//!             for each part of the rows; a part has up to max(64, max_texts * (block_length + 1)) rows, equally many
+//!             of each lane. No allocation, no synchronisation: a graph can capture both
 //! Law         a row's numbers do not depend on the numbers in other rows
 //! Errors      load: model_error for files that do not fit, themselves or the target; option_error for a target whose
-//!             option hidden_layers lacks a layer; cuda_error
+//!             option hidden_layers lacks a layer, or for max_texts out of range; cuda_error
 //! Source      Chen et al., DFlash, with a pending token of its own matrix; examples/models/block.py is the reference
 template <class NumberT, class LogitT = float, class AttentionT = tree_attention<NumberT>>
 class block_draft_model {
@@ -273,7 +274,7 @@ class block_draft_model {
     device_array<NumberT> states;       //!< [places][max_positions][hidden_size]
   };
 
-  //! A model for rounds of at most so many texts.
+  //! Loads a model for rounds of at most max_texts texts.
   template <class TargetT>
   static block_draft_model load(const std::string& folder, const TargetT& target, std::int32_t max_texts = 1) {
     const block_draft_config config = block_draft_config::load(folder);
@@ -375,7 +376,7 @@ class block_draft_model {
  private:
   using linear_type = typename weights_type::linear_type;
 
-  static constexpr int read_rows = 64;  // rows that one pass of a prefill reads
+  static constexpr int read_rows = 64;  // number of rows for which every model has room in a pass of read()
 
   // The steps by which keys and values of states go into the cache, layer after layer.
   static std::vector<detail::model_step> steps_of_reading(const block_draft_config& config) {
@@ -387,7 +388,8 @@ class block_draft_model {
     return reading;
   }
 
-  // The place of a draft: it has the whole of each matrix, and its stream begins with the pending tokens.
+  // The PlaceT of step_launcher for a draft: it has the whole of each matrix, and its stream begins with the pending
+  // tokens.
   struct place {
     const block_draft_model& of;
     const context_type& context;

@@ -37,7 +37,7 @@ namespace espalier::cuda {
 //! Options of llama_backend on the device.
 struct llama_options {
   int max_rows = 257;                //!< longest batch of one forward pass: a tree of 256 and its root
-  int max_positions = 0;             //!< 0: as many as the model has
+  int max_positions = 0;             //!< positions that are computed; 0: as many as the model has
   int max_context = 0;               //!< slots of a sequence of the cache; 0: max_positions and a tree of 1024
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
   bool batch_invariant = false;      //!< a row's bits do not depend on the batch: see the law of llama_backend
@@ -62,8 +62,8 @@ struct llama_options {
 //! cuBLASLt begins when all kernels before it have ended. The library's kernels leave the memory idle, so they ask for
 //! the first columns of the next product's weights, which then wait in the second-level cache.
 //!
-//! Where the weights fit in the second-level cache, AttentionT is tree_attention, and persistent_pass takes the model,
-//! each pass is one launch of persistent_pass instead.
+//! If NumberT has 16 bits, AttentionT is tree_attention, and persistent_pass::fits() takes the model, whose weights
+//! must then stay in the second-level cache, each pass is one launch of persistent_pass instead.
 //!
 //!     auto target = cuda::llama_backend<__nv_bfloat16>::load("models/target", {.max_rows = 257});
 //!
@@ -103,7 +103,7 @@ class llama_backend {
   llama_backend(const model_config& config, weights_type weights, const llama_options& options = {})
       : llama_backend(config, std::make_shared<const weights_type>(std::move(weights)), options) {}
 
-  //! A transformer that shares the weights of another one.
+  //! Makes a transformer that shares another one's weights, so that memory holds them once.
   llama_backend(const model_config& config, std::shared_ptr<const weights_type> weights,
                 const llama_options& options = {})
       : config_(config),
@@ -137,11 +137,12 @@ class llama_backend {
   const model_config& config() const { return config_; }
   const std::vector<int>& hidden_layers() const { return hidden_layers_; }
   std::size_t weight_bytes() const { return weights_->bytes(); }
-  //! The weights, for a draft model that uses the embedding and the output matrix, or for another transformer.
+  //! The weights, to share with a draft model, which uses the embedding and the output matrix, or with another
+  //! transformer.
   std::shared_ptr<const weights_type> weights() const { return weights_; }
 
-  //! Plans products for exactly so many rows, where batches of so many rows or outputs come often. Must not be
-  //! captured.
+  //! Plans products for exactly so many rows, for when batches of so many rows or outputs come often. A graph cannot
+  //! capture it.
   void reserve(int rows) {
     require_option("rows", rows, 1, max_rows_);
     if (!persistent_) products_.plan(rows);
@@ -259,7 +260,7 @@ class llama_backend {
         .run(steps_.all(), kv, batch, stream);
   }
 
-  // The place of a model on one device, which has the whole of each matrix.
+  // The PlaceT of step_launcher for a model on one device, which has the whole of each matrix.
   struct place {
     const llama_backend& of;
 

@@ -86,8 +86,8 @@ class lt_object {
 //!
 //! Sums are in float. With float weights nothing is rounded to TF32.
 //!
-//! Complexity  plan: one heuristic search a product. multiply: one cublasLtMatmul; no search, no allocation, no
-//!             synchronisation; a graph can capture it
+//! Complexity  plan: one heuristic search a product; with `one_algorithm` one search a product in the first plan alone.
+//!             multiply: one cublasLtMatmul; no search, no allocation, no synchronisation; a graph can capture it
 //! Law         the same call gives the same bits on the same device and library. With `one_algorithm` a product runs by
 //!             one algorithm for all numbers of rows, which does not divide a sum among blocks: each output then is
 //!             summed in an order that only the algorithm's tiles decide. cuBLASLt does not promise more; tests compare
@@ -95,7 +95,7 @@ class lt_object {
 //! Errors      cuda_error that names the call, or the product that no algorithm computes
 class matrix_products {
  public:
-  //! Without products. `numbers` is the type of the numbers of W and x.
+  //! Makes an object that has no products yet. `numbers` is the type of the numbers of W and x.
   matrix_products(cudaDataType_t numbers, bool one_algorithm) : numbers_(numbers), one_algorithm_(one_algorithm) {
     require(cublasLtCreate(handle_.place()), "cublasLtCreate");
     require(cublasLtMatmulDescCreate(description_.place(), CUBLAS_COMPUTE_32F, CUDA_R_32F), "cublasLtMatmulDescCreate");

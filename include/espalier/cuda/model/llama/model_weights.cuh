@@ -32,7 +32,7 @@ inline void require_on_device(const model_config& c) {
                      "host's, espalier::llama_backend, does.");
 }
 
-// All rows of all matrices of a model, the part of it that one device has. The part of a rank is
+// The part of a model that a device holds if it is the only one: all rows of all matrices. The part of a rank is
 // espalier::detail::rank_rows.
 struct whole_rows {
   const model_config& config;
@@ -118,8 +118,9 @@ struct weight_upload {
 //! Shapes      matrix [outputs][inputs]; pointers to parts that a model does not have are null
 //! Complexity  load: reads the file once; 4 MiB of host memory; int8 rows are multiplied by their scales on the way.
 //!             Synchronises
-//! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for, and for
-//!             a model with recurrent layers, which the device does not compute; cuda_error
+//! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for, for a
+//!             weight beyond the range of __half if NumberT is that, and for a model with recurrent layers, which the
+//!             device does not compute; cuda_error
 template <class NumberT>
 struct model_weights {
   static_assert(detail::is_model_number<NumberT>,
@@ -154,8 +155,8 @@ struct model_weights {
 
   std::size_t bytes() const { return matrices.bytes() + vectors.bytes(); }
 
-  //! Memory for the weights of a model, or of a part of it, which the caller fills. The matrices begin with the head's,
-  //! the norms and biases with the first layer's norm.
+  //! Takes memory for the weights of a model, or of a part of it, which the caller fills. The matrices begin with the
+  //! head's, the norms and biases with the first layer's norm.
   static model_weights of_shape(const model_config& config) { return of_shape(config, detail::whole_rows{config}); }
   template <class PartT>
   static model_weights of_shape(const model_config& config, const PartT& part) {

@@ -17,8 +17,8 @@ namespace espalier::cuda::detail {
 
 // The arguments of normalise(), which makes the inputs of products from rows of the residual stream. It adds the biases
 // that the products before have left out, copies the row to `keep` where that is given, and normalises it by up to two
-// norms: a norm with a bias is LayerNorm, one without RMSNorm. Where `output` is given, the biases are added to that,
-// and its RMSNorm is added to the stream.
+// norms: a norm with a bias is LayerNorm, one without a bias is RMSNorm. Where `output` is given, the biases are added
+// to that, and its RMSNorm is added to the stream.
 //
 // Shapes: stream, output, keep [rows][width]; added, output_scale, scale, bias [width]; out [n][width]
 template <class NumberT>

@@ -22,7 +22,8 @@ class row_upload {
  public:
   row_upload() : buffer_(std::size_t{1} << 21) {}
 
-  // Takes n numbers for the memory from `to` on. Errors: model_error for a finite number that NumberT cannot hold.
+  // Takes n numbers for the memory from `to` on. Errors: model_error for a finite number beyond the range of __half, if
+  // NumberT is that.
   void add(NumberT* to, const float* values, std::size_t n) {
     for (std::size_t done = 0; done < n;) {
       if (used_ == buffer_.size() || to + done != to_ + used_) flush(to + done);

@@ -179,7 +179,7 @@ class step_launcher {
 
   job_type fresh_job() const { return job_type::of(memory.stream, config.hidden_size, config.norm_epsilon); }
 
-  // Post: the job is a fresh one.
+  // Launches the norms of the job. Post: the job is a fresh one.
   void normalise(job_type& job, int n, cudaStream_t stream) const {
     detail::normalise(job, n, stream);
     if (job.settles) place.stream_changed();
@@ -220,7 +220,7 @@ class step_launcher {
               cudaStream_t stream) const {
     if (config.n_kv_heads == 0) return;
     auto job = rotate_job<NumberT>::of(config, rotary, layer_of(step), memory.projected, step);
-    // Attention reads the context in between: what it leaves no room for is not asked for.
+    // Attention reads the context in between. If that takes too much of the cache, the weights are not asked for.
     const std::size_t context =
         2 * sizeof(NumberT) * static_cast<std::size_t>(config.kv_size()) * static_cast<std::size_t>(batch.max_context);
     if (context <= 2 * read_ahead_bytes) job.next = ahead(steps[step.next]);

@@ -76,7 +76,7 @@ class nccl_communicator {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  //! Whether a call has failed.
+  //! Whether a call has failed, or a pass has taken too long.
   bool broken() const { return marks_.broken(); }
 
   void begin_pass(cudaStream_t stream) { marks_.begin(stream); }
@@ -186,7 +186,8 @@ class nccl_communicator {
     if (marks_.broken()) raise<rank_error>(said_);
   }
 
-  // The thread that watches then aborts, as ncclCommAbort may wait for graphs to be gone; before there is one, none is.
+  // Says what has failed, and has NCCL's communicator aborted: by the watching thread, as ncclCommAbort may wait until
+  // graphs are gone; or here, before there is such a thread, and so any graph.
   void break_off(const std::string& what) {
     said_ = what + ", says rank " + std::to_string(rank_) +
             ": a rank is dead or late. The text goes on from its last committed token with new ranks.";

@@ -45,7 +45,9 @@ struct parallel_options {
   int max_rows = 257;     //!< longest batch of one forward pass: a tree of 256 and its root
   int max_positions = 0;  //!< positions that are computed; 0: as many as the model has
   int max_context = 0;    //!< slots of a sequence of the cache; 0: max_positions and a tree of 1024
+  //! How matrices are divided among ranks.
   rank_split split = rank_split::outputs;
+  //! What each rank is given of the logits.
   rank_logits logits = rank_logits::rows;
   bool batch_invariant = false;  //!< a row's bits do not depend on the batch: see the law of parallel_backend
 
@@ -238,8 +240,8 @@ class parallel_backend {
   int layers() const { return config_.n_layers; }
   int cache_row() const { return (std::max)(part_.kv_size(config_), config_.head_dim); }
 
-  //! Plans products for exactly so many rows, where batches of so many rows or outputs come often. Must not be
-  //! captured.
+  //! Plans products for exactly so many rows, for when batches of so many rows or outputs come often. A graph cannot
+  //! capture it.
   void reserve(int rows) {
     require_option("rows", rows, 1, max_rows());
     products_.plan(rows);
@@ -262,7 +264,8 @@ class parallel_backend {
     return {buffers_.logits, batch.n_outputs, config_.vocab_size};
   }
 
-  //! Throws the failure of a call between ranks, or says which rank had another batch.
+  //! Throws the failure of a call between ranks, or a rank_error that names a rank whose batch was not that of rank 0;
+  //! does nothing if there was neither.
   void raise_failure() {
     ranks_->raise_failure();
     if (parted_[0] == 0) return;
@@ -366,7 +369,8 @@ class parallel_backend {
     if (n_outputs > 0) share_logits(logits, n_outputs, stream);
   }
 
-  // The place of a rank, which has a part of each matrix: ranks complete products that go back together.
+  // The PlaceT of step_launcher for a rank, which has a part of each matrix: ranks complete together the products that
+  // go back to the stream.
   struct place {
     parallel_backend& of;
     int n;  // rows of the batch
@@ -432,7 +436,7 @@ class parallel_backend {
     own_block_is_stale_ = false;
   }
 
-  // Gives each rank the logits of all parts of the vocabulary, or of each part the greatest.
+  // Gives each rank the logits of all parts of the vocabulary, or only the greatest logit of each part.
   void share_logits(const blocks_of<LogitT>& blocks, int n, cudaStream_t stream) {
     if (options_.logits == rank_logits::rows) {
       gather(blocks, stream);

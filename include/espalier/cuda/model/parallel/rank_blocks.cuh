@@ -84,7 +84,7 @@ ESPALIER_KERNEL void add_blocks(const float* rows, rank_blocks<float> parts, std
   });
 }
 
-// Copies blocks to rows [n][columns.n], or such rows to the blocks of all ranks or of one.
+// Copies the blocks of all ranks to rows [n][columns.n].
 template <class NumberT>
 void unpack(const rank_blocks<NumberT>& blocks, int n, NumberT* rows, cudaStream_t stream) {
   if (n == 0) return;
@@ -93,6 +93,7 @@ void unpack(const rank_blocks<NumberT>& blocks, int n, NumberT* rows, cudaStream
           .threads = block_copy_threads},
          stream, blocks, rows);
 }
+// Copies rows [n][columns.n] to the blocks of all ranks.
 template <class NumberT>
 void pack(const NumberT* rows, int n, const rank_blocks<NumberT>& blocks, cudaStream_t stream) {
   launch("pack_blocks", pack_blocks<NumberT>,
@@ -100,11 +101,14 @@ void pack(const NumberT* rows, int n, const rank_blocks<NumberT>& blocks, cudaSt
           .threads = block_copy_threads},
          stream, rows, blocks, 0);
 }
+// Copies from rows [n][columns.n] the columns of rank `own` to its block.
 template <class NumberT>
 void pack_own(const NumberT* rows, int n, const rank_blocks<NumberT>& blocks, int own, cudaStream_t stream) {
   launch("pack_blocks", pack_blocks<NumberT>, {.grid = static_cast<unsigned>(n), .threads = block_copy_threads}, stream,
          rows, blocks, own);
 }
+// Adds up, for the columns of rank `own`, the sums of all ranks and the rows, if `rows` is not null, into its block
+// `to`.
 inline void add(const float* rows, int n, const rank_blocks<float>& parts, int own, float* to, cudaStream_t stream) {
   launch("add_blocks", add_blocks<>, {.grid = static_cast<unsigned>(n), .threads = block_copy_threads}, stream, rows,
          parts, own, to);

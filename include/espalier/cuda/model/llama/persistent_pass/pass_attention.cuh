@@ -13,13 +13,13 @@
 
 namespace espalier::cuda::detail {
 
-// Attention of a persistent pass. What a row sees is counted by its place in the row's text: key p is slot p, as far as
-// the slots follow one another, and then that of the next bit of the row's mask. Blocks of 16 keys go round among the
-// warps by p / 16, whose sums are merged in order. So a row's bits depend on its text alone, and not on which of its
-// keys lie in a tree.
+// Attention of a persistent pass. What a row sees is counted by its place in the row's text: key p is in slot p, as far
+// as the slots follow one another, and then in that of the next bit of the row's mask. Keys are summed in blocks of 16:
+// warp w takes blocks w, w + pass_warps, ..., and the sums of the warps are merged in order. So a row's bits depend on
+// its text alone, and not on which of its keys lie in a tree.
 
 inline constexpr int pass_queries = 16;  // pairs of row and head that share keys
-inline constexpr int pass_keys = 16;     // of a block of keys
+inline constexpr int pass_keys = 16;     // keys of a block
 
 template <int dim>
 inline constexpr int pass_value_stride = 2 * dim + 16;  // bytes; eight rows lie in different banks
@@ -32,8 +32,8 @@ constexpr std::size_t attention_work_bytes() {
   return values > sums ? values : sums;
 }
 
-// Which column of its mask shows the row its k-th tree key; -1: the mask has no more than k bits. A warp together; each
-// lane has its own k, 0 or more.
+// Returns the column that shows the row its k-th tree key, counted from 0, in its mask; -1 if the mask has no more than
+// k bits. Called by a whole warp; each lane has its own k, 0 or more.
 __device__ inline std::int32_t find_column(const std::uint32_t* mask, std::int32_t words, std::int32_t k) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   std::int32_t column = -1;
@@ -66,7 +66,8 @@ __device__ inline std::int32_t find_column(const std::uint32_t* mask, std::int32
   return column;
 }
 
-// Rows [first_row, first_row + n_rows) of the batch and one key-value head, by one block.
+// Computes attention for rows [first_row, first_row + n_rows) of the batch and one key-value head, by one block of
+// threads.
 template <class NumberT, int dim>
 struct pass_attention {
   static constexpr int chunks = dim / pass_chunk;
@@ -113,9 +114,9 @@ struct pass_attention {
     }
   }
 
-  // A block of keys, for one row, or for all where only_row is -1. values: this warp's place for them. The block is
-  // summed by itself, and enters the sums of the rows that it is for alone. The weights of the others are 0, but 0
-  // times what is not finite is not 0.
+  // Adds a block of keys to the sums of one row, or of all rows if only_row is -1. `values` is this warp's memory for
+  // the values of the keys. The block is summed by itself first, and then added to those rows alone: its weights in
+  // other rows are 0, but 0 times infinity or NaN is not 0.
   __device__ void add_block(std::int32_t block, std::int32_t only_row, ptx::shared_address values) {
     const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
     const std::int32_t own = block * pass_keys + lane % pass_keys;
@@ -189,8 +190,8 @@ struct pass_attention {
     __syncwarp();
   }
 
-  // Turns scores into weights, which are 0 where a row does not see the key. sees: the block is for the row. keep: what
-  // brings the row's sums so far to the scale of the weights.
+  // Turns scores into weights, which are 0 where a row does not see the key. `sees` tells whether the block is for the
+  // row; `keep` is the factor that brings the row's sums so far to the scale of the weights.
   __device__ void weigh(float (&score)[2][4], bool (&sees)[2], float (&keep)[2], std::int32_t block,
                         std::int32_t only_row) {
     const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
@@ -267,7 +268,7 @@ struct pass_attention {
     }
   }
 
-  // All threads of the block, some of which may still read `work` when others return.
+  // Computes the attention. Called by all threads of the block, some of which may still read `work` when others return.
   __device__ void run(unsigned char* work) {
     std::int32_t most_seen = 0, straight = INT32_MAX;
     bool is_one_text = true;

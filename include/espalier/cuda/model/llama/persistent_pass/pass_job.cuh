@@ -14,12 +14,12 @@ namespace espalier::cuda::detail {
 
 inline constexpr int pass_warps = 16;
 inline constexpr int pass_threads = 32 * pass_warps;
-inline constexpr int pass_tile_rows = 16;  // a warp each, on the way in and out
+inline constexpr int pass_tile_rows = 16;  // rows of a tile; a warp brings each in and stores its sums
 inline constexpr int pass_chunk = 32;      // inputs that a lane quartet loads at once: 16 bytes a lane
-inline constexpr int pass_parts = 4;       // of a product's inputs: summed apart, then in order
-inline constexpr int pass_max_units = 16;  // of a tile
+inline constexpr int pass_parts = 4;       // parts of a product's inputs; their sums are added in order
+inline constexpr int pass_max_units = 16;  // units of a tile, at most
 inline constexpr int pass_max_layers = 32;
-inline constexpr std::size_t pass_weight_bytes = 96 * 1024;  // of a tile, at most
+inline constexpr std::size_t pass_weight_bytes = 96 * 1024;  // bytes of a tile's weights, at most
 
 // One product of the pass, by tiles of 16 rows and some units. A unit is eight outputs: four from u / per * span + u %
 // per * 4 on, and the four that lie `distance` behind them, so that one thread gets both of what belongs together, as
@@ -30,7 +30,8 @@ struct pass_product {
   std::int32_t per = 1;
   std::int32_t span = 8;
   std::int32_t distance = 4;
-  // Block b works on tiles b % tile_blocks and on of the columns, groups b / tile_blocks and on of the rows.
+  // Block b works on tiles b % tile_blocks, b % tile_blocks + tile_blocks, ... of the columns, and on groups b /
+  // tile_blocks, b / tile_blocks + group_blocks, ... of the rows.
   std::int32_t tile_units = 1;
   std::int32_t n_tiles = 0;
   std::int32_t tile_blocks = 1;
@@ -44,6 +45,8 @@ struct pass_product {
   }
 };
 
+// The weights of a layer.
+//
 // Shapes: norms [hidden]; matrices as in model_weights; keep [rows][hidden] or null
 template <class NumberT>
 struct pass_layer {
@@ -53,9 +56,11 @@ struct pass_layer {
   const NumberT* attention_out = nullptr;
   const NumberT* gate_up = nullptr;
   const NumberT* down = nullptr;
-  float* keep = nullptr;  // what the stream is after the layer goes there, too
+  float* keep = nullptr;  // gets a copy of the stream after the layer, if not null
 };
 
+// The arguments of a pass, but for cache and batch.
+//
 // Shapes: embedding, head [vocab][hidden]; cosine, sine [max_positions][head_dim / 2]; stream [rows][hidden]; queries
 // [rows][n_heads head_dim], at query_stride; attended [rows][n_heads head_dim]; activated [rows][intermediate]; logits
 // [n_outputs][vocab]
@@ -80,10 +85,10 @@ struct pass_job {
   std::int32_t n_kv_heads = 0;
   std::int32_t intermediate = 0;
   std::int32_t vocab = 0;
-  std::int32_t max_positions = 0;  // one beyond gives NaN
+  std::int32_t max_positions = 0;  // a position that is not below it gives NaN
   std::int32_t query_stride = 0;
-  std::int32_t attention_rows = 1;  // of one unit of attention
-  std::int32_t weight_bytes = 0;    // of shared memory, for a tile of weights
+  std::int32_t attention_rows = 1;  // rows of one unit of attention
+  std::int32_t weight_bytes = 0;    // bytes of shared memory for a tile of weights
   float epsilon = 0;
 };
 
@@ -103,9 +108,9 @@ struct pass_row {
 struct pass_memory {
   pass_row* rows;         // [n_rows]
   std::int32_t* outputs;  // [n_outputs] the row of each, -1: none
-  float* scale;           // [hidden] of the norm before the next product
+  float* scale;           // [hidden] the scale of the norm before the next product
   unsigned char* weights;
-  unsigned char* work;  // of a product or of attention
+  unsigned char* work;  // memory for a product or for attention
 
   ESPALIER_HOST_DEVICE static constexpr std::size_t whole(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
   ESPALIER_HOST_DEVICE static constexpr std::size_t bytes_before_weights(std::int32_t n_rows, std::int32_t n_outputs,
@@ -125,7 +130,7 @@ struct pass_memory {
   }
 };
 
-// A thread for each row and output. No barrier.
+// Fills memory.rows and memory.outputs; a thread works for each row and each output. There is no barrier at the end.
 template <class NumberT>
 __device__ void read_rows(const pass_memory& memory, const kv_view<NumberT>& kv, const forward_batch_view& batch) {
   for (auto r = static_cast<std::int32_t>(threadIdx.x); r < batch.n_rows; r += pass_threads) {

@@ -19,7 +19,7 @@ namespace espalier::cuda::detail {
 // row i / 4. So a lane's 16 bytes are inputs 8 (i % 4) to 8 (i % 4) + 7 of both factors, and the inputs that one
 // instruction multiplies are not neighbours: their order is the same in both, and no other.
 
-// Starts to copy a tile of weights. All threads of the block; what is beyond the inputs is zero.
+// Starts to copy a tile of weights, with zeros beyond the inputs. Called by all threads of the block.
 template <class NumberT>
 __device__ void fetch_weights(const pass_product& product, const NumberT* matrix, std::int32_t tile,
                               unsigned char* to) {
@@ -36,18 +36,18 @@ __device__ void fetch_weights(const pass_product& product, const NumberT* matrix
   }
 }
 
-// Starts to copy a norm's scale. All threads of the block.
+// Starts to copy a norm's scale. Called by all threads of the block.
 inline __device__ void fetch_scale(const float* scale, std::int32_t hidden, float* to) {
   for (std::int32_t i = static_cast<std::int32_t>(threadIdx.x) * 4; i < hidden; i += pass_threads * 4)
     ptx::copy_async_16(ptx::address_of(to + i), scale + i, true);
 }
 
-// Where run `run` of row `row` of a tile of rows lies, in 16 bytes.
+// The place of run `run` of row `row` of a tile of rows, counted in pieces of 16 bytes.
 __device__ inline std::int32_t place_of_run(std::int32_t row, std::int32_t run) {
   return (run / 4 * pass_tile_rows + row) * 4 + run % 4;
 }
 
-// Rows as they are. A warp a row.
+// Brings a row into a tile as it is. Called by a whole warp.
 template <class NumberT>
 struct plain_rows {
   const NumberT* from;
@@ -64,7 +64,8 @@ struct plain_rows {
   }
 };
 
-// Rows of floats, through a norm. LoadT gives eight numbers of a row. A warp a row.
+// Brings a row of floats, of which LoadT gives eight numbers at a time, through a norm into a tile. Called by a whole
+// warp.
 template <class NumberT, class LoadT>
 struct normed_rows {
   LoadT load;
@@ -111,7 +112,8 @@ struct stream_load {
   }
 };
 
-// The embedding's rows, which become the stream. A token outside the vocabulary gives NaN.
+// Gives eight numbers of a row of the embedding, and writes them to `stream` if that is not null. A token outside the
+// vocabulary gives NaN.
 template <class NumberT>
 struct embedding_load {
   const token_id* tokens;
@@ -136,7 +138,7 @@ struct embedding_load {
   }
 };
 
-// Sums of the parts of a tile: part w % pass_parts of the inputs by warp w. Units go round among the warps of a part.
+// Sums the parts of a tile: warp w sums part w % pass_parts of the inputs. Units go round among the warps of a part.
 template <class NumberT>
 __device__ void multiply_tile(const uint4* x, const uint4* weights, float* sums, std::int32_t n_units,
                               std::int32_t n_chunks) {
@@ -175,9 +177,9 @@ inline std::size_t product_work_bytes(std::int32_t n_chunks, std::int32_t tile_u
          pass_parts * pass_tile_rows * stride * sizeof(float);
 }
 
-// The block's share of a product of n_rows rows, whose first tile of weights has been fetched. RowT gives the row of
-// the batch that a row of the product is of, or -1. SourceT brings it into the tile. TargetT gets sums i and i + 4 of a
-// unit; what it has to read for that it reads before the sums are there.
+// Computes the block's share of a product of n_rows rows, whose first tile of weights has been fetched. RowT gives the
+// row of the batch that a row of the product is of, or -1. SourceT brings that row into the tile. TargetT gets sums i
+// and i + 4 of a unit; what it has to read for that it reads before the sums are there.
 //
 // Each sum is over four parts of the inputs, each of which is summed chunk by chunk: no row's bits depend on the
 // others.
@@ -223,12 +225,13 @@ __device__ void multiply_rows(const pass_product& product, const pass_memory& me
       }
     }
   }
-  // Of a block whose rows are all padding: nothing may still be on its way when the next product's weights come.
+  // If all rows of the block are padding, copies may still be under way; none may be when the next product's weights
+  // come.
   ptx::copy_async_commit();
   ptx::copy_async_wait<0>();
 }
 
-// Queries, keys and values: pairs of a head are rotated by the row's position; keys and values go to the cache.
+// Stores queries, keys and values: pairs of a head are rotated by the row's position; keys and values go to the cache.
 template <class NumberT, int dim>
 struct head_target {
   struct ready_type {
@@ -273,7 +276,7 @@ struct head_target {
   }
 };
 
-// Added to the stream, which may be kept, too.
+// Adds the sums to the stream, and copies the result to `keep` if that is not null.
 struct stream_target {
   struct ready_type {
     float at[2];
@@ -299,7 +302,7 @@ struct stream_target {
   }
 };
 
-// silu(gate) * up.
+// Stores silu(gate) * up.
 template <class NumberT>
 struct activated_target {
   struct ready_type {};
