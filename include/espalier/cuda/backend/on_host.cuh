@@ -31,7 +31,7 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// A copy of a batch of the device, in pinned memory that host and device can reach. Passed by value into kernels.
+// A copy of a batch of the device, in pinned memory that host and device can reach. Kernels get the view by value.
 //
 // Shapes      as forward_batch_view; mask [rows][words] begins at each row's first scratch slot; too_wide [rows]:
 //             whether the row sees more slots than its mask has bits

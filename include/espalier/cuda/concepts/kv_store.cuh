@@ -16,7 +16,7 @@
 
 namespace espalier::cuda {
 
-//! The scratch rows that the cache of each text is to keep, in the memory of the device. Passed to kernels by value.
+//! The scratch rows that the cache of each text is to keep, in the memory of the device. Kernels get it by value.
 //!
 //! Shapes      base, n [places]; rows [places][max]: the first n of each text count, in ascending order
 struct kept_rows {

@@ -14,7 +14,7 @@ namespace espalier::cuda {
 
 //! The rows of the target's last pass whose hidden states a drafter reads, with the text and position of each: those of
 //! the accepted paths of a round, of the tokens that a prefill has read of one text, or of prompt chunks that a round
-//! has read. Passed to kernels by value; which rows there are is known only on the device.
+//! has read. Kernels get it by value; which rows there are is known only on the device.
 struct state_rows {
   text_batch texts;                       //!< the texts of a round
   path_view paths;                        //!< the accepted paths of a round, before they join the texts; else none
@@ -59,7 +59,7 @@ struct state_rows {
     std::int32_t row = 0;
     std::int32_t position = 0;
   };
-  //! Row number i of a lane, i from 0 to max - 1. For kernels.
+  //! Row number i of a lane, i from 0 to max - 1. Called in kernels.
   ESPALIER_HOST_DEVICE entry at(std::int32_t lane, std::int32_t i) const {
     const std::int32_t k = begin + i;
     if (chunks != nullptr) {

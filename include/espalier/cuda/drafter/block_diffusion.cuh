@@ -36,7 +36,7 @@ namespace espalier::cuda {
 //!             round before the texts grow, and by read(backend, chunks, n_chunks, n_rows) for prompts that the round
 //!             reads. The tokens whose states were read are those that the target's cache holds
 //! Errors      input_error for an empty context; option_error for a length beyond the model's, or more texts than the
-//!             drafter was made for
+//!             model was made for
 //! Pre         trees are no deeper than the block; in a joint, no deeper than the block or the number given to
 //!             catch_up()
 //! Source      Chen et al., DFlash

@@ -36,8 +36,7 @@ ESPALIER_KERNEL void write_dense_rows(forward_batch_view batch, std::int32_t col
 //! Shapes      out [batch.n_rows][columns], on the device
 //! Complexity  one launch, writes n_rows * columns elements; no synchronisation
 //! Law         rows that are not padding are those of espalier::interop::write_dense_mask
-//! Errors      input_error if columns is less than batch.max_context, the most slots that a sequence may have;
-//!             cuda_error
+//! Errors      input_error if columns is less than batch.max_context, which bounds the slots of a sequence; cuda_error
 template <class ElementT>
 void write_dense_mask(const forward_batch_view& batch, std::int32_t columns, ElementT* out, cudaStream_t stream) {
   if (columns < batch.max_context) {

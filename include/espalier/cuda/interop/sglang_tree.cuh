@@ -19,7 +19,7 @@ namespace espalier::cuda::interop {
 
 using espalier::interop::tree_numbering;
 
-//! espalier::interop::sglang_tree in the memory of the device. Passed by value into kernels.
+//! espalier::interop::sglang_tree in the memory of the device. Kernels get it by value.
 //!
 //! Shapes      all [n_sequences][n]
 template <class IntegerT>

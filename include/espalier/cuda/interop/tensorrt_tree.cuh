@@ -19,8 +19,9 @@ namespace espalier::cuda::interop {
 
 using espalier::interop::tensorrt_tree_shape;
 
-//! espalier::interop::tensorrt_tree in the memory of the device. Passed by value into kernels. Shapes as
-//! espalier::interop::tensorrt_tree.
+//! espalier::interop::tensorrt_tree in the memory of the device. Kernels get it by value.
+//!
+//! Shapes      as espalier::interop::tensorrt_tree
 struct tensorrt_tree {
   std::int32_t* paths = nullptr;
   std::int32_t* packed_mask = nullptr;

@@ -8,7 +8,7 @@
 
 namespace espalier::cuda {
 
-//! Keys and values of every layer in the memory of the device, as pages. Passed by value into kernels.
+//! Keys and values of every layer in the memory of the device, as pages. A view, which kernels get by value.
 //!
 //! A sequence has a list of pages, of `page_size` slots each; in a contiguous cache each sequence has one large page.
 //!

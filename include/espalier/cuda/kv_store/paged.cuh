@@ -104,7 +104,7 @@ ESPALIER_KERNEL void enter_pages(std::int32_t* table, new_pages<Max> added) {
 //!             no allocation of device memory after construction
 //! Law         SharingKVStore's; capacity() is at most the slots of all pages
 //! Errors      option_error for sizes out of range; input_error for more slots than the capacity, for a sequence that
-//!             does not exist, or if all pages are used up, cached ones included: nothing has changed then; cuda_error
+//!             does not exist, or if too few pages are free, cached ones included: nothing has changed then; cuda_error
 //! Source      Kwon et al., Efficient memory management for large language model serving with PagedAttention, 2023;
 //!             Zheng et al., SGLang: efficient execution of structured language model programs, 2024
 template <class NumberT>

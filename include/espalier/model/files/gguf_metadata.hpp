@@ -85,7 +85,8 @@ class gguf_cursor {
 //! The key-value pairs that a GGUF file begins with. Each value that is asked for must be of a fitting kind and in
 //! range.
 //!
-//! Complexity  as much memory as the pairs take in the file; a value is decoded when it is asked for
+//! Complexity  memory for the bytes of the file up to the end of its table of tensors; a value is decoded when it is
+//!             asked for
 //! Errors      model_error that names the file, the key, its value and what is allowed
 //! Source      https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 class gguf_metadata {

@@ -296,7 +296,7 @@ struct chat_message {
 //! Model files bring a template in the language Jinja. It is not run: its form is recognised by the marks that it
 //! writes, and must be one of ChatML, Llama 2, Llama 3, Gemma, Mistral, Zephyr and Phi. So marks and messages are told
 //! apart, and messages are never trusted: if marks are special tokens, no message can contain one. Llama 2, the first
-//! Mistral, some models like Zephyr, and labels have marks of plain text, which a user can write, too.
+//! Mistral, some models like Zephyr, and templates with labels have marks of plain text, which a user can write, too.
 //!
 //!     const auto chat = espalier::chat_template::of(tokenizer);
 //!     const std::vector<espalier::token_id> prompt = chat.tokens(tokenizer, messages);
@@ -331,7 +331,8 @@ class chat_template {
     return chat_template(std::move(form));
   }
 
-  //! The text that ends an answer of the assistant: a special token or, in a template with labels, a text to stop at.
+  //! The text that ends an answer of the assistant: a special token or, in a template with labels, a text to stop at,
+  //! which is empty if the user's label is.
   const std::string& end_of_turn() const { return form_.end_of_turn; }
 
   //! The tokens of the prompt. With labels they begin with begin_of_text; templates of files write that themselves.

@@ -174,8 +174,8 @@ class tokenizer {
  public:
   //! Reads a tokenizer from a folder with a tokenizer.json, together with tokenizer_config.json,
   //! generation_config.json, config.json and chat_template.jinja if they are there; or from a folder with a
-  //! tokenizer.model; from one of these two files alone; or from a GGUF file. Files are told apart by the ends of their
-  //! names.
+  //! tokenizer.model; from one of these two files alone; or from a GGUF file. A file whose name ends neither in .json
+  //! nor in .gguf is read as a tokenizer.model.
   static tokenizer load(const std::string& path) {
     namespace fs = std::filesystem;
     if (!fs::is_directory(path)) {

@@ -18,7 +18,7 @@ struct part_score {
   float total;
 };
 
-//! The arguments of the kernels of attention. Passed by value.
+//! The arguments of the kernels of attention, which get them by value.
 //!
 //! Shapes      queries [n_rows] at query_stride; out [n_rows][n_heads][head_dim]; parts
 //!             [n_splits][n_rows][n_heads][head_dim]: weighted sums of values; part_scores [n_splits][n_rows][n_heads];

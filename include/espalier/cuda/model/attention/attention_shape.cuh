@@ -9,7 +9,7 @@ namespace espalier::cuda {
 //! The sizes for which attention is made: the model's heads and the largest batch.
 struct attention_shape {
   std::int32_t n_heads = 1;
-  std::int32_t n_kv_heads = 1;    //!< divides n_heads: that many query heads share keys and values
+  std::int32_t n_kv_heads = 1;    //!< divides n_heads; n_heads / n_kv_heads query heads share keys and values
   std::int32_t head_dim = 64;     //!< up to 256
   std::int32_t max_rows = 1;      //!< rows of a batch, padding included
   std::int32_t max_context = 1;   //!< slots of a sequence

@@ -22,7 +22,7 @@ inline constexpr std::size_t plain_attention_shared_bytes =
     plain_attention_warps * (plain_attention_max_dim * sizeof(float) + row_keys::block * sizeof(std::int32_t));
 
 //! Attention without tensor cores, for any head dimension up to 256 and any number type: a warp works on one row and
-//! head. Always by position: block b of 64 keys belongs to split b % n_splits.
+//! head. It always sums by position: block b of 64 keys belongs to split b % n_splits.
 //!
 //! A lane scores a key, then owns some of the dimensions. What the row does not see is not read, nor what lies before
 //! its window.

@@ -92,7 +92,7 @@ struct rotate_job {
 
 inline constexpr int rotate_warps = 4;
 
-// Normalises and rotates one head, and calls store(i, value) for each of its dimensions. A warp together.
+// Normalises and rotates one head, and calls store(i, value) for each of its dimensions. Called by a whole warp.
 template <class NumberT, class StoreT>
 __device__ void rotate_head(const rotate_job<NumberT>& job, const NumberT* x, const float* bias, const float* norm,
                             std::int32_t position, const StoreT& store) {

@@ -38,8 +38,8 @@ struct nccl_options {
 //!
 //! Ranks that know one another on the host already, as those of mpi_communicator do, meet there once, to hear of one id
 //! of NCCL; `agreement` goes on to use them. A thread watches: where a pass takes longer than the timeout, or NCCL says
-//! that something went wrong, it aborts NCCL's communicator. Then streams go on, over what is no result any more, and
-//! new ranks are needed. NCCL does not say which rank is gone.
+//! that something went wrong, it aborts NCCL's communicator. Then streams go on, but what they compute is no result
+//! any more, and new ranks are needed. NCCL does not say which rank is gone.
 //!
 //! Complexity  all_gather: one ncclAllGather; all_to_all: one group of ncclSend and ncclRecv, this rank's own block
 //!             among them; a pass: two small launches beside. NCCL connects the ranks in the constructor. On the host a
