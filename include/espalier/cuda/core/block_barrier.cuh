@@ -11,16 +11,17 @@ namespace espalier::cuda {
 //! A barrier of all blocks of a cooperative launch, in two halves. Between arrive() and wait() a block may do work that
 //! does not depend on other blocks.
 //!
-//! All threads of each block call arrive() and wait() in turn. Everything that a thread wrote before its arrive() is
+//! All threads of each block call arrive() and wait() by turns. Everything that a thread wrote before its arrive() is
 //! seen by all threads after their wait().
 //!
 //! Shapes      arrivals [1], in the memory of the device, 0 before its first use; a launch leaves it ready for the next
 //!             one
-//! Pre         one grid at a time uses a counter; none uses it after a launch that ended before all blocks had arrived
+//! Pre         one grid at a time uses a counter; no grid uses it after a launch that ended before all blocks had
+//!             arrived
 class grid_barrier {
  public:
   __device__ explicit grid_barrier(unsigned* arrivals) : arrivals_(arrivals) {
-    // The bit cannot change before this block has arrived.
+    // The counter's highest bit cannot change before this block has arrived.
     if (threadIdx.x == 0) phase_ = ptx::load_acquire(arrivals) & turn;
   }
 

@@ -13,11 +13,12 @@
 
 namespace espalier::cuda {
 
-//! Owns an array in the memory of the device. Its elements are not initialised.
+//! Owns an array in the memory of the device. Its elements are not initialised, unless they are copied from the host.
 //!
-//! Errors      cuda_error if there is no memory or a copy fails
-//! Pre         for upload and download: the span stays valid until the stream has passed the copy. A span that is not
-//!             in pinned memory makes the copy synchronous
+//! Errors      cuda_error if there is no memory, or a copy or a fill fails
+//! Pre         for upload and download: the elements from `first` on, as many as the span has, are in the array; the
+//!             span stays valid until the stream has passed the copy. A span that is not in pinned memory makes the
+//!             copy synchronous
 template <class ElementT>
 class device_array {
   static_assert(std::is_trivially_copyable_v<ElementT>);
@@ -27,7 +28,7 @@ class device_array {
   explicit device_array(std::size_t size) : size_(size) {
     if (size > 0) require(cudaMalloc(reinterpret_cast<void**>(&data_), size * sizeof(ElementT)), "cudaMalloc");
   }
-  //! A copy of elements of the host. Synchronises.
+  //! Makes a copy of elements of the host, and waits for it.
   explicit device_array(std::span<const ElementT> elements) : device_array(elements.size()) {
     if (size_ > 0)
       require(cudaMemcpy(data_, elements.data(), elements.size_bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
@@ -54,7 +55,7 @@ class device_array {
     require(cudaMemcpyAsync(to.data(), data_ + first, to.size_bytes(), cudaMemcpyDeviceToHost, stream),
             "cudaMemcpyAsync to the host");
   }
-  //! Sets every byte to this value.
+  //! Sets every byte to the lowest byte of this value, in the order of the stream.
   void fill_bytes(int value, cudaStream_t stream) const {
     if (size_ > 0) require(cudaMemsetAsync(data_, value, size_ * sizeof(ElementT), stream), "cudaMemsetAsync");
   }
@@ -64,7 +65,8 @@ class device_array {
   std::size_t size_ = 0;
 };
 
-//! Owns page-locked memory of the host: the device can copy from and to it while the host does something else.
+//! Owns page-locked memory of the host: the device can copy from and to it while the host does something else. Its
+//! elements are not initialised.
 //!
 //! Errors      cuda_error if there is no memory
 template <class ElementT>

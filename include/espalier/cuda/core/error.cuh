@@ -12,16 +12,17 @@
 
 namespace espalier {
 
-//! A call of the CUDA runtime, or of a library on it, that failed. The message names the call and the reason.
+//! Error: a call of the CUDA runtime, or of a library that is built on it, has failed. The message names the call and
+//! the reason.
 struct cuda_error : error {
   using error::error;
 };
 
 namespace cuda {
 
-//! Throws if `call` has failed.
+//! Throws if `call` has failed, and clears the runtime's error.
 //!
-//! Errors      cuda_error if the status of `call` is not success
+//! Errors      cuda_error if `status`, the result of `call`, is not success
 inline void require(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
   (void)cudaGetLastError();  // clears the error, so that the next call does not report it again

@@ -11,9 +11,9 @@
 
 namespace espalier::cuda {
 
-//! The reason why a kernel could not use a row: no token may be drawn from it. Kernels do not throw. They leave a fault
-//! in the memory of the device, the rest of the round commits nothing, and the host raises the fault when the round's
-//! result arrives.
+//! The reason why a kernel could not use a row: no token may be drawn from it. Kernels do not throw. A kernel leaves
+//! the fault in the memory of the device, the rest of the round commits nothing to the text, and the host raises the
+//! fault when the round's result arrives.
 struct fault {
   enum class kind : std::int32_t {
     none,
@@ -27,7 +27,7 @@ struct fault {
   float value = 0;
 };
 
-//! Stores a fault, unless one is stored already. In kernels.
+//! Stores a fault, unless one is stored already. Called in kernels.
 __device__ inline void report(fault* to, const fault& found) {
   static_assert(sizeof(fault::kind) == sizeof(int));
   if (atomicCAS(reinterpret_cast<int*>(&to->what), 0, static_cast<int>(found.what)) != 0) return;
@@ -36,9 +36,9 @@ __device__ inline void report(fault* to, const fault& found) {
   to->value = found.value;
 }
 
-//! Throws the error of a fault.
+//! Throws the error of a fault; does nothing if there is none.
 //!
-//! Errors      numeric_error for the fault, in the words of the host
+//! Errors      numeric_error for the fault, in the same words as on the host
 inline void raise_fault(const fault& found) {
   if (found.what == fault::kind::bad_logit)
     espalier::detail::raise_bad_logit(found.row, found.token, static_cast<double>(found.value));

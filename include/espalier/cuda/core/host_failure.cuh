@@ -10,10 +10,11 @@
 
 namespace espalier::cuda {
 
-//! The first failure of functions that a stream calls on the host. It is kept until the host asks for it.
+//! The first failure of functions that a stream calls on the host. It is kept until raise() is called. Any threads may
+//! call both functions at once. Without ESPALIER_EXCEPTIONS nothing is caught or kept.
 class host_failure {
  public:
-  //! Calls function() and returns true; false if it throws. The first exception since raise() is kept.
+  //! Calls function() and returns true, or false if it throws. Keeps the exception if it is the first since raise().
   template <class FunctionT>
   bool guard(FunctionT&& function) noexcept {
 #if ESPALIER_EXCEPTIONS

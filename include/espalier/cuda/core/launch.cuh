@@ -23,7 +23,7 @@ struct launch_shape {
                              //!< before it reads or writes anything that another kernel writes or reads
 };
 
-//! Dynamic shared memory that a block may use without an attribute of the kernel.
+//! Bytes of dynamic shared memory that a block may use without an attribute of the kernel.
 inline constexpr std::size_t unasked_shared_bytes = 48 * 1024;
 
 namespace detail {
@@ -35,7 +35,7 @@ class launch_request {
   template <class... ParametersT>
   launch_request(const char* name, void (*kernel)(ParametersT...), const launch_shape& shape, cudaStream_t stream) {
     if (shape.shared_bytes > unasked_shared_bytes) {
-      // All that the device has, since another thread may launch the kernel with another size.
+      // Allows all that the device has, since another thread may launch the kernel with another size.
       int device = 0, most = 0;
       require(cudaGetDevice(&device), "cudaGetDevice");
       require(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
@@ -71,8 +71,8 @@ class launch_request {
   const cudaLaunchConfig_t& config() const { return config_; }
 
  private:
-  // Whether the kernel was compiled for compute capability 9.0 or later. Code for earlier devices runs on later ones,
-  // too, but does not wait for the kernel before it.
+  // True if the kernel was compiled for compute capability 9.0 or later. Code for earlier devices also runs on later
+  // ones, but does not wait for the kernel before it.
   template <class KernelT>
   static bool may_overlap(KernelT kernel) {
     cudaFuncAttributes attributes = {};
@@ -88,7 +88,7 @@ class launch_request {
 
 //! Launches a kernel; a stream that is being captured takes it into its graph. No synchronisation.
 //!
-//! Errors      cuda_error that names the kernel
+//! Errors      cuda_error that names the kernel, or the call that asks for the device's or the kernel's attributes
 template <class... ParametersT>
 void launch(const char* name, void (*kernel)(ParametersT...), const launch_shape& shape, cudaStream_t stream,
             std::type_identity_t<ParametersT>... arguments) {
@@ -96,9 +96,10 @@ void launch(const char* name, void (*kernel)(ParametersT...), const launch_shape
   require(cudaLaunchKernelEx(&request.config(), kernel, arguments...), name);
 }
 
-//! Number of clusters of this shape that the present device can hold at once; 0 if there is no room for one.
+//! Returns how many clusters of this shape the present device can hold at once: 0 if there is no room for one, or if
+//! the device has none of this width.
 //!
-//! Errors      cuda_error that names the kernel
+//! Errors      cuda_error if the attributes of the device or the kernel cannot be read or set
 template <class... ParametersT>
 int resident_clusters(const char* name, void (*kernel)(ParametersT...), const launch_shape& shape) {
   const detail::launch_request request(name, kernel, shape, nullptr);

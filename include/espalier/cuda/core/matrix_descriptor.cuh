@@ -22,15 +22,16 @@ namespace espalier::cuda {
 struct matrix_descriptor {
   std::uint64_t bits = 0;
 
-  //! The descriptor of a matrix at this address. With 64 rows or columns nothing uses the leading dimension's offset;
-  //! it is set to 16 bytes, as the format assumes. Eight rows are 1024 bytes.
+  //! Returns the descriptor of a matrix at this address. With 64 rows or columns nothing uses the leading dimension's
+  //! offset; it is set to 16 bytes, as the format assumes. The stride between groups of eight rows is 1024 bytes.
   template <class AddressT>
   ESPALIER_HOST_DEVICE static constexpr matrix_descriptor at(AddressT address) {
     constexpr std::uint64_t leading = 16, stride = 1024, swizzle_128 = 1;
     return {(static_cast<std::uint64_t>(address) & 0x3FFFFU) >> 4 | leading >> 4 << 16 | stride >> 4 << 32 |
             swizzle_128 << 62};
   }
-  //! The descriptor for an address so many bytes further. Pre: within the memory of a block, so that there is no carry.
+  //! Returns the descriptor for an address `bytes` further. Pre: the address is in the same block's memory, so that
+  //! there is no carry.
   ESPALIER_HOST_DEVICE constexpr matrix_descriptor moved(std::uint32_t bytes) const { return {bits + (bytes >> 4)}; }
 };
 

@@ -19,35 +19,35 @@
 
 namespace espalier::cuda::ptx {
 
-//! An address in shared memory, in bytes; numbers may be added to it.
+//! An address in shared memory, in bytes: a number of bytes may be added to it.
 using shared_address = std::uint32_t;
 
 __device__ inline shared_address address_of(const void* in_shared_memory) {
   return static_cast<shared_address>(__cvta_generic_to_shared(in_shared_memory));
 }
 
-//! Starts to copy 16 bytes into shared memory, past the first cache. If they are not `there`, nothing is read and zeros
-//! are written.
+//! Starts to copy 16 bytes into shared memory, past the first-level cache. If `there` is false, nothing is read and
+//! zeros are written.
 //!
 //! Pre         both addresses are multiples of 16
 __device__ inline void copy_async_16(shared_address to, const void* from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
 }
 
-//! Starts to copy 4 bytes in the same way, through the first cache.
+//! Starts to copy 4 bytes in the same way, through the first-level cache.
 //!
 //! Pre         both addresses are multiples of 4
 __device__ inline void copy_async_4(shared_address to, const void* from, bool there) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(there ? 4 : 0) : "memory");
 }
 
-//! Ends a group of this thread's copies.
+//! Puts the copies that this thread has started since the last call into one group.
 __device__ inline void copy_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-//! Waits until at most the last n groups of this thread's copies are still under way. A barrier then shows the copied
-//! bytes to other threads.
+//! Waits until only the last n groups of this thread's copies, or fewer, are still under way. A barrier must follow
+//! before other threads read the copied bytes.
 template <int n>
 __device__ inline void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
@@ -92,7 +92,7 @@ __device__ inline void multiply_add(float (&sum)[4], const std::uint32_t (&a)[4]
   }
 }
 
-//! Two numbers, rounded to nearest, in one word.
+//! Returns two numbers, rounded to nearest, in one word: `low` in its low half.
 template <class NumberT>
 __device__ inline std::uint32_t pack(float low, float high) {
   std::uint32_t both;
@@ -118,7 +118,7 @@ __device__ inline unsigned load_acquire(const unsigned* counter) {
   return n;
 }
 
-//! 2 to the power of x, to 2 units in the last place; tiny results are 0.
+//! Returns 2 to the power of x, to 2 units in the last place; tiny results are 0.
 __device__ inline float exp2_approximate(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -153,15 +153,16 @@ __device__ inline void ask_for(const void* memory, std::uint32_t bytes) {
 #endif
 }
 
-//! Whether this code is compiled for sm_90a, with the instructions that compute capability 9.0 alone has; false on the
-//! host. The functions below are for code that has asked this.
+//! True if this code is compiled for sm_90a, with the instructions that compute capability 9.0 alone has; false on the
+//! host. The functions below are for code that has checked it.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 inline constexpr bool has_warpgroup_products = true;
 #else
 inline constexpr bool has_warpgroup_products = false;
 #endif
 
-//! Waits for `threads` threads of the block that name the same barrier (1 to 15), in whole warps.
+//! Waits until `threads` threads of the block, in whole warps, have called this function with the same barrier (1 to
+//! 15).
 __device__ inline void await_threads(std::uint32_t barrier, std::uint32_t threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
@@ -224,13 +225,13 @@ __device__ inline void products_begin(RegistersT&... of) {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-//! Ends a group of products that were started.
+//! Puts the products that were started since the last call into one group.
 __device__ inline void products_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-//! Waits until all groups of products have ended that add to these registers. Until then nothing else may touch the
-//! registers, nor the memory that the products read.
+//! Waits until all groups of this warpgroup's products have ended, so that the registers they add to, which are listed,
+//! may be used. Until then nothing else may touch the registers, nor the memory that the products read.
 template <class... RegistersT>
 __device__ inline void products_wait(RegistersT&... of) {
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
@@ -266,9 +267,9 @@ __device__ inline void give_registers() {
 #define ESPALIER_PTX_PRODUCT(number) \
   "wgmma.mma_async.sync.aligned.m64n64k16.f32." number "." number " " ESPALIER_PTX_SUM_NAMES
 
-//! Starts to multiply a 64 x 16 and a 16 x 64 matrix, both in shared memory, where a row is 16 terms. `sum` becomes the
-//! product, or has the product added to it if `adds` (9.7.15.5.2, wgmma.mma_async). The four warps of a warpgroup call
-//! it together.
+//! Starts to multiply a 64 x 16 and a 16 x 64 matrix, both in shared memory, where the 16 terms of a product lie along
+//! a row. `sum` becomes the product, or has the product added to it if `adds` (9.7.15.5.2, wgmma.mma_async). The four
+//! warps of a warpgroup call it together.
 //!
 //! Shapes      in lane i of warp w, with g = 16 w + i / 4 and t = 2 (i % 4): sum[j]: rows g, g, g + 8, g + 8, columns 8
 //!             j + t, t + 1, t, t + 1

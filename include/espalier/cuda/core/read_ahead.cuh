@@ -26,8 +26,9 @@ struct read_ahead {
   static constexpr std::uint32_t most_blocks = 128;  // thread blocks that ask at most: one for almost every
                                                      // multiprocessor
 
-  //! At most most_bytes of a matrix that is stored row by row. Nothing is read ahead if its rows are not aligned to 16
-  //! bytes, or if the piece of each row would be less than 128 bytes, a line of the cache.
+  //! Chooses the first bytes of each row, most_bytes in all at most, of a matrix that is stored row by row. Nothing is
+  //! read ahead if its rows are not aligned to 16 bytes, or if the piece of each row would be less than 128 bytes, a
+  //! line of the cache.
   static read_ahead of(const void* matrix, std::size_t n_rows, std::size_t row_bytes, std::size_t most_bytes) {
     if (row_bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(matrix) % 16 != 0) return {};
     const std::size_t piece = std::min(row_bytes, most_bytes / std::max<std::size_t>(n_rows, 1)) / 128 * 128;
@@ -36,14 +37,15 @@ struct read_ahead {
             static_cast<std::uint32_t>(n_rows)};
   }
 
-  //! The grid of a kernel that has work of its own for n by `high` blocks. Further blocks in x ask for the bytes.
+  //! The grid of a kernel that needs n by `high` blocks for its own work. Further blocks in x ask for the bytes.
   dim3 grid_beside(int n, unsigned high = 1) const {
     const unsigned asking = std::min((n_rows + rows_a_block - 1) / rows_a_block, most_blocks);
     return dim3(static_cast<unsigned>(n) + (asking + high - 1) / high, high);
   }
 
-  //! Called at the beginning of such a kernel. Blocks from n on ask for the bytes, and every block waits for the kernel
-  //! before. Returns whether the block has work of its own.
+  //! Called by all threads at the beginning of a kernel with the grid of grid_beside(n). Blocks from n on ask for the
+  //! bytes, and every block waits for the kernel before it in the stream (ptx::await_previous). Returns true if the
+  //! block has work of its own.
   __device__ bool ask_beside(std::int32_t n) const {
     const auto own = static_cast<unsigned>(n);
     const bool asks = blockIdx.x >= own;

@@ -24,8 +24,8 @@ struct row_change {
   token_id token = 0;
   kind what = kind::none;
   std::int32_t next = -1;  //!< index of the token's next step in the same list, or -1
-  std::int32_t is_first = 0;
-  double a = 0, b = 0, c = 0;
+  std::int32_t is_first = 0;  //!< 1 for the first step of its token, else 0
+  double a = 0, b = 0, c = 0;  //!< the numbers in the formula of `what`
 
   //! The logit after this step, bit for bit as the host's processors compute it from a float.
   ESPALIER_HOST_DEVICE float applied(float z) const {
@@ -41,8 +41,10 @@ struct row_change {
 //! down, the device applies them. The steps of a token are applied in the order in which they were listed. A forbidden
 //! token gets minus infinity, whatever else is listed. Tokens outside the vocabulary are ignored.
 //!
-//! Complexity  begin: O(steps listed before); the other functions O(1), allow_only O(vocabulary / 32). Memory is
-//!             allocated only when there are more steps than ever before
+//! Complexity  begin: O(steps listed before); allow_only, and the first forbid after begin: O(vocabulary / 32); agrees:
+//!             O(steps of the token); the other functions O(1). Memory is allocated by the constructor, and when there
+//!             are more steps than ever before
+//! Pre         first_of, is_allowed, agrees: the token is in the vocabulary
 class row_changes {
  public:
   explicit row_changes(std::int32_t vocab)
@@ -60,7 +62,7 @@ class row_changes {
   }
 
   void add(token_id token, double bias) { list({.token = token, .what = row_change::kind::add, .a = bias}); }
-  //! Lists: z / factor if z is above 0, else z factor; then minus `less` and minus `further`.
+  //! Lists the step: z / factor if z is above 0, else z * factor; then minus `less` and minus `further`.
   void penalise(token_id token, double factor, double less, double further) {
     list({.token = token, .what = row_change::kind::penalise, .a = factor, .b = less, .c = further});
   }
@@ -76,7 +78,7 @@ class row_changes {
     for (std::size_t w = 0; w < allowed_.size(); ++w)
       allowed_[w] &= w < mask_words.size() ? mask_words[w] : 0U;
   }
-  //! Forbids all other tokens.
+  //! Forbids all tokens but this one; all without exception if this one is forbidden already or not in the vocabulary.
   void allow_only(token_id token) {
     const bool was_allowed = is_known(token) && (!is_masked_ || is_allowed(token));
     is_masked_ = true;
@@ -88,7 +90,7 @@ class row_changes {
   std::span<const row_change> steps() const { return steps_; }
   //! Index of the token's first step, or -1.
   std::int32_t first_of(token_id token) const { return first_[static_cast<std::size_t>(token)]; }
-  //! Whether any token is forbidden.
+  //! True if forbid() or allow_only() was called since begin(), so that allowed() counts.
   bool is_masked() const { return is_masked_; }
   //! The mask of the tokens that may follow; valid if is_masked().
   std::span<const std::uint32_t> allowed() const { return allowed_; }
@@ -96,7 +98,7 @@ class row_changes {
     return (allowed_[static_cast<std::size_t>(token) / 32] >> token % 32 & 1U) != 0;
   }
 
-  //! Whether both lists make the same steps for this token. What they forbid is not compared.
+  //! True if both lists make the same steps for this token. What they forbid is not compared.
   bool agrees(const row_changes& other, token_id token) const {
     std::int32_t i = first_of(token), j = other.first_of(token);
     for (; i >= 0 && j >= 0;

@@ -12,7 +12,7 @@ namespace espalier::cuda {
 
 //! Owns a stream, which does not wait for the default stream.
 //!
-//! Errors      cuda_error
+//! Errors      cuda_error if the stream cannot be made
 class stream {
  public:
   stream() { require(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "cudaStreamCreateWithFlags"); }
@@ -26,9 +26,9 @@ class stream {
   cudaStream_t stream_ = nullptr;
 };
 
-//! A point in a stream that the host can wait for.
+//! A point in a stream that the host can wait for; record() sets it to the end of the work that the stream has so far.
 //!
-//! Errors      cuda_error
+//! Errors      cuda_error if a call fails; wait() also reports errors of the work before the point
 class event {
  public:
   event() { require(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "cudaEventCreateWithFlags"); }
@@ -37,16 +37,16 @@ class event {
   ~event() { (void)cudaEventDestroy(event_); }
 
   void record(cudaStream_t stream) const { require(cudaEventRecord(event_, stream), "cudaEventRecord"); }
-  //! Blocks the host until the stream has passed the point that was recorded last.
+  //! Blocks the host until the stream has passed the point that was recorded last; returns at once if there is none.
   void wait() const { require(cudaEventSynchronize(event_), "cudaEventSynchronize"); }
 
  private:
   cudaEvent_t event_ = nullptr;
 };
 
-//! A series of launches, captured once from a stream and replayed with one call each time.
+//! A series of launches, captured once from a stream and replayed by launch() with one call each time.
 //!
-//! Errors      cuda_error, and whatever `enqueue` throws; the stream does not capture any more then
+//! Errors      cuda_error, and whatever `enqueue` throws; after an error the stream no longer captures
 class graph {
  public:
   //! Captures the work that enqueue() puts into the stream.

@@ -7,7 +7,7 @@
 
 namespace espalier::cuda {
 
-//! The sum over the lanes of a warp from the first up to this one. All lanes call it.
+//! Returns the sum over the lanes of a warp from the first up to this one. All lanes call it.
 __device__ inline std::int32_t sum_to_lane(std::int32_t sum) {
   for (unsigned d = 1; d < 32; d *= 2) {
     const std::int32_t before = __shfl_up_sync(0xFFFFFFFFU, sum, d);
@@ -30,7 +30,7 @@ struct running_sum {
 //! Adds up the numbers of all threads of a block. All threads call it.
 //!
 //! Complexity  five shuffles, two reductions over the warp and one barrier
-//! Pre         whole warps, along x; a barrier since the memory was last used
+//! Pre         blocks of whole warps, along x; a barrier has been passed since the memory was last used
 __device__ inline running_sum sum_before(std::int32_t own, warp_sums& shared) {
   constexpr unsigned all_lanes = 0xFFFFFFFFU;
   const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -19,8 +19,8 @@ namespace detail {
 
 inline constexpr unsigned all_lanes = 0xFFFFFFFFU;
 
-// Functions for the blocks of a cluster; a block that was launched without a cluster is alone. This is the only place
-// that knows which architectures have clusters.
+// Functions for the blocks of a cluster. A block that was launched without a cluster is alone; so is every block in
+// code for architectures before 9.0, which have no clusters.
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900
 __device__ inline unsigned cluster_blocks() {
   return cooperative_groups::this_cluster().num_blocks();
@@ -72,7 +72,8 @@ __device__ NumberT halve_in_warp(NumberT sum, int last = 1) {
   return sum;
 }
 
-// Adds up a block of terms with one warp; every lane gets the sums.
+// Adds up the terms from `begin` to end - 1, at most a block of them (mass_block), with one warp; every lane gets the
+// sums.
 struct one_warp {
   template <class... TermsT>
   __device__ espalier::detail::sums<sizeof...(TermsT)> operator()(std::size_t begin, std::size_t end,
@@ -103,8 +104,8 @@ struct one_warp {
   }
 };
 
-// Finds where r lands among terms, as espalier::detail::alone does, with one warp; every lane gets the result. The sums
-// before the terms are bit for bit those of one thread.
+// Finds where r lands among terms, as espalier::detail::alone does, with one warp; every lane gets the result. `before`
+// is the sum of the terms before `begin`. The sums on the way are bit for bit those of one thread.
 template <class TermsT>
 __device__ espalier::detail::landing land_in_warp(double r, double before, const TermsT& terms, std::size_t begin,
                                                   std::size_t end) {
@@ -133,12 +134,13 @@ __device__ espalier::detail::landing land_in_warp(double r, double before, const
 }  // namespace detail
 
 //! The threads that work together on one row: those of a block, or of all blocks of a thread block cluster. All of them
-//! call the functions below in the same order with the same arguments, and get the same results, bit for bit those of
-//! one host thread. Trivially copyable, used in kernels. A team without memory can only wait, and read the shared
-//! memory of its blocks.
+//! call the functions below in the same order with the same arguments (reduce takes each thread's own value), and get
+//! the same results, bit for bit those of one host thread. Trivially copyable, used in kernels. A team without memory
+//! has only those functions that need none: each, add, sync, arrive, wait, in_block and of_block_by_lane.
 //!
-//! Complexity  sums_of, parts_of: one pass, a barrier of the team and one of the block; reduce: the same barriers;
-//!             groups_of, land and once: one barrier of the block; each and add: none
+//! Complexity  sums_of, parts_of: one pass, a barrier of the team and one of the block; reduce: a barrier of the block,
+//!             and one of the team if that has several blocks; groups_of and land: one barrier of the block; once:
+//!             likewise if f returns something; each and add: none
 //! Pre         blocks of whole warps, along x; clusters of at most 16 blocks, along x
 class team {
  public:
@@ -168,7 +170,8 @@ class team {
     sync();
   }
 
-  //! Number of this team among the teams that the kernel was launched with.
+  //! Number of this team among the teams of its row of the grid: the kernel's grid may have several rows of teams,
+  //! along y.
   __device__ static std::int32_t number() { return static_cast<std::int32_t>(blockIdx.x / detail::cluster_blocks()); }
 
   __device__ unsigned rank() const { return block_ * blockDim.x + threadIdx.x; }
@@ -176,14 +179,15 @@ class team {
   __device__ std::int32_t block() const { return static_cast<std::int32_t>(block_); }
   __device__ std::int32_t blocks() const { return static_cast<std::int32_t>(blocks_); }
 
-  //! Address in block `r` of the object that this block has at `mine`. Pre: no block ends before the others have read
-  //! it
+  //! Returns the address, in block `r` of the team, of the object that this block has at `mine`. Pre: no block ends
+  //! before the others have read the object
   template <class ElementT>
   __device__ ElementT* in_block(std::int32_t r, ElementT* mine) const {
     return blocks_ > 1 ? detail::in_block(mine, static_cast<unsigned>(r)) : mine;
   }
 
-  //! Waits for all threads of the team. Everything that they wrote before it is seen after it, in global memory too.
+  //! Waits for all threads of the team. Everything that they wrote before sync() is seen after it, in global memory
+  //! too.
   __device__ void sync() const {
     if (blocks_ > 1) {
       detail::sync_cluster();
@@ -205,8 +209,8 @@ class team {
     }
   }
 
-  //! The value that block r has at `mine`, in lane r of each warp; `other` in lanes that have no block. Pre: as
-  //! in_block.
+  //! Returns, in lane r of each warp, the value that block r has at `mine`, and `other` in lanes that have no block. No
+  //! barrier. Pre: as in_block.
   template <class ElementT>
   __device__ ElementT of_block_by_lane(ElementT* mine, ElementT other) const {
     const unsigned lane = threadIdx.x % 32;
@@ -233,11 +237,11 @@ class team {
       f(i);
   }
 
-  //! Adds x to a sum of all threads, in memory that all of them see.
+  //! Adds x to `sum`, to which all threads add, in memory that all of them see.
   __device__ void add(unsigned long long& sum, unsigned long long x) const { atomicAdd(&sum, x); }
 
-  //! Combines one value of each thread, of 4 or 8 bytes. `combine` must not depend on order: max, min, sums of
-  //! integers.
+  //! Combines one value of each thread, of 4 or 8 bytes. The result of `combine` must not depend on the order of the
+  //! values: max, min, sums of integers.
   template <class ValueT, class CombineT>
   __device__ ValueT reduce(ValueT value, const CombineT& combine) const {
     for (int half = 16; half > 0; half /= 2)
@@ -258,8 +262,8 @@ class team {
     return value;
   }
 
-  //! Finds where r lands among terms begin to end - 1, as one host thread finds it. One warp of each block looks for
-  //! it.
+  //! Finds where r lands among terms begin to end - 1, as one host thread finds it; `before` is the sum of the terms
+  //! before them. One warp of each block looks for it.
   template <class TermsT>
   __device__ espalier::detail::landing land(double r, double before, const TermsT& terms, std::size_t begin,
                                             std::size_t end) const {
@@ -283,8 +287,8 @@ class team {
     }
   }
 
-  //! The sum of each part of a row and the total, for a draw. Pre: `of` is read before the next call but one that adds
-  //! up.
+  //! The sum of each part of a row and the total, for a draw. Pre: `of` is read before the next call but one of those
+  //! that take turns in the team: sum_of, sums_of, parts_of, and reduce over several blocks.
   struct parts {
     const double* of;
     double total;
@@ -296,7 +300,8 @@ class team {
     return {shared_->part[call][0], total};
   }
 
-  //! The sums of the groups of one part. Pre: `of` is read before the next call but one that uses the block's memory.
+  //! The sums of the groups of one part. Pre: `of` is read before the next call but one that takes a turn in the block:
+  //! all functions that end with a barrier of the block, reduce included.
   struct groups {
     const double* of;
   };

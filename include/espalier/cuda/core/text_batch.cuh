@@ -33,8 +33,8 @@ struct text_view {
   std::int32_t capacity = 0;  //!< number of tokens that the text may have
 };
 
-//! The context length that launches are made for if a text may reach n tokens: the next power of two, at least 512, at
-//! most the capacity. One graph serves all texts of a bucket.
+//! Returns the context length that launches are made for if a text may reach n tokens: the next power of two from 512
+//! on, but at most the capacity. One graph serves all texts of a bucket.
 inline std::int32_t context_bucket(std::int32_t n, std::int32_t capacity) {
   std::int32_t bucket = 512;
   while (bucket < n && bucket < capacity)
@@ -44,7 +44,7 @@ inline std::int32_t context_bucket(std::int32_t n, std::int32_t capacity) {
 
 namespace detail {
 
-// The tree that lies so many 32-bit words further in the same memory.
+// Returns the tree that lies `words` 32-bit words further in the same memory.
 ESPALIER_HOST_DEVICE inline tree_writer moved(tree_writer tree, std::ptrdiff_t words) {
   tree.token += words;
   tree.parent += words;
@@ -61,15 +61,15 @@ ESPALIER_HOST_DEVICE inline tree_writer moved(tree_writer tree, std::ptrdiff_t w
 
 }  // namespace detail
 
-//! One text of a launch, as kernels see it: its tree of this round and its tokens, with the numbers that say where its
-//! other data lie.
+//! One text of a launch, as kernels see it: its tree of this round and its tokens, with the numbers that tell where in
+//! other arrays its data lie. `tree` and `text` are empty if the lane is.
 struct text_in_batch {
   std::int32_t lane = 0;   //!< row of blocks of this launch, and of the passes of this round, that works for the text
   std::int32_t place = 0;  //!< index of the text in arrays that last from round to round; -1: the lane is empty
   tree_writer tree;
   text_view text;
 
-  //! The random numbers of its present round.
+  //! The random numbers of the text's present round. Pre: the lane is not empty.
   ESPALIER_HOST_DEVICE philox_chance chance() const {
     return {text.state->seed, text.state->stream, static_cast<std::uint32_t>(text.state->size)};
   }
@@ -78,8 +78,8 @@ struct text_in_batch {
 //! The texts of a round and their trees, in the memory of the device. Trivially copyable, passed by value into kernels.
 //! A launch has a row of blocks for each lane; block (x, y) works for lane y.
 //!
-//! A lane is a text that takes part in the round. Its place, the index of the text in the arrays, is known on the
-//! device alone. If a launch is made for more texts than there are, the last lanes are empty.
+//! A lane is a text that takes part in the round. Its place is the index of the text in the arrays; with place_of, the
+//! device alone knows it. If a launch is made for more texts than there are, the last lanes are empty.
 //!
 //! Shapes      place_of [n]; arrays by place: trees at equal distances, tokens [places][texts.capacity + 1], states
 //!             [places]
@@ -110,7 +110,7 @@ struct text_batch {
     return other;
   }
 
-  //! The grid of a launch that has this many blocks for each lane.
+  //! The grid of a launch that has `blocks` thread blocks for each lane.
   dim3 lanes(std::int32_t blocks = 1) const { return {static_cast<unsigned>(blocks), static_cast<unsigned>(n), 1}; }
 
   ESPALIER_HOST_DEVICE text_view text(std::int32_t place) const {
@@ -123,7 +123,7 @@ struct text_batch {
     if (place < 0) return {lane, place, {}, {}};
     return {lane, place, tree(place), text(place)};
   }
-  //! The text that this block works for. In kernels.
+  //! The text that this thread block works for. Called in kernels.
   __device__ text_in_batch here() const { return at(static_cast<std::int32_t>(blockIdx.y)); }
 };
 

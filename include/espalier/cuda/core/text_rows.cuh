@@ -12,10 +12,11 @@
 
 namespace espalier::cuda {
 
-//! The answer of a StepDrafter: the rows of a round by text and node, in the memory of the device; espalier::node_rows
-//! of each text. It also stands for other rows by node.
+//! The answer of a StepDrafter: the rows of a round by text and node, in the memory of the device. For each text it is
+//! what espalier::node_rows is on the host. It also stands for other rows by node.
 //!
-//! Shapes      row_of [places][n_nodes]: index in `rows` of the row of a node, -1 if no row was asked for
+//! Shapes      row_of [places][n_nodes]: index in `rows` of the row of a node, -1 if no row was asked for; nullptr if
+//!             there are no rows
 struct text_rows {
   vocab_rows<float> rows;
   const std::int32_t* row_of = nullptr;
@@ -26,8 +27,8 @@ struct text_rows {
   }
 };
 
-//! The answer of a BlockDrafter: espalier::block_rows of each lane, and the faults in which readers report logits that
-//! are not finite.
+//! The answer of a BlockDrafter: for each lane what espalier::block_rows is on the host, and the faults in which
+//! readers report logits from which no token can be drawn.
 //!
 //! Shapes      logits [lanes][length][vocab]; found [places]
 template <class NumberT>
@@ -41,7 +42,7 @@ template <class NumberT>
 block_rows(vocab_rows<NumberT>, std::int32_t, fault*) -> block_rows<NumberT>;
 
 //! The answer of a SequenceDrafter: the tokens of espalier::token_run of each text, in the memory of the device. Unlike
-//! espalier::token_run it does not tell how long the match before the run is, since no policy of the device asks.
+//! espalier::token_run it does not tell how long the match before the run is, since no policy on the device asks.
 //!
 //! Shapes      tokens [places][max], of which the first n of each are valid; n [places]
 struct text_runs {

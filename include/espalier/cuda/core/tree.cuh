@@ -37,7 +37,7 @@ class tree {
            sizeof(tree_size) / sizeof(std::int32_t);
   }
 
-  //! The writer of the tree that lies at `words`, on the device or in a copy.
+  //! The writer of the tree that lies at `words`, on the device or in a copy on the host.
   static tree_writer at(std::int32_t* words, std::int32_t capacity) {
     const auto next = [&words](std::size_t n) {
       std::int32_t* const first = words;

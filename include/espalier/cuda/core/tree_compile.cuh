@@ -22,8 +22,8 @@ namespace espalier::cuda {
 
 namespace detail {
 
-//! The shape of compile_trees, by the rows that a tree may have; the same on every architecture. Each block finds the
-//! order of the whole tree, and writes the rows and masks of its tile.
+//! The shape of a launch of compile_trees: which one is taken depends on the rows that a tree may have, not on the
+//! architecture. Each block finds the order of the whole tree, and writes the rows and masks of its tile.
 struct tree_compile_tuning {
   int threads;  //!< threads of a block
   int items;    //!< nodes of a thread
@@ -43,7 +43,7 @@ struct batch_arrays {
 
 //! The arrays in which compile_trees writes the rows of all lanes. Shapes: nodes, rows [lanes][n_rows]
 struct compiled_rows : batch_arrays {
-  std::int32_t n_rows = 0;  //!< rows of each lane, at most
+  std::int32_t n_rows = 0;  //!< the most rows that a lane has
   std::int32_t packed = 0;  //!< rows of all lanes together, if they stand one lane after the other; 0: n_rows of each
                             //!< lane, padding included
   std::int32_t mask_words = 0;
@@ -68,8 +68,8 @@ struct tree_compile_memory {
   };
 };
 
-// Finds the row of each node (m.order.rank) and the node of each row (m.node_of), and copies the fields of nodes that
-// are read later. Ends with a barrier.
+// Finds the row of each node (m.order.rank) and the node of each row (m.node_of), and copies the nodes' tokens and
+// depths, which are read later. Ends with a barrier.
 template <int Threads, int Items, int Tile>
 __device__ void order_nodes(tree_compile_memory<Threads, Items, Tile>& m, const tree_writer& tree, node_order order,
                             int n) {
@@ -117,7 +117,8 @@ struct lane_rows {
   std::int32_t n;
 };
 
-//! The rows of a lane. If rows are packed, it adds up the trees of the lanes before. Called by the whole block.
+//! Returns the rows of a lane. If rows are packed, the block adds up the trees of the lanes before. Called by the whole
+//! block.
 inline __device__ lane_rows rows_of_lane(const text_batch& texts, const compiled_rows& out, const text_in_batch& own,
                                          warp_sums& sums) {
   const auto rows_of = [&](const text_in_batch& of) {
@@ -224,13 +225,14 @@ ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
 //!             masks. Written: n_rows * (24 + 4 * mask_words(n_rows)) bytes; read: 12 n a block. No synchronisation, no
 //!             allocation after construction
 //! Law         rows, tokens, positions and masks are those of tree_order and forward_batch
-//! Errors      option_error for a capacity that is not 0 to 1024 nodes, or sequences that are not 1 to 65535;
-//!             input_error for shapes beyond them; cuda_error
+//! Errors      option_error for a capacity outside 0 to 1024 nodes, a number of sequences outside 1 to 65535, or more
+//!             than 2147483647 words of masks in all; input_error if compile is asked for more rows or lanes than there
+//!             is room for; cuda_error
 //! Source      Xiong et al., DySpec, appendix C (orders)
 class tree_compiler {
  public:
-  //! Has room for trees of `capacity` nodes each, the root not counted. Others may add spare_rows rows to the batch,
-  //! and as many sequences.
+  //! Has room for trees of `capacity` nodes each, the root not counted. The batch has room for `spare_rows` further
+  //! rows, and as many further sequences, which the caller writes.
   tree_compiler(std::int32_t capacity, node_order order, std::int32_t n_sequences = 1, std::int32_t spare_rows = 0)
       : capacity_(capacity), n_sequences_(n_sequences), order_(order) {
     require_option("nodes to compile", capacity, 0, 1024);
@@ -249,10 +251,10 @@ class tree_compiler {
   std::int32_t capacity() const { return capacity_; }
   std::int32_t n_sequences() const { return n_sequences_; }
 
-  //! The batch of these texts' trees. It has n_rows rows for each lane; if `packed` is not 0, it has `packed` rows in
-  //! all, of which a lane has n_rows at most. The addresses are always the same.
+  //! Makes the batch of these texts' trees. It has n_rows rows for each lane or, if `packed` is not 0, `packed` rows in
+  //! all, of which a lane has n_rows at most. The addresses of the batch are always the same.
   //!
-  //! Pre         the trees have at most `packed` nodes in all if rows are packed; further nodes are left out
+  //! Pre         if rows are packed, the trees have at most `packed` nodes in all; otherwise further nodes are left out
   forward_batch_view compile(const text_batch& texts, std::int32_t n_rows, cudaStream_t stream,
                              std::int32_t packed = 0) const {
     if (n_rows < 1 || n_rows > capacity_ + 1) {
@@ -289,16 +291,17 @@ class tree_compiler {
             .outputs = nullptr};
   }
 
-  //! The arrays of the batch. spare_mask() is the number of the first mask word that trees do not use.
+  //! The arrays of the batch, with the spare rows after the rows of trees.
   detail::batch_arrays arrays() const {
     const std::size_t rows = words_.size() / 6;
     std::int32_t* const first = words_.data() + 2 * rows;
     return {first, first + rows, first + 2 * rows, first + 3 * rows, sequences_.data(), mask_.data()};
   }
+  //! Index of the first mask word that no tree uses.
   std::int32_t spare_mask() const { return static_cast<std::int32_t>(spare_mask_); }
-  //! The node of each row of the batch compiled last, on the device.
+  //! The node of each row, within its lane, of the batch compiled last, on the device; no_node for a row without one.
   const node_id* nodes() const { return words_.data(); }
-  //! The row of each node, within its lane, of the batch compiled last, on the device.
+  //! The row of each node, within its lane, of the batch compiled last, on the device; -1 for a node that is not there.
   const std::int32_t* rows() const { return words_.data() + words_.size() / 6; }
 
  private:

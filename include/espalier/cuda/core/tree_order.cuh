@@ -15,10 +15,11 @@ namespace espalier::cuda::detail {
 
 //! Finds orders of one tree with the threads of one block. All threads call its functions together.
 //!
-//! Complexity  O(log n) radix passes and O(log depth) steps of O(n / threads) each: nothing goes from node to node or
-//!             from level to level, so that stars and chains cost what bushy trees do
-//! Pre         parent[u] < u; n <= places; a block has Threads threads, of which t holds places Items t to Items t +
-//!             Items - 1
+//! Complexity  O(log n) radix passes, or O(n) looks at other nodes for each node if is_counted; O(log depth) steps of
+//!             O(n / threads) each. Nothing goes from node to node or from level to level, so that stars and chains
+//!             cost what bushy trees do
+//! Pre         parent[u] < u; n <= places; a block has Threads threads; in a sort, thread t holds places Items t to
+//!             Items t + Items - 1
 //! Source      pointer doubling: Wyllie, The complexity of parallel computations, 1979
 template <int Threads, int Items>
 class block_tree_order {
@@ -26,24 +27,24 @@ class block_tree_order {
 
  public:
   static constexpr int places = Threads * Items;
-  //! Whether trees are so small that siblings are found by comparing each node with each other, instead of by sorting.
+  //! True if trees are so small that siblings are found by comparing each node with every other one, not by sorting.
   static constexpr bool is_counted = places <= 128;
   using sort_memory = typename sort_type::TempStorage;
 
-  //! The shared memory of the orders; sorts need more.
+  //! The shared memory in which the orders are found; sorts also need a sort_memory.
   struct memory {
     node_id parent[places];      // [n], as the caller gives it
-    std::int32_t below[places];  // [n] weight of the subtree; the caller gives the node's own weight
+    std::int32_t below[places];  // [n] the caller gives the node's own weight; becomes that of its subtree
     std::int32_t rank[places];   // [n] the resulting rank
-    std::int32_t above[places];
-    std::int32_t first[places];
+    std::int32_t above[places];  // [n] an ancestor of each node; in sort_siblings also the nodes in order
+    std::int32_t first[places];  // [n] by parent: weight of all nodes before its first child
     warp_sums sums;
   };
 
   __device__ block_tree_order(memory& m, sort_memory& sorting, int n) : m_(m), sorting_(sorting), n_(n) {}
 
-  //! Sets rank[u] to the weight of all nodes that come before u in preorder. Children go in order of their index, or
-  //! the heaviest subtree first. Returns the number of bits of the largest depth.
+  //! Sets rank[u] to the weight of all nodes that come before u in preorder. Children go in order of their index or, if
+  //! heavy_first, the heaviest subtree first. Returns the number of bits of the largest depth, at least 1.
   //!
   //! Pre         parent and below are set (no barrier needed since); all inner nodes weigh inner_weight
   //! Post        a barrier has been passed
@@ -61,7 +62,7 @@ class block_tree_order {
     return depth_bits;
   }
 
-  //! Sorts the elements of `in_order` by keys of so many bits; equal keys keep their order.
+  //! Sorts the elements of `in_order` by key_of(element), a number of at most `bits` bits; equal keys keep their order.
   //!
   //! Pre         a barrier has been passed since in_order was written
   //! Post        `element` has the thread's own elements, whose places begin at first_place(); in_order is not changed
@@ -87,8 +88,8 @@ class block_tree_order {
   }
 
  private:
-  // Sets rank[u] to inner_weight plus the weight of the siblings before u, and above[u] to the parent. Compares each
-  // node with each other.
+  // Sets rank[u] to inner_weight plus the weight of the siblings before u (0 for the root), and above[u] to the parent.
+  // Compares each node with every other one.
   __device__ void add_siblings(bool heavy_first, std::int32_t inner_weight) {
     each([&](int u) {
       const node_id parent = m_.parent[u];
@@ -118,8 +119,8 @@ class block_tree_order {
       if (heavy_first) key[k] = key[k] << bits | static_cast<std::uint32_t>(n_ - m_.below[u]);
     }
     sort_type(sorting_).Sort(key, node, 0, heavy_first ? 2 * bits : bits);
-    // The weight of earlier siblings is the weight of all nodes before, less that of all nodes before the first
-    // sibling.
+    // The weight of a node's earlier siblings is the weight of all nodes before it, less that of all nodes before its
+    // first sibling.
     std::int32_t before[Items], own = 0;
     for (int k = 0; k < Items; ++k) {
       before[k] = own;
@@ -147,8 +148,9 @@ class block_tree_order {
     });
   }
 
-  // Pointer doubling: after step k, `above` of every node is its ancestor 2^k levels up, and `below` counts descendants
-  // less than 2^k levels down. Returns the number of steps; all depths are less than 2 to the power of it.
+  // Pointer doubling: after step k, `above` of every node is its ancestor 2^k levels up, and `below` is the weight of
+  // the node and its descendants less than 2^k levels down. Returns the number of steps; all depths are less than 2 to
+  // the power of it.
   __device__ int add_to_ancestors() {
     int steps = 0;
     for (bool more = true; more; ++steps) {
