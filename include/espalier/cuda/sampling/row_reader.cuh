@@ -37,7 +37,7 @@ struct packed<__nv_bfloat16> {
   __device__ static float number(word w) { return __uint_as_float(static_cast<unsigned>(w) << 16); }
 };
 
-// Number i of a row, as a float.
+// Returns number i of a row, as a float.
 template <class NumberT>
 __device__ float number_in(const NumberT* row, std::size_t i) {
   return packed<NumberT>::number(reinterpret_cast<const typename packed<NumberT>::word*>(row)[i]);
@@ -56,7 +56,7 @@ class row_reader {
   __device__ std::int32_t size() const { return size_; }
   __device__ const NumberT* data() const { return row_; }
 
-  // Loads n times four numbers: those at i, i + 64, i + 128 and so on. Pre: i is a multiple of 4.
+  // Loads nN times four numbers: those at i, i + 64, i + 128 and so on. Pre: i is a multiple of 4.
   template <std::int32_t nN>
   __device__ void load(std::int32_t i, four (&words)[nN]) const {
     if (is_aligned_ && i + (nN - 1) * 64 + 4 <= size_) {
@@ -67,6 +67,7 @@ class row_reader {
         words[j] = {word(i), word(i + 1), word(i + 2), word(i + 3)};
     }
   }
+  // Writes the four numbers that `words` holds, times the scale, to x.
   __device__ void numbers(const four& words, float (&x)[4]) const {
     x[0] = packed<NumberT>::number(words.x) * scale_;
     x[1] = packed<NumberT>::number(words.y) * scale_;

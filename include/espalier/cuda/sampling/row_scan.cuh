@@ -15,14 +15,14 @@
 
 namespace espalier::cuda::detail {
 
-// The sum of the exponentials of one block of a row: mass * e^from.
+// The sum of the exponentials of one block of a row, times espalier::detail::scaled_exp_at_0: mass * e^from.
 struct block_mass {
   double mass;
   float from;
 };
 
-// Adds up the 64 running sums that 16 threads hold; sum 4 * l + a is sum[a] of thread l. Halves as
-// espalier::detail::one_thread does, and returns the same sum in all 16 threads.
+// Adds up the 64 running sums that 16 threads hold; sum 4 * l + a is sum[a] of thread l. Adds halves in the order of
+// espalier::detail::one_thread, and returns the same sum in all 16 threads.
 __device__ inline double sum_of_lanes(const float (&sum)[4]) {
   double last[4];
   for (int a = 0; a < 4; ++a) {
@@ -35,6 +35,7 @@ __device__ inline double sum_of_lanes(const float (&sum)[4]) {
   return (last[0] + last[2]) + (last[1] + last[3]);
 }
 
+// Returns the largest x of 16 threads, in all of them.
 __device__ inline float largest_of_lanes(float x) {
   for (int d = 8; d > 0; d /= 2)
     x = fmaxf(x, __shfl_xor_sync(all_lanes, x, d));
@@ -66,9 +67,10 @@ __device__ void read_block(const row_reader<NumberT>& row, std::int32_t block, s
   look_at(3);
 }
 
-// Returns the sum of the exponentials of a block, as espalier::top_tokens computes it, and calls put(quarter, largest)
-// with the largest number of each quarter that this thread reads. The mass is NaN if a number is NaN or plus infinity.
-// All 16 threads return the same.
+// Returns the sum of the exponentials of a block, as espalier::top_tokens computes it, and calls put(quarter, number)
+// with the largest number of each quarter that this thread reads. Raises `largest` to the largest number that this
+// thread has read. The mass is NaN if a number is NaN or plus infinity. All 16 threads return the same. Called by whole
+// warps, each with two blocks.
 template <class NumberT, class PutF>
 __device__ block_mass scan_block(const row_reader<NumberT>& row, std::int32_t block, std::int32_t lane, float& largest,
                                  const PutF& put) {

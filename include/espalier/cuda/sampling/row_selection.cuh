@@ -17,8 +17,8 @@ namespace espalier::cuda::detail {
 inline constexpr int token_bits = 20;  // a vocabulary has at most 2^20 tokens
 inline constexpr std::uint64_t token_mask = (1U << token_bits) - 1;
 
-// order_of: an integer that compares as x does, negative numbers included; -0 counts as 0. number_at: the number that
-// belongs to such an integer.
+// order_of returns an integer that compares as x does, negative numbers included; -0 counts as 0. number_at returns the
+// number that belongs to such an integer.
 __device__ inline std::uint32_t order_of(float x) {
   const unsigned bits = __float_as_uint(x + 0.0F);
   return (bits & 0x80000000U) != 0 ? ~bits : bits | 0x80000000U;
@@ -89,9 +89,9 @@ struct selection_memory {
   };
   warp_sums sums;
   std::uint32_t n_own;
-  std::uint32_t least, most;  // order_of the numbers that the team has found
+  std::uint32_t least, most;  // order_of the smallest and the largest number that the team has found
   std::uint32_t largest;      // order_of the largest number that this block has read
-  std::uint32_t bin, above, within;
+  std::uint32_t bin, above, within;  // what search() has found
 
   // Empties the list of found keys. Called by one thread.
   __device__ void clear_found() {
@@ -131,9 +131,9 @@ __device__ inline std::int32_t gather_found(const team& who, selection_memory& m
   return n;
 }
 
-// Ranks the n keys of memory.all and calls emit(rank, key) for those among the k largest. The work is cut into `parts`
-// parts, of which this call does part `part`. Keys are put into bins by their numbers, and then compared with the other
-// keys of their bin. Called by the whole block, once after each gather_found.
+// Ranks the n keys of memory.all and calls emit(rank, key) for those among the k largest; the largest has rank 0. The
+// work is cut into `parts` parts, of which this call does part `part`. Keys are put into bins by their numbers, and
+// then compared with the other keys of their bin. Called by the whole block, once after each gather_found.
 template <class EmitT>
 __device__ void rank_found(selection_memory& memory, std::int32_t n, std::int32_t k, std::int32_t part,
                            std::int32_t parts, const EmitT& emit) {
@@ -167,8 +167,8 @@ __device__ void rank_found(selection_memory& memory, std::int32_t n, std::int32_
 }
 
 // The way in which a row is shared out to the thread blocks of a team. The row is cut into blocks of 1024 numbers, and
-// each block into 64 groups of 16 numbers. Of each group the largest number is kept. One thread reads a group in four
-// loads: four times four numbers, 64 apart.
+// each block into 64 groups of 16 numbers, of which the largest is kept. One thread reads a group in four loads: four
+// times four numbers, 64 apart.
 //
 // In the functions below, `own` numbers the blocks of numbers that one thread block reads.
 struct row_share {
@@ -243,8 +243,8 @@ class row_selection {
     memory_.largest = 0;
   }
 
-  // Takes the largest number of one group of the own-th block, while the row is scanned. quarter is 0 to 3, lane 0 to
-  // 15.
+  // Takes the largest number of one group of the own-th block, while the row is scanned: that of thread `lane` (0 to
+  // 15) in quarter 0 to 3 of the block.
   __device__ void put(std::int32_t own, std::int32_t quarter, std::int32_t lane, float largest) {
     const std::int32_t at = own * row_share::block_groups + quarter * 16 + lane;
     const std::uint32_t order = order_of(largest);
@@ -266,9 +266,9 @@ class row_selection {
   }
 
   // Puts at least the k largest among the numbers that are `least` or more into memory.all of every block, in no order;
-  // all such numbers if they are fewer than k. Returns how many it has put there, at most `room`. `best` is the largest
-  // number of the row. Calls beside() while the team waits. Afterwards no block reads another block's memory. Pre: a
-  // barrier of the team since the scan.
+  // all such numbers if they are fewer than k. Returns how many are there, at most `room`. `best` is the largest number
+  // of the row. Calls beside() while the team waits. A block that has returned from here reads no other block's memory
+  // any more; other blocks may still read its own. Pre: a barrier of the team since the scan.
   template <class BesideF>
   __device__ std::int32_t find(std::int32_t k, float least, float best, const BesideF& beside) {
     const std::uint64_t low = static_cast<std::uint64_t>(order_of(least)) << token_bits;
@@ -329,8 +329,8 @@ class row_selection {
   }
 
   // Returns a bound in [low, high] that at least `need` keys reach; `low` if fewer than `need` keys lie there. At most
-  // `enough` keys reach the bound, unless that would take a bound finer than multiples of 2^finest. All threads of the
-  // team get the same bound.
+  // `enough` keys reach the bound, unless that needs steps smaller than 2^finest. All threads of the team get the same
+  // bound. for_each_own(count) calls count(key) for each key of this block.
   //
   // Each turn counts the keys of an interval in bins, and goes on inside the bin in which the need-th largest key lies.
   template <class EachT>
@@ -368,6 +368,7 @@ class row_selection {
   };
 
   // Finds, among the n bins from `top` downwards, the bin in which the need-th largest key of the whole team lies.
+  // Called by all threads of the team.
   __device__ found_bin search(const std::uint32_t* counts, std::int32_t top, std::int32_t n, std::uint32_t need) {
     constexpr std::int32_t most = (selection_memory::bins + 255) / 256;
     const std::int32_t each = (n + threads() - 1) / threads(), begin = thread() * each;

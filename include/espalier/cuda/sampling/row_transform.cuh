@@ -15,7 +15,7 @@ namespace espalier::cuda {
 
 namespace detail {
 
-inline constexpr token_id every_tie = INT32_MAX;
+inline constexpr token_id every_tie = INT32_MAX;  // the last token of a cut that keeps all tokens with its number
 
 }  // namespace detail
 
@@ -41,11 +41,12 @@ struct row_transform {
     return transform;
   }
 
-  //! The exponential of a logit relative to the largest one, which gives 1; top-k, top-p and min-p are not applied.
+  //! Returns the exponential of a logit relative to the largest one, which gives 1; top-k, top-p and min-p are not
+  //! applied.
   __device__ float exponential(float logit) const { return espalier::detail::exp2_of_minus((best - logit) * scale); }
 
-  //! The probability of a token with this logit. It has no branches, so that loops over a row can load the next
-  //! numbers meanwhile.
+  //! Returns the probability of a token with this logit. The code has no branches, so that loops over a row can load
+  //! the next numbers meanwhile.
   __device__ float probability(float logit, token_id token) const {
     const float e = exponential(logit);
     const bool is_top = (logit > lowest) | ((logit == lowest) & (token <= last_lowest));

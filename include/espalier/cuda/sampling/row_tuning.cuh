@@ -28,9 +28,9 @@ struct row_tuning {
 
 inline constexpr unsigned row_threads = 512;
 
-// The shape for code that was compiled for this major architecture. Where there are clusters a row has eight blocks, as
-// many as every such device grants: 15 rows are 120 blocks. Short rows, where a barrier of the cluster costs more than
-// reading the row, have one block.
+// Returns the shape for code that was compiled for this major architecture. Where there are clusters, a row has
+// `blocks` blocks: eight are as many as every such device grants, and 15 rows are then 120 blocks. Short rows, where a
+// barrier of the cluster costs more than reading the row, have one block.
 constexpr row_tuning row_tuning_of(int compiled_major, std::int32_t vocab, unsigned blocks = 8) {
   return {row_threads, compiled_major >= 9 && vocab > 8192 ? blocks : 1U};
 }
@@ -40,8 +40,8 @@ constexpr row_tuning row_tuning_of(int compiled_major, std::int32_t vocab, unsig
 template <class UnusedT = void>
 ESPALIER_KERNEL void compiled_for() {}
 
-// The shape for the present device and this program. Kernels that were compiled for compute capability 8.0 alone also
-// run on later devices, but have no clusters there.
+// Returns the shape for the present device and this program. Kernels that were compiled for compute capability 8.0
+// alone also run on later devices, but have no clusters there.
 inline row_tuning row_tuning_here(std::int32_t vocab, unsigned blocks = 8) {
   cudaFuncAttributes attributes = {};
   require(cudaFuncGetAttributes(&attributes, compiled_for<>), "cudaFuncGetAttributes");

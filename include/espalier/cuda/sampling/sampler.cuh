@@ -39,7 +39,8 @@ struct sampled_rows_memory {
   fault* found;
 };
 
-// Samples the rows of one pass: grid column x is a team for entry x of the list, grid row y is lane y.
+// Turns the logits of one pass into probabilities: grid column x is a team for entry x of the list, grid row y is lane
+// y.
 template <class LogitT>
 ESPALIER_KERNEL __launch_bounds__(row_threads,
                                   1) void sampler_kernel(vocab_rows<LogitT> logits, sampling_options options,
@@ -72,11 +73,12 @@ ESPALIER_KERNEL __launch_bounds__(row_threads,
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
-//! Complexity  one launch; a cluster of eight blocks works on a row, one block where there are no clusters; passes over
-//!             the row as team_sampler. No synchronisation, no allocation
+//! Complexity  one launch; a cluster of eight blocks works on a row, one block where there are no clusters, or for a
+//!             vocabulary of at most 8192 tokens; passes over the row as team_sampler. No synchronisation, no
+//!             allocation
 //! Law         the rows are team_sampler's
-//! Errors      option_error as espalier::sampler and team_sampler_layout; a fault for a row that espalier::sampler
-//!             refuses, which is filled with zeros
+//! Errors      option_error as espalier::sampler and team_sampler_layout, and for rows of another vocabulary;
+//!             cuda_error; a fault for a row that espalier::sampler refuses, which is filled with zeros
 template <class LogitT>
 class sampler {
  public:

@@ -27,16 +27,16 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// The end of a row that is sorted by weight, largest first and ties by lower token. The row keeps all weights above
-// `least`, and the weights equal to it whose tokens are at most `last`.
+// Where a row ends that is sorted by weight, largest first and ties by lower token. All weights above `least` are kept,
+// and the weights equal to it whose tokens are at most `last`.
 struct team_cut {
   float least;
   token_id last;
   double mass;  // the sum of the weights that are kept
 };
 
-// Returns how many of the `equal` weights of size `least` are kept, if the weights above them sum to `above`: as
-// espalier::detail::nucleus decides.
+// Returns how many of the `equal` weights of size `least` are kept to reach `mass`, if the weights above them sum to
+// `above`: as espalier::detail::nucleus decides.
 __device__ inline double ties_kept(double mass, double above, double least, double equal) {
   const double ties = ceil((mass - above) / least);
   return ties < equal ? ties : equal;
@@ -74,11 +74,11 @@ __device__ inline team_cut find_short_nucleus(const float* weights, std::int32_t
   return {least, last, above + ties * value};
 }
 
-// Finds the cut of a row, bit for bit that of espalier::detail::nucleus. It searches by value: each pass over the row
+// Finds the cut of a row, bit for bit that of espalier::detail::nucleus. The search is by value: each pass over the row
 // takes two sums, which tell between which values the last kept weight lies. It ends when few weights are left, which
 // are sorted, or a single value that many tokens share.
 //
-// Pre         as find_short_nucleus; all threads of the team call it
+// Pre         for mass, total and weights as find_short_nucleus; all threads of the team call find
 template <class WeightsT>
 class team_nucleus {
  public:
@@ -159,8 +159,8 @@ class team_nucleus {
     });
   }
 
-  // Checks the result with sums over the whole row, which decide, as in espalier::detail::nucleus; searches again if
-  // they contradict it.
+  // Checks the result with sums over the whole row, which decide, as in espalier::detail::nucleus. Searches again, one
+  // bit at a time, if they contradict it.
   __device__ void settle() {
     set_masses();
     if (from_low_ >= mass_ && above_ < mass_) return;
@@ -216,18 +216,18 @@ class team_nucleus {
 
 }  // namespace detail
 
-//! The part of a team_sampler that is computed on the host from options and vocabulary, and passed to kernels by
-//! value.
+//! The part of a team_sampler that is computed on the host from options and vocabulary, and passed to kernels by value.
 //!
-//! Errors      option_error for a vocabulary outside 1 to 2^20, or a top_k above 1024 that is not the whole vocabulary
+//! Errors      option_error for a vocabulary outside 1 to 2^20, or, unless the temperature is 0, a top_k above 1024 and
+//!             below the vocabulary
 struct team_sampler_layout {
   detail::row_share share;
   std::size_t maxima = 0;  //!< offset in the memory where the maxima begin
   std::size_t bytes = 0;   //!< shared memory that each block of the team needs
 
-  //! The layout for these options and teams of this many blocks.
+  //! Returns the layout for these options and teams of `blocks` blocks.
   static team_sampler_layout of(const sampling_options& options, std::int32_t vocab, unsigned blocks);
-  //! A layout that is large enough for any options.
+  //! Returns a layout that is large enough for any options that of() accepts.
   static team_sampler_layout of_any(std::int32_t vocab, unsigned blocks);
 };
 
@@ -280,7 +280,8 @@ class team_sampler {
         who_(who),
         memory_(reinterpret_cast<detail::team_sampler_memory*>(memory)) {}
 
-  //! The token with the largest logit, ties to the lower id; -1 and a fault for a row that espalier::argmax refuses.
+  //! Returns the token with the largest logit, ties to the lower id; -1, with a fault in `found`, for a row that
+  //! espalier::argmax refuses.
   __device__ token_id argmax(const LogitT* logits, std::int32_t vocab, fault* found, const row_origin& row) const {
     const detail::row_reader<LogitT> reader(logits, vocab);
     const std::uint64_t largest = largest_of(reader);
@@ -310,7 +311,7 @@ class team_sampler {
     return transform;
   }
 
-  //! Reports the fault of a row whose transform is refused.
+  //! Reports the fault of a row whose transform says that it is refused.
   __device__ void report_refused(const row_transform& transform, const LogitT* logits, fault* found,
                                  const row_origin& row) const {
     const auto token = static_cast<std::size_t>(transform.refused_token);
@@ -366,7 +367,7 @@ class team_sampler {
     return row_transform::refusing(fault::kind::bad_logit, first);
   }
 
-  // The largest number that a thread has seen, and whether all numbers were good.
+  // The largest number that a thread has seen, and whether all numbers so far were neither NaN nor plus infinity.
   struct seen {
     float best = -INFINITY;
     token_id token = 0;
@@ -386,8 +387,8 @@ class team_sampler {
     return who_.reduce(mine.key(), [](std::uint64_t a, std::uint64_t b) { return a < b ? b : a; });
   }
 
-  // The key of the largest number of the row. 16 threads read 256 numbers together; the next 256 are loaded while these
-  // are looked at.
+  // Returns the key of the largest number of the row, or `bad`. 16 threads read 256 numbers together; the next 256 are
+  // loaded while these are looked at.
   __device__ std::uint64_t largest_of(const detail::row_reader<LogitT>& reader) const {
     constexpr std::int32_t numbers = 256;
     const auto step = static_cast<std::int32_t>(who_.size() / 16 * numbers);
@@ -450,7 +451,7 @@ class team_sampler {
     __device__ float operator()(std::size_t i) const { return transform.exponential(detail::number_in(logits, i)); }
   };
 
-  // The exponentials that are at least `least`, zero for the others.
+  // The exponentials that are at least `least`, with 0 in place of the others.
   struct exponentials_from {
     exponentials all;
     float least;
@@ -483,7 +484,7 @@ class team_sampler {
   }
 
   // Applies top-p and min-p to the k largest numbers, or to as many as are above minus infinity. Each block finds these
-  // numbers, and each warp finds the cut.
+  // numbers for itself, and each of its warps finds the cut.
   __device__ void take_top(const detail::row_reader<LogitT>& reader, row_transform& transform) {
     detail::selection_memory& shared = memory_->selection;
     const std::int32_t n = selection(reader).find(options_.top_k, -FLT_MAX, transform.best, [] {});

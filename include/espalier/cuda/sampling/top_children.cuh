@@ -23,8 +23,8 @@
 
 namespace espalier::cuda {
 
-//! Lists of the most probable tokens after each node of a node list, in the memory of the device. List i belongs to
-//! node i.
+//! Lists of the most probable tokens after each node of a node list, in the memory of the device. List i of a text
+//! belongs to entry i of its node list.
 //!
 //! Shapes      tokens, probabilities, log_probs: [places][nodes][k], most probable first; entries past the end of a
 //!             list are token -1, probability 0 and minus infinity. counts [places][nodes]: the length of each list.
@@ -116,10 +116,12 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_children_kernel(text_
 
 //! Finds the most probable tokens after many nodes, from rows of probabilities: the device's espalier::top_k.
 //!
-//! Complexity  one launch; a cluster of eight blocks works on a node, one block where there are no clusters. A row is
-//!             read once from memory, and about k groups of 16 once more. Uses shared memory alone; no synchronisation
+//! Complexity  one launch; a cluster of eight blocks works on a node, one block where there are no clusters, or for a
+//!             vocabulary of at most 8192 tokens. A row is read once from memory, and about k groups of 16 once more.
+//!             Uses shared memory alone; no synchronisation
 //! Law         token for token and bit for bit what espalier::top_k finds; log-probabilities are those that trees keep
-//! Errors      option_error for a vocabulary outside 1 to 2^20 or k outside 1 to 1024
+//! Errors      option_error for a vocabulary outside 1 to 2^20, k outside 1 to 1024 or rows of another vocabulary;
+//!             cuda_error
 class top_children {
  public:
   static constexpr std::int32_t max_k = detail::row_selection<float>::max_k;

@@ -28,8 +28,8 @@ namespace espalier::cuda {
 //!
 //! Shapes      tokens, log_probs: [n_rows][k], most probable first; entries past the end of a list are token 0 and
 //!             minus infinity. counts [n_rows]: the length of each list. log_totals [n_rows]: the log of the sum of
-//!             e^logit. counts and log_totals may be nullptr, and are not written then. For blocks [places][n_rows] in
-//!             place of [n_rows]
+//!             e^(logit / temperature), NaN for a refused row. counts and log_totals may be nullptr, and are not
+//!             written then. of_blocks writes [places][n_rows] in place of [n_rows]
 struct token_lists {
   token_id* tokens = nullptr;
   float* log_probs = nullptr;
@@ -66,7 +66,7 @@ struct top_tokens_layout {
   }
 };
 
-// The log of the sum of exponentials of a row, from the masses of all its blocks. Called by one warp.
+// Returns the log of the sum of exponentials of a row, from the masses of all its blocks. Called by one warp.
 __device__ inline double log_of_masses(std::int32_t n_blocks, const double* masses, const float* references) {
   espalier::detail::exp_sum sum;
   for (auto block = static_cast<std::int32_t>(threadIdx.x % 32); block < n_blocks; block += 32)
@@ -186,7 +186,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
 
 //! Finds the most probable tokens of many rows of logits with their log probabilities, and the log of the sum that
 //! normalises each row: the device's espalier::top_tokens. A cluster of eight blocks works on a row, one block where
-//! there are no clusters.
+//! there are no clusters, or for a vocabulary of at most 8192 tokens.
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
@@ -196,9 +196,10 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
 //!             synchronisation
 //! Law         tokens, log probabilities and log totals are bit for bit those of espalier::top_tokens<float>::of_logits
 //!             on the logits times 1.0F / temperature, where neither compiler fuses products and sums
-//! Errors      option_error for a vocabulary outside 1 to 2^20, k outside 0 to 1024 or a temperature outside 0.001 to
-//!             100; a fault if a logit is NaN or plus infinity or all are minus infinity: the list of that row is
-//!             empty. The fault names the row `from`, with the number of the row as its index
+//! Errors      option_error for a vocabulary outside 1 to 2^20, k outside 0 to 1024, a temperature outside 0.001 to 100
+//!             or rows of another vocabulary; cuda_error; a fault if a logit is NaN or plus infinity or all are minus
+//!             infinity: the list of that row is empty. The fault names the row `from`, with the number of the row as
+//!             its index, in of_blocks its number in the block
 template <class LogitT>
 class top_tokens {
  public:
@@ -219,7 +220,7 @@ class top_tokens {
     run(logits, {nullptr, logits.n_rows, logits.n_rows}, 1, 1.0F / temperature, out, found, from, stream);
   }
 
-  //! Writes the lists of the first n_rows rows of each lane's block. `out` has lists by place.
+  //! Writes the lists of the first n_rows rows of each lane's block, at temperature 1. `out` has lists by place.
   void of_blocks(const text_batch& texts, const block_rows<LogitT>& blocks, std::int32_t n_rows, const token_lists& out,
                  row_origin from, cudaStream_t stream) const {
     run(blocks.logits, {texts.place_of, blocks.length, n_rows}, texts.n, 1.0F, out, blocks.found, from, stream);

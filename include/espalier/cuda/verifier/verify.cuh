@@ -35,17 +35,17 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// Largest tree that near_tree copies to shared memory. A larger tree stays in the memory of the device; so do the draws
-// of a smaller tree if they are more than max_nodes.
+// The number of nodes of the largest tree that near_tree copies to shared memory. A larger tree stays in the memory of
+// the device; so do the draws of a smaller tree if they are more than max_nodes.
 inline constexpr std::int32_t most_near_nodes = 1024;
 
-// Bytes of shared memory that near_tree needs for a tree of max_nodes nodes.
+// Returns the bytes of shared memory that near_tree needs for a tree of max_nodes nodes: 0 if it makes no copy.
 inline std::size_t near_tree_bytes(std::int32_t max_nodes) {
   return max_nodes <= most_near_nodes ? 6 * static_cast<std::size_t>(max_nodes) * sizeof(std::int32_t) : 0;
 }
 
-// Copies the arrays of a tree that verifiers read to shared memory, where each look is quick, and returns the copy.
-// Called by the whole block.
+// Copies the arrays of a tree that verifiers read to shared memory, where they are read quickly, and returns the copy;
+// the tree itself if max_nodes is above most_near_nodes. Called by the whole block.
 __device__ inline tree_view near_tree(const tree_view& tree, void* shared, std::int32_t max_nodes) {
   if (max_nodes > most_near_nodes) return tree;
   auto* const words = static_cast<std::int32_t*>(shared);
@@ -85,7 +85,7 @@ struct stage_memory_view {
   espalier::detail::pair_ranks<float, 1024>* ranks;
   std::int32_t vocab;
 
-  // The memory of one text. Each block of its team adds a window of its own, in shared memory.
+  // The memory of one text. `window` is in shared memory: each block of the text's team has one of its own.
   __device__ espalier::detail::pair_select_memory<float> of(std::int32_t place,
                                                             espalier::detail::pair_window& window) const {
     const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(place) * vocab;
@@ -124,7 +124,7 @@ class stage_memory {
 struct verify_tuning {
   detail::row_tuning walk;   //!< the team that runs the verifier
   detail::row_tuning ahead;  //!< the teams that look at the target's rows beforehand
-  std::int32_t rows_ahead;   //!< number of nodes, from the root on, whose target rows are looked at beforehand
+  std::int32_t rows_ahead;   //!< nodes, from the root on, whose target rows are looked at beforehand; all if uses_path
 
   static verify_tuning here(std::int32_t vocab) {
     return {detail::row_tuning_here(vocab, 16), detail::row_tuning_here(vocab), 16};
@@ -163,7 +163,8 @@ struct verifier_argument {
 
   static type of(const VerifierT& verifier, const memory&) { return verifier; }
 };
-// An array by node of the path, for each block of the team.
+// For a verifier that keeps something of each node on the path: an array by node of the path, for each block of each
+// text's team.
 template <KeepsPath VerifierT>
 struct verifier_argument<VerifierT> {
   using type = typename VerifierT::memory*;
@@ -197,8 +198,8 @@ struct verify_arguments {
   fault* found;
 };
 
-// Writes options to the memory of the device. The kernel gets them by value, since the host's copy may be gone when it
-// runs.
+// Writes options to the memory of the device. The kernel gets them by value, since the host's copy may be gone when the
+// kernel runs.
 template <class UnusedT = void>
 ESPALIER_KERNEL void sample_as(sampling_options* to, sampling_options options) {
   *to = options;
@@ -236,7 +237,8 @@ ESPALIER_HOST_DEVICE inline std::size_t sampler_bytes(const team_sampler_layout&
   return (layout.bytes + 15) / 16 * 16;
 }
 
-// Depth of the last node on the first path that passes its test. Each thread tests one node.
+// Returns the depth of the last node on the first path that passes its test; 0, the root, if none does. Each thread
+// tests one node at a time.
 template <JudgesPath VerifierT, class ChanceT>
 __device__ std::int32_t last_that_passes(const first_path_view& path, std::int32_t length, const team& who,
                                          const ChanceT& chance) {
@@ -309,21 +311,21 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void verify_trees(const verify
 //! text.
 //!
 //! Two things do not depend on random numbers, and the whole device computes them before the verifier runs. The first
-//! is the transform of each target row (row_transform), for the first nodes of the tree. The second is needed by
-//! verifiers that go through the tree bottom up or test a path as a whole: the sum of the residual at each node of the
-//! first path. Everything else the team computes when the verifier asks for it. No row of the target and no residual is
-//! ever stored; khisti stores two distributions of winners for each text.
+//! is the transform of each target row (row_transform), for the first nodes of the tree. The second is the sum of the
+//! residual at each node of the first path (the path of each node's first draw); verifiers that go through the tree
+//! bottom up or test a path as a whole need it. The team computes everything else when the verifier asks for it. No row
+//! of the target and no residual is ever stored; khisti stores two distributions of winners for each text.
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
-//! Complexity  2 launches, 4 for block_verification and traversal. Two passes over each row that is looked at
+//! Complexity  run: 2 launches, 4 for block_verification and traversal. Two passes over each row that is looked at
 //!             beforehand, one with greedy; one pass over the target's and the draft's rows along the first path; then
 //!             the verifier's own passes over rows. No synchronisation, no allocation after the constructor
 //! Law         the verdict of the host's verifier over the same logits, draft rows, tree and chance, where neither
 //!             compiler fuses products and sums
-//! Errors      option_error for options out of range, cuda_error where there is no memory. If the verifier visits a row
-//!             that espalier::sampler refuses, a fault is reported; after this or any earlier fault the verdict is
-//!             {root, -1}, which commits nothing
+//! Errors      sample: option_error for options out of range; cuda_error where there is no memory or a launch fails. If
+//!             the verifier visits a row that espalier::sampler refuses, a fault is reported; after this or any earlier
+//!             fault the verdict is {root, -1}, which commits nothing
 template <class VerifierT, class LogitT>
 class verification {
   using argument = detail::verifier_argument<VerifierT>;
@@ -366,9 +368,9 @@ class verification {
 
   //! Verifies the trees of all lanes; decisions() has the verdicts.
   //!
-  //! Shapes      logits [lanes][n_rows], or, if `lanes` [lanes] is given, with each lane's rows from its row_begin on;
-  //!             row_of_node [lanes][n_rows]: the row of each node within its lane; found [places]
-  //! Pre         no tree has more than n_rows nodes, the root included
+  //! Shapes      logits: [lanes][n_rows][vocab] or, if `lanes` [lanes] is given, each lane's rows from its row_begin
+  //!             on; row_of_node [lanes][n_rows]: the row of each node within its lane; found [places]
+  //! Pre         sample() was called for the place of each lane; no tree has more than n_rows nodes, the root included
   void run(const text_batch& texts, const text_rows& draft, const vocab_rows<LogitT>& logits,
            const std::int32_t* row_of_node, std::int32_t n_rows, fault* found, cudaStream_t stream,
            const batch_sequence* lanes = nullptr) {
@@ -403,8 +405,8 @@ class verification {
            detail::near_tree_bytes(max_nodes);
   }
 
-  // The shape for this device. A device with clusters may lack room for one wide cluster for each text; the teams are
-  // narrower then.
+  // The shape for this device. A device with clusters may lack room for as many wide clusters as there are texts; the
+  // teams are narrower then.
   static verify_tuning tuning_here(std::int32_t max_nodes, std::int32_t vocab, std::int32_t max_texts) {
     verify_tuning tuning = verify_tuning::here(vocab);
     const auto layout = layout_of(vocab, tuning.walk.blocks);

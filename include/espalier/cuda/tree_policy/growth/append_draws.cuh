@@ -31,10 +31,11 @@ struct listed_draw {
 };
 
 // Appends a list of draws to a tree of the given size: nodes and linked draws become as if tree_writer had appended
-// them one after the other. Called by a block; entry i of the list, list(i), is read by thread i modulo the number of
-// threads. All draws from a node are in one list. No barrier.
+// them one after the other. The list has n_entries entries, of which n_draws are draws, with n_nodes new nodes. Called
+// by a block; entry i of the list, list(i), is read by thread i modulo the number of threads. All draws from a node are
+// in one list. No barrier.
 //
-// Pre         all threads that read *tree.size have passed a barrier since
+// Pre         all threads have read *tree.size, and passed a barrier since
 template <class ListT>
 __device__ void append_draws(const tree_writer& tree, const tree_size& size, std::int32_t n_entries,
                              std::int32_t n_nodes, std::int32_t n_draws, const ListT& list) {
@@ -82,7 +83,7 @@ class mixed_draws {
 
   __device__ std::int32_t n_draws() const { return n_draws_; }
   __device__ std::int32_t n_nodes() const { return n_nodes_; }
-  // Whether no draw before this thread's has the same node.
+  // True if this thread has a draw, and no draw before it has the same node.
   __device__ bool leads() const { return leads_; }
 
   // This thread's draw, with its position in the list filled in.

@@ -19,13 +19,13 @@
 
 namespace espalier::cuda::detail {
 
-// The lists of nodes from which trees are grown level after level: the root, then the nodes that grow_level lists. In
-// the memory of the device.
+// The lists of nodes from which trees are grown level after level: first the root, then the nodes that grow_level
+// lists. The lists are in the memory of the device.
 class asked_levels {
  public:
   asked_levels() = default;
-  // `widths` has, for each level, how many nodes may be asked about; 1 for the first level. The level before the first
-  // 0 is the last one.
+  // `widths` has, for each level, how many nodes may be asked about; 1 for the first level. A level of 0 and the end of
+  // `widths` end the growth.
   explicit asked_levels(std::vector<std::int32_t> widths)
       : widths_(std::move(widths)), widest_(*std::max_element(widths_.begin(), widths_.end())) {}
 
@@ -36,6 +36,7 @@ class asked_levels {
     asked_ = device_array<node_id>(static_cast<std::size_t>(max_texts) * static_cast<std::size_t>(widest_));
   }
 
+  // Starts a round. Returns the list of the root alone.
   node_list begin() {
     level_ = 0;
     return wanted();
@@ -51,7 +52,9 @@ class asked_levels {
     return wanted();
   }
 
+  // True if no level has been grown in this round.
   bool at_root() const { return level_ == 0; }
+  // The list of the nodes that are wanted now; of length 0 after the last level.
   node_list wanted() const {
     if (at_root()) return {root_.data(), widths_[0], 0};
     return {asked_.data(), level_ < widths_.size() ? widths_[level_] : 0, widest_};

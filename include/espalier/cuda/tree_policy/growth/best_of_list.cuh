@@ -12,7 +12,7 @@
 
 namespace espalier::cuda::detail {
 
-// A number, 0 or larger, as a key: a larger number has a larger key. The key of 0 is 0.
+// Returns a number, 0 or larger, as a key: a larger number has a larger key. The key of 0 is 0.
 __device__ inline std::uint64_t key_of(double number) {
   return __builtin_bit_cast(std::uint64_t, number);
 }
@@ -20,8 +20,9 @@ __device__ inline double number_of_key(std::uint64_t key) {
   return __builtin_bit_cast(double, key);
 }
 
-// Finds the best entries of a list by keys of 64 bits: larger keys are better, and of equal keys the earlier one. A key
-// of 0 stands for no entry. Used by a block of threadsN threads, 256 or more, with a thread for each of the best.
+// Finds the best entries of a list by keys of 64 bits: a larger key is better, and of equal keys that of the earlier
+// entry. A key of 0 stands for no entry. Used by a block of threadsN threads, 256 or more, with a thread for each of
+// the best.
 //
 // Complexity  at most eight looks at each key of the list, and one that collects
 template <std::int32_t threadsN>
@@ -40,8 +41,8 @@ class best_of_list {
 
   __device__ explicit best_of_list(memory& shared) : shared_(shared) {}
 
-  // Finds the k best of n entries, in the order of the list, and returns how many there are. Called by all threads;
-  // ends with a barrier.
+  // Finds the k best of n entries, and keeps them in the order of the list. key(i) is the key of entry i. Returns how
+  // many were found: fewer than k if there are fewer. Called by all threads; ends with a barrier if k is above 0.
   //
   // Pre         k <= most; a barrier since the keys were written
   template <class KeyT>
@@ -96,8 +97,8 @@ class best_of_list {
     bool is_first;
     std::int32_t next;
   };
-  // The siblings of node i in thread i, for n nodes in order, each thread giving its node's parent. Called by all
-  // threads. Overwrites what find() has found. Pre: a barrier since its result was read
+  // Returns, in thread i, the siblings of node i of n nodes in order; each thread gives the parent of its node. Called
+  // by all threads. Overwrites what find() has found. Pre: a barrier since that was read
   __device__ siblings siblings_of(std::int32_t n, node_id parent) {
     const std::int32_t i = thread();
     if (i < n) shared_.key[i] = ~static_cast<std::uint64_t>(parent), shared_.place[i] = i;

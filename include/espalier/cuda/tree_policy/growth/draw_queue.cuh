@@ -32,7 +32,7 @@ struct draw_queue {
   std::int32_t size;                 // number of nodes of a text, at most
   std::int32_t* order = nullptr;     // among nodes with equal reach the one with the smallest order is taken first;
                                      // nullptr: the node's number is its order
-  std::int32_t* n_pushed = nullptr;  // number of pushes so far
+  std::int32_t* n_pushed = nullptr;  // number of pushes so far; nullptr if `order` is
 
   // The queue of one text.
   __device__ draw_queue of(std::int32_t place) const {
@@ -67,9 +67,10 @@ struct draw_queue {
   }
 };
 
-// Draws without replacement; a team works for a lane. The draw that is most likely to be looked at comes first. It ends
-// when the budget is spent, or when the next draw is from a node whose row is not there yet; that node is asked for
-// next. If the list of nodes asked about is empty, new nodes stay leaves.
+// Draws without replacement; a team works for a lane. The draw that is most likely to be looked at comes first. Drawing
+// ends when the budget is spent, when no node has a next draw, or when the next draw is from a node whose row is not
+// there yet; that node is written to `next`, to be asked about, and no_node in the other cases. If the list of nodes
+// asked about is empty, new nodes stay leaves, and `next` is not written.
 //
 // Shapes      next [places]
 template <class RowsT>

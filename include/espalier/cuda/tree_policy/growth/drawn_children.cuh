@@ -19,10 +19,11 @@
 
 namespace espalier::cuda::detail {
 
-// Lists of the draws from each node of a list. They are made while the tree stays as it is; a step of grow_level
-// appends them afterwards.
+// Lists of the draws from each entry of a node list. The draws are made while the tree stays as it is; a step of
+// grow_level appends them afterwards.
 //
 // Shapes      tokens and log_probs of children [places][entries][k]; last [places][entries]: number of an entry's last
+//             draw, -1 before the first; before [k + 1]: -1, 0, 1, ..., the draw before each draw
 //             draw, -1 before the first; before [k + 1]: -1, 0, 1, ..
 struct drawn_children_view {
   child_lists children;
@@ -38,14 +39,14 @@ struct drawn_children_view {
     own.last += static_cast<std::ptrdiff_t>(place) * n_entries;
     return own;
   }
-  // Index in the lists of a text's first draw.
+  // Index in the lists at which the lists of a text begin.
   __device__ std::ptrdiff_t first_of(std::int32_t place) const {
     return static_cast<std::ptrdiff_t>(place) * n_entries * children.k;
   }
 
   __device__ std::int32_t n_draws(std::int32_t entry, node_id) const { return last[entry] + 1; }
 
-  // Index in the lists of the next draw of an entry.
+  // Index in the lists at which the next draw of an entry is written.
   __device__ std::ptrdiff_t end(std::int32_t entry) const {
     return static_cast<std::ptrdiff_t>(entry) * children.k + last[entry] + 1;
   }

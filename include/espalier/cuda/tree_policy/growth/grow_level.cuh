@@ -42,10 +42,12 @@ struct next_level {
 // StepT has of(place), which gives the step of one text. The step of a text has
 //   children                  child_lists of the nodes of the list
 //   budget()                  the largest number of draws of the tree
-//   n_draws(entry, u)         how many children of its list node u gets
-//   enter(tree, node, at)     called when a new node, entry `at` of the lists, is in the tree; returns whether it may
-//   be asked about
-//   ask(node, at)             called when that node is asked about
+//   n_draws(entry, u)         how many children of its list node u, an entry of the list of nodes, gets
+//   enter(tree, node, at)     called when a new node, entry `at` of the lists, is in the tree; returns true if the
+//                             node may be asked about
+//   ask(node, at)             called when that node is listed to be asked about
+//
+// Pre         the list has at most level_threads entries; budget() is at most level_draws
 template <class StepT>
 ESPALIER_KERNEL void __launch_bounds__(level_threads)
     grow_level(text_batch texts, StepT steps, node_list all_asked, next_level to) {
@@ -93,7 +95,7 @@ ESPALIER_KERNEL void __launch_bounds__(level_threads)
     if (lane == 0) memory.kept[word] = kept;
   }
   __syncthreads();
-  const std::int32_t room = left - added < n_next ? left - added : n_next;  // each node adds at least one child
+  const std::int32_t room = left - added < n_next ? left - added : n_next;  // each node of it adds at least one child
   std::int32_t n_kept = 0;
   for (std::int32_t word = 0; word < n_words; ++word) {
     const std::uint32_t kept = memory.kept[word];
@@ -108,6 +110,7 @@ ESPALIER_KERNEL void __launch_bounds__(level_threads)
     next[at] = no_node;
 }
 
+// Enqueues grow_level for all lanes.
 template <class StepT>
 void launch_level(const text_batch& texts, const StepT& step, node_list asked, const next_level& next,
                   cudaStream_t stream) {

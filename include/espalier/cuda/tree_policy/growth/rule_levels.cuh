@@ -73,7 +73,7 @@ struct rule_limits {
 // Grows trees level after level by a rule of each text (see rule_step): keeps the lists of nodes to ask about and of
 // their most probable tokens.
 //
-// Errors      option_error for a budget of more nodes than a block has room for
+// Errors      option_error for a budget outside 2 to level_draws, or breadths that top_children has no room for
 class rule_levels {
  public:
   explicit rule_levels(const rule_limits& limits) : limits_(limits), levels_(widths(limits)) {
@@ -90,7 +90,8 @@ class rule_levels {
 
   node_list begin() { return levels_.begin(); }
 
-  // As take of a TreePolicy. Shapes: rules [places]
+  // Appends the children that the rules give to the nodes asked about; returns the nodes to ask about next. Shapes:
+  // rules [places]
   template <class RuleT>
   node_list take(const text_batch& texts, const text_rows& rows, const RuleT* rules, cudaStream_t stream) {
     const node_list asked = levels_.wanted();

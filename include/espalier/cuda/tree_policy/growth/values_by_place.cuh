@@ -22,8 +22,8 @@ ESPALIER_KERNEL void set_value(ValueT* to, ValueT value) {
   *to = value;
 }
 
-// A value for each text, in the memory of the device: the state that a policy keeps of a text. It is trivially copyable
-// and has no addresses.
+// A value for each text, in the memory of the device: the state that a policy keeps of a text. A value is trivially
+// copyable and has no addresses.
 template <class ValueT>
 class values_by_place {
   static_assert(std::is_trivially_copyable_v<ValueT> && sizeof(ValueT) % 4 == 0, "see LearningPolicy");
@@ -39,7 +39,7 @@ class values_by_place {
     values_ = device_array<ValueT>(std::span<const ValueT>(all));
   }
 
-  // Prepares for another text in this place: sets its value to the first one.
+  // Prepares this place for another text: sets its value to the first one.
   void reset(std::int32_t place, cudaStream_t stream) const {
     launch("set_value", set_value<ValueT>, {}, stream, data() + place, first_);
   }

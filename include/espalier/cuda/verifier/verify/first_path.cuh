@@ -25,15 +25,15 @@
 #include "espalier/verifier/walk/walk.hpp"
 
 // Values along the first path of each text of a round, computed before any random number is known. The first path is
-// made by the first draw of each node. Computed are the probability that the target accepts a node, and the sum of the
-// residual that a rejection leaves.
+// made by the first draw of each node. The values are the weight of each node, and the sum of the residual that a
+// rejection leaves.
 namespace espalier::cuda::detail {
 
 inline constexpr unsigned path_threads = 256;
 
 // A node of the first path; entries are numbered by depth.
 struct path_entry {
-  double weight;            // probability that the node is accepted, if nothing on the path was rejected before
+  double weight;            // 1 for the root, else passed_on() from the parent; a leaf is accepted with it
   row_transform transform;  // the transform of its target row, if it is an inner node
   float share;              // share of the draft's row that a rejection of its first draw takes from the target's row
   node_id node;
@@ -171,7 +171,7 @@ ESPALIER_KERNEL void weigh_path(text_batch texts, round_logits<LogitT> all_logit
   if (thread == 0) *path.size = shared.size;
 }
 
-// The residual that a rejection leaves of the target's row, not normalised.
+// The residual that a rejection of the node's first draw leaves of the target's row, not normalised.
 template <class LogitT>
 struct first_rest {
   const LogitT* logits;
@@ -185,8 +185,8 @@ struct first_rest {
   }
 };
 
-// Sums the parts of each residual on the first path: a warp for each part of a row, along x, of each lane, along y.
-// blockIdx.z is the depth; blocks take further depths if the path is longer than the grid.
+// Sums the parts of each residual on the first path. Along x the grid has a warp for each part of a row, along y a
+// lane. blockIdx.z is the depth; blocks take further depths if the path is longer than the grid.
 template <class LogitT>
 ESPALIER_KERNEL __launch_bounds__(path_threads, 4) void sum_first_rests(text_batch texts,
                                                                         round_logits<LogitT> all_logits,
@@ -214,7 +214,7 @@ ESPALIER_KERNEL __launch_bounds__(path_threads, 4) void sum_first_rests(text_bat
   }
 }
 
-// Adds up the parts of each row; one warp works on a row. Ends with a barrier of the team.
+// Adds up the parts of each row into path.total; one warp works on a row. Ends with a barrier of the team.
 __device__ inline void add_up_first_rests(const first_path_view& path, std::int32_t length, const team& who) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   for (auto d = static_cast<std::int32_t>(who.rank() / 32); d < length;
@@ -243,7 +243,7 @@ struct near_path {
   const double* part = nullptr;
   std::int32_t n_parts = 0;
 
-  // Copies the first entries of a path. Called by the whole block.
+  // Copies the first entries of a path, at most `most`, to `shared`. Called by the whole block.
   __device__ static near_path copied(const first_path_view& path, std::int32_t length, memory& shared) {
     const std::int32_t n = ::min(length, most);
     for (auto d = static_cast<std::int32_t>(threadIdx.x); d < n; d += static_cast<std::int32_t>(blockDim.x)) {
@@ -254,7 +254,7 @@ struct near_path {
     return {&shared, n, path.part, path.n_parts};
   }
 
-  // The entry of node u at this depth, or null if it is not known or has no residual.
+  // Returns the entry of node u at this depth, or null if the entry is not among the copied ones or has no residual.
   __device__ const path_entry* known(node_id u, std::int32_t depth) const {
     if (depth >= length) return nullptr;
     const path_entry& entry = of->entry[depth];

@@ -39,6 +39,7 @@ struct row_transforms_view {
     return {transforms + first, first_ratio == nullptr ? nullptr : first_ratio + first, n, stride};
   }
 
+  // True if the transform of node u is found beforehand.
   __device__ bool has(tree_view tree, node_id u) const { return u < n && !tree.is_leaf(u); }
 };
 
@@ -61,7 +62,8 @@ struct round_logits {
   }
 };
 
-// Finds the transforms: grid column x is a team for node x, grid row y is lane y. Shapes: samplings, found [places]
+// Finds the transforms: grid column x is a team for node x, grid row y is lane y. Nodes that are leaves or have no row,
+// and texts with a fault, get none. Shapes: samplings, found [places]
 template <class LogitT>
 ESPALIER_KERNEL __launch_bounds__(row_threads,
                                   2) void find_row_transforms(text_batch texts, round_logits<LogitT> all_logits,

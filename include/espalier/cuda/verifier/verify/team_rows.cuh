@@ -40,15 +40,16 @@ class team_draft_rows {
 
 namespace detail {
 
-// A residual of a target row that knows its node (target().node()) and the share that was taken (now().share).
+// A residual of a target row that tells its node (target().node()) and the share of the draft that was taken
+// (now().share).
 template <class TermsT>
 concept RestOfNode = requires(const TermsT& terms) {
   terms.target().node();
   terms.now().share;
 };
 
-// A team that does not add up a residual whose sum is known already. It is known if node, depth and share are those of
-// an entry of the first path; the entry's sums are returned then.
+// A team that does not add up a residual whose sum is known already. The sum is known if node, depth and share are
+// those of an entry of the first path; the entry's sums are returned then.
 class row_team : public team {
  public:
   __device__ row_team(const team& who, const near_path& path) : team(who), path_(&path) {}
@@ -151,20 +152,20 @@ class team_target_rows {
     __syncthreads();
   }
 
-  //! The target's most probable token after node u; ties go to the lower id. -1 if the row is refused. Pre: the
-  //! sampler's temperature is 0
+  //! Returns the target's most probable token after node u; ties go to the lower id. Returns -1 if the row is refused.
+  //! Pre: the sampler's temperature is 0
   __device__ token_id argmax(node_id u) {
     const row_transform found = transform_of(u, logits_.at(row_of_node_[u]));
     return found.refused == fault::kind::none ? found.last_lowest : -1;
   }
 
-  //! The distribution of the token after node u.
+  //! Returns the distribution of the token after node u; 0 everywhere if the row is refused.
   __device__ logits_row<LogitT> row(node_id u) {
     const LogitT* const logits = logits_.at(row_of_node_[u]);
     return {logits, static_cast<std::size_t>(logits_.vocab), transform_of(u, logits), u, tree_.depth[u], adding_};
   }
 
-  //! Whether a row that was asked for has a fault.
+  //! True if a row that was asked for was refused.
   __device__ bool failed() const { return failed_; }
 
  private:
