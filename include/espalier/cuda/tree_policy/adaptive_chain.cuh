@@ -28,15 +28,16 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// The state that an adaptive chain keeps of a text. Its trees are chains: a node's depth is the number of drafted
-// tokens up to it.
+// The state that an adaptive chain keeps of a text. The policy's trees are chains: a node's depth is the number of
+// drafted tokens up to it.
 struct adaptive_length {
   adaptive_chain_options options;
   std::int32_t length;  // largest number of drafted tokens of the next round
 };
 
 // Appends the most probable token after the node that was asked about; one thread works for a lane. The new node is
-// asked about next, unless it is the last one.
+// asked about next if the tree is not full, the text's length is not reached, and the token's probability is not below
+// the text's `confidence`.
 //
 // Shapes      tokens, probabilities, log_probs, by_place, drafted, next [places]
 template <class LengthT>
@@ -56,7 +57,7 @@ ESPALIER_KERNEL void append_while_sure(text_batch texts, node_list asked, child_
   next[here.place] = goes_on ? u : no_node;
 }
 
-// Appends runs up to the length of each text; one thread works for a lane. Shapes: by_place, drafted [places]
+// Appends the run of each text, up to its length; one thread works for a lane. Shapes: by_place, drafted [places]
 template <class LengthT>
 ESPALIER_KERNEL void append_runs_of_length(text_batch texts, text_runs runs, const LengthT* by_place,
                                            std::int32_t* drafted) {
@@ -88,9 +89,9 @@ ESPALIER_KERNEL void observe_length(text_batch texts, const verdict* decisions, 
 //! espalier::adaptive_chain on the device: the same chain from the same rows or runs.
 //!
 //! Complexity  for each of max_length tokens a draft pass of one row a text, a launch that reads it, and a launch of
-//!             one thread. A captured graph also runs the passes that nobody needs, so max_length should be little more
-//!             than is drafted. SequenceDrafter: its launch, and one of one thread. No allocation after reserve, no
-//!             synchronisation
+//!             one thread a text. A captured graph also runs the passes that nobody needs, so max_length should be
+//!             little more than is drafted. SequenceDrafter: its launch, and one of one thread a text. No allocation
+//!             after reserve, no synchronisation
 //! Law         as espalier::adaptive_chain. If a chain was cut to its share of a pass, the part that is left counts as
 //!             the draft. If the tree of a cascade was cut, all that this policy drafted counts, up to the nodes that
 //!             the tree still has
@@ -143,14 +144,15 @@ class adaptive_chain {
            decisions, by_place_.data(), drafted_.data());
   }
 
-  //! Prepares for another text in this place: it begins with the policy's own options, and their length.
+  //! Prepares this place for another text, which begins with the policy's own options, and their length.
   void reset(std::int32_t place, cudaStream_t stream) const { by_place_.reset(place, stream); }
 
   std::size_t learnt_bytes() const { return by_place_.value_bytes; }
   std::byte* learnt() const { return by_place_.bytes(); }
 
   using options_type = adaptive_chain_options;
-  //! The state with which a text begins that has options of its own; its chains are no longer than the policy's.
+  //! Returns, as bytes, the state with which a text begins that has options of its own; its chains are no longer than
+  //! the policy's.
   //!
   //! Errors      option_error for options out of range, or beyond the policy's
   std::vector<std::byte> learnt_with(const adaptive_chain_options& options) const {

@@ -48,7 +48,7 @@ struct step_prefix : considered_node {
 // The numbers of a text's prefixes, and the expectation that they give.
 struct prefix_counts {
   std::int32_t n_best;
-  std::int32_t n_asked;  // nodes of the level that was asked about last
+  std::int32_t n_asked;  // number of nodes that are asked about now
   double expected;       // expected number of accepted tokens of the best prefixes
 };
 
@@ -189,7 +189,8 @@ union alignas(16) best_first_memory {
   prefix_heap_memory<threadsN> heap;
 };
 
-// Copies floats into shared memory. Called by a block; a barrier must follow. Pre: `to` is a multiple of 16
+// Copies n floats into shared memory, and waits for this thread's copies. Called by a block; a barrier must follow.
+// Pre: `to` is a multiple of 16
 template <std::int32_t threadsN>
 __device__ void copy_floats(float* to, const float* from, std::int32_t n) {
   const auto thread = static_cast<std::int32_t>(threadIdx.x);
@@ -239,18 +240,18 @@ ESPALIER_KERNEL void __launch_bounds__(threadsN, 1)
 
 //! The device's espalier::best_first: the same tree, ties included.
 //!
-//! Complexity  BlockDrafter: one draft pass, one look at each row, and one launch of one block of 256 threads, or 1024
-//!             if the budget is above 256: a chain of at most max_depth steps of the block. If more than 4 prefixes a
-//!             thread are equal, a chain of O(budget) steps of one thread. Memory of 8 * max_depth * budget bytes for
-//!             each text. StepDrafter: for each of max_depth levels a draft pass of as many rows as the level may ask
-//!             about, the budget at most, padding included; a launch that reads these rows; a launch of one block,
-//!             which looks at the budget^2 most probable children at most nine times. At the end one more launch of one
-//!             block. Memory of 12 * budget^2 bytes for each text. No allocation after reserve or reserve_asked, no
-//!             synchronisation
+//! Complexity  BlockDrafter: one draft pass, one look at each row, and one launch of one block a text, of 256 threads,
+//!             or 1024 if the budget is above 256: a chain of at most max_depth steps of the block. If so many prefixes
+//!             are equal that they do not fit into its memory, 4 a thread, a chain of O(budget) steps of one thread.
+//!             Memory of 8 * max_depth * budget bytes for each text. StepDrafter: for each of max_depth levels a draft
+//!             pass of as many rows as the level may ask about, the budget at most, padding included; a launch that
+//!             reads these rows; a launch of one block a text, which looks at the budget^2 most probable children at
+//!             most nine times. At the end one more launch of one block. Memory of 12 * budget^2 bytes for each text.
+//!             No allocation after reserve or reserve_asked, no synchronisation
 //! Law         as espalier::best_first. Products of probabilities below 2^-1022 count as equal, and which of these are
 //!             kept may differ
-//! Errors      option_error for options out of range; a fault for a block's logits that top_tokens refuses, also in
-//!             rows that a full tree does not need
+//! Errors      option_error for options out of range; cuda_error; a fault for a block's logits that top_tokens refuses,
+//!             also in rows that a full tree does not need
 //! Source      as espalier::best_first; the levels are ours, see docs/algorithms/device.md
 class best_first {
  public:
@@ -337,8 +338,8 @@ class best_first {
     log_probs_ = device_array<float>(tokens_.size());
   }
 
-  // The nodes whose children have depth depth_. Each level above has at least one of the best prefixes, which bounds
-  // their number.
+  // The nodes that are asked about now: their children have depth depth_. Each level above has at least one of the best
+  // prefixes, which bounds the number of these nodes.
   node_list wanted() const {
     if (depth_ == 1) return {root_.data(), 1, 0};
     const std::int32_t n = depth_ > options_.max_depth ? 0 : (std::max)(options_.budget + 2 - depth_, std::int32_t{0});

@@ -35,9 +35,10 @@ inline constexpr std::int32_t merge_threads = 256;
 
 // The limits of the tree of a text's next policy.
 struct part_room {
-  std::int32_t capacity = 0;  // number of tokens that its drafter can hold
+  std::int32_t capacity = 0;  // number of tokens that the policy's drafter can hold
   std::int32_t most = 0;      // largest number of drafted tokens
 
+  // Returns the limit of the text's tree, if the round allows `all` drafted tokens.
   __device__ std::int32_t limit(const text_in_batch& here, std::int32_t all) const {
     const std::int32_t left = capacity - here.text.state->size, room = left > 0 ? left : 0;
     const std::int32_t own = room < most ? room : most;
@@ -45,8 +46,8 @@ struct part_room {
   }
 };
 
-// The merged trees, by place. Their limits are those of the round. While they are made, the texts' own trees hold what
-// the present policy drafts.
+// The merged trees, by place. Their limits are those of the round. While the merged trees are made, the texts' own
+// trees hold what the present policy drafts.
 //
 // Shapes      trees: `words` words from one to the next; node_of [places][stride]: the merged node of a drafted node
 struct merged_trees {
@@ -69,15 +70,15 @@ ESPALIER_KERNEL void open_cascade(text_batch texts, merged_trees to, RoomT room)
   here.tree.reset(root, room.limit(here, all));
 }
 
-// Calls f(u) for u = 0 to n - 1 with all threads of a block; thread i modulo merge_threads takes number i.
+// Calls f(u) for u = 0 to n - 1 with all threads of a block; thread u modulo merge_threads takes u.
 template <class FunctionT>
 __device__ void each_node(std::int32_t n, const FunctionT& f) {
   for (auto u = static_cast<node_id>(threadIdx.x); u < n; u += merge_threads)
     f(u);
 }
 
-// Finds the merged node of each drafted node. Drafted nodes that the merged tree lacks get the next numbers in their
-// order while it has room, and no_node after that. Returns how many nodes the merged tree gets.
+// Finds the merged node of each drafted node. Drafted nodes that the merged tree lacks get its next numbers in their
+// order while it has room, and no_node after that. Returns how many new nodes the merged tree gets.
 //
 // Pre         siblings of a tree have different tokens
 __device__ inline std::int32_t find_merged(const tree_writer& merged, const tree_writer& drafted, node_id* node_of,
@@ -109,7 +110,8 @@ __device__ inline std::int32_t find_merged(const tree_writer& merged, const tree
   return n_new < left ? n_new : left;
 }
 
-// Adds the drafted nodes whose merged numbers are n_known or more, as if they were appended one after the other.
+// Adds the drafted nodes whose merged numbers are n_known or more, as if they were appended one after the other. Does
+// not change the merged tree's size.
 __device__ inline void add_merged(const tree_writer& merged, const tree_writer& drafted, const node_id* node_of,
                                   std::int32_t n_known) {
   const std::int32_t n = drafted.size->n_nodes;
@@ -206,11 +208,11 @@ ESPALIER_KERNEL void __launch_bounds__(merge_threads)
 //!
 //! Policies are kept by value, and observe the merged tree and its verdict. Texts have no options of their own.
 //!
-//! Complexity  the launches of the policies, one after the other, and n + 1 launches for n policies: one of one thread,
-//!             and for each policy one of a block of 256 threads, which goes over the drafted nodes once for each of
-//!             their levels, and over the children of those that the merged tree has. For each step drafter one more,
-//!             of its renumber. Memory of 40 bytes for each node and text, and 4 more for each drafter. No allocation
-//!             after reserve, no synchronisation
+//! Complexity  the launches of the policies, one after the other, and n + 1 launches for n policies: one of one thread
+//!             a text, and for each policy one of a block of 256 threads a text, which goes over the drafted nodes once
+//!             for each of their levels, and over the children of those that the merged tree has. For each step drafter
+//!             one launch more, by which it renumbers its nodes. Memory of 40 bytes for each node and text, and 4 more
+//!             for each drafter. No allocation after reserve, no synchronisation
 //! Law         as espalier::cascade. A drafter that has no room is asked all the same, but its policy's tree has room
 //!             for no node
 //! Errors      option_error for more than 1048576 nodes in all; the errors of the policies
@@ -255,7 +257,7 @@ class cascade {
   //! Index of the drafter that is asked for the rows that are wanted now.
   std::size_t part() const { return part_; }
 
-  //! The earlier numbers, for this drafter, of the nodes of the merged trees.
+  //! The earlier numbers of the merged trees' nodes: those by which drafter `part` knows them.
   moved_nodes was(std::size_t part) const { return {was_[part].data(), stride()}; }
 
   node_list begin(const text_batch& texts, cudaStream_t stream) {
@@ -309,7 +311,7 @@ class cascade {
     return {merged_.writer(), static_cast<std::ptrdiff_t>(tree::n_words(max_nodes())), node_of_.data(), stride()};
   }
 
-  // The limits of the tree of policy Index. A tree that is built anew at last needs room for all nodes that it asks
+  // The limits of the tree of policy Index. The tree of a RebuildingPolicy needs room for all nodes that are asked
   // about while it grows.
   template <std::size_t Index>
   detail::part_room room() const {

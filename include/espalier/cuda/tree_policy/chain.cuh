@@ -32,7 +32,7 @@ namespace espalier::cuda {
 namespace detail {
 
 // Appends one token of each list after the node that was asked about, one after the other; one thread works for a lane.
-// The last new node is asked about next, if no list was empty.
+// The last new node is asked about next, unless a list was empty or the tree is full.
 //
 // Shapes      tokens, log_probs [places][n]; next [places]
 template <class NodeT>
@@ -48,7 +48,7 @@ ESPALIER_KERNEL void append_chain(text_batch texts, node_list asked, const token
   next[here.place] = here.tree.full() ? no_node : u;
 }
 
-// Appends the runs of texts; one thread works for a lane.
+// Appends the run of each text to its tree, `length` tokens at most; one thread works for a lane.
 template <class RunsT>
 ESPALIER_KERNEL void append_runs(text_batch texts, RunsT runs, std::int32_t length) {
   const text_in_batch here = texts.here();
@@ -59,11 +59,12 @@ ESPALIER_KERNEL void append_runs(text_batch texts, RunsT runs, std::int32_t leng
 
 //! espalier::chain on the device: the same tree from the same rows or runs.
 //!
-//! Complexity  StepDrafter: for each of the K tokens a draft pass of one row a text, a launch that reads it, and a
-//!             launch of one thread. BlockDrafter: one draft pass, one launch over its rows, one of one thread.
-//!             SequenceDrafter: its launch, and one of one thread. No allocation after reserve, no synchronisation
-//! Errors      option_error for options out of range; a fault for a block's logits that top_tokens refuses,
-//!             also in rows that a full tree does not need
+//! Complexity  StepDrafter: for each of `length` tokens a draft pass of one row a text, a launch that reads it, and a
+//!             launch of one thread a text. BlockDrafter: one draft pass, one launch over its rows, one of one thread a
+//!             text. SequenceDrafter: its launch, and one of one thread a text. No allocation after reserve, no
+//!             synchronisation
+//! Errors      option_error for options out of range; a fault for a block's logits that top_tokens refuses, also in
+//!             rows that a full tree does not need
 //! Source      as espalier::chain
 class chain {
  public:
@@ -125,7 +126,7 @@ class chain {
   std::int32_t step_ = 0;
   device_array<node_id> root_{std::span(&root_node, 1)};
   device_array<node_id> last_;     // [texts] the drafted node that is asked about, or no_node
-  device_array<token_id> tokens_;  // [texts][length], or [texts] for a step
+  device_array<token_id> tokens_;  // [texts][length]; [texts] when one row is read at a time
   device_array<float> log_probs_;
 };
 

@@ -68,8 +68,8 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads)
 }
 
 // Adds the tokens that the first n_now paths drew; a block works for a lane, a thread for a path. Lists the nodes to
-// ask about for the first n_next paths; where the trunk ends, all of them are at the end of the first path. Nothing has
-// been drawn from these ends before.
+// ask about for the first n_next paths; where the trunk ends, all of them are at the end of the first path. Pre:
+// nothing has been drawn before from the nodes at which the paths end
 template <class RowsT>
 ESPALIER_KERNEL void extend_paths(text_batch texts, RowsT all_rows, growing_paths all_paths, std::int32_t n_now,
                                   std::int32_t n_next, bool ends_trunk) {
@@ -106,10 +106,10 @@ ESPALIER_KERNEL void extend_paths(text_batch texts, RowsT all_rows, growing_path
 //!
 //! Complexity  for each of the trunk + length tokens of a path: a draft pass of one row, or after the trunk of as many
 //!             rows as there are paths, padding included; one launch that reads a row for each path; a launch of 64
-//!             threads. No allocation after construction, no synchronisation
+//!             threads a text. No allocation after reserve, no synchronisation
 //! Law         as espalier::delayed
-//! Errors      option_error for options out of range. If a row has no probability above 0, its paths end; the drafter
-//!             has reported a fault then
+//! Errors      option_error for options out of range. If a row has no probability above 0, the paths that end at its
+//!             node go no further; the drafter has reported a fault then
 //! Source      as espalier::delayed
 class delayed {
  public:

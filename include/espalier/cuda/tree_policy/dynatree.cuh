@@ -24,6 +24,8 @@ namespace espalier::cuda {
 
 namespace detail {
 
+// Tells the rule of each text how many drafted tokens were accepted; one thread works for a lane. Shapes: decisions,
+// rules [places]
 template <class RuleT>
 ESPALIER_KERNEL void observe_round(text_batch texts, const verdict* decisions, RuleT* rules) {
   const text_in_batch here = texts.here();
@@ -36,11 +38,12 @@ ESPALIER_KERNEL void observe_round(text_batch texts, const verdict* decisions, R
 
 //! espalier::dynatree on the device, both papers' settings and history included: the same tree from the same rows.
 //!
-//! Complexity  for each of max_depth + 1 levels: a draft pass with as many rows as the level may ask about (max_breadth
-//!             to the power of its depth, half of the budget at most), padding included; a launch that reads the rows
-//!             that are there; a launch of one block. No allocation after reserve, no synchronisation
+//! Complexity  for each of max_depth + 1 levels: a draft pass with as many rows as the level may ask about, padding
+//!             included (one for the root, one for its only child, then max_breadth times as many from level to level,
+//!             half of the budget at most); a launch that reads the rows that are there; a launch of one block. No
+//!             allocation after reserve, no synchronisation
 //! Law         as espalier::dynatree
-//! Errors      option_error for options out of range, and for a budget of more nodes than a block has room for
+//! Errors      option_error for options out of range, and for a budget above the 1024 draws that a block has room for
 //! Source      as espalier::dynatree
 class dynatree {
  public:
@@ -82,7 +85,8 @@ class dynatree {
   std::byte* learnt() const { return rules_.bytes(); }
 
   using options_type = dynatree_options;
-  //! The state with which a text begins that has options of its own; its trees are no larger than the policy's.
+  //! Returns, as bytes, the state with which a text begins that has options of its own; its trees are no larger than
+  //! the policy's.
   //!
   //! Errors      option_error for options out of range, or beyond the policy's
   std::vector<std::byte> learnt_with(const dynatree_options& options) const {

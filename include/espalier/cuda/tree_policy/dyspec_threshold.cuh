@@ -125,17 +125,18 @@ class dyspec_threshold {
     last_ = device_array<std::int32_t>(node_reach_.size());
   }
 
-  //! Prepares for another text in this place: it begins with the policy's own options.
+  //! Prepares this place for another text, which begins with the policy's own options.
   void reset(std::int32_t place, cudaStream_t stream) const { by_place_.reset(place, stream); }
 
   std::size_t learnt_bytes() const { return by_place_.value_bytes; }
   std::byte* learnt() const { return by_place_.bytes(); }
 
   using options_type = dyspec_threshold_options;
-  //! The state with which a text begins that has options of its own; its trees are no larger than the policy's.
+  //! Returns, as bytes, the state with which a text begins that has options of its own; its trees are no larger than
+  //! the policy's.
   //!
-  //! Errors      option_error for options out of range, or beyond the policy's; for another `fill`, and with `fill` for
-  //!             another budget
+  //! Errors      option_error for options out of range, for a budget or max_depth above the policy's or a threshold
+  //!             below it, for another `fill`, and with `fill` for another budget
   std::vector<std::byte> learnt_with(const dyspec_threshold_options& options) const {
     (void)require_options(options);
     require_option("budget of a text", options.budget, options_.fill ? options_.budget : 1, options_.budget);

@@ -34,7 +34,7 @@ namespace detail {
 struct scored_node : considered_node {
   double score;  // log-probability of the path; above 0: there is no node
 
-  // A key that is larger for better nodes; 0 if there is no node.
+  // Returns a key that is larger for better nodes; 0 if there is no node.
   __device__ std::uint64_t key() const { return score > 0 ? 0 : ~key_of(0.0 - score); }
 };
 
@@ -56,8 +56,8 @@ struct scored_nodes {
 
 inline constexpr std::int32_t beam_threads = 256;
 
-// Considers the children of a level, which stand in `all` from `first` on; a block works for a lane. If n_next is above
-// 0, the best of them are put into the tree, to be asked about next.
+// Considers the children of a level, which are written to `all` from `first` on; a block works for a lane. If n_next is
+// above 0, the best `beam` of them are put into the tree, to be asked about next.
 //
 // Shapes      next [places][beam]
 template <class NodesT>
@@ -130,8 +130,8 @@ ESPALIER_KERNEL void __launch_bounds__(threadsN)
 //!
 //! Complexity  for each of depth + 1 levels a draft pass of one row, or below the root of `beam` rows, padding
 //!             included; a launch that reads these rows; a launch of one block. At the end one more launch of one
-//!             block, which looks at each considered node at most nine times: beam + depth * beam^2 nodes, of 24 bytes
-//!             for each text. No allocation after reserve, no synchronisation
+//!             block, which looks at each considered node at most nine times. For each text there are beam + depth *
+//!             beam^2 of these nodes, of 24 bytes each. No allocation after reserve, no synchronisation
 //! Law         as espalier::eagle2
 //! Errors      option_error for options out of range
 //! Source      as espalier::eagle2

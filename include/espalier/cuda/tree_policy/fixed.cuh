@@ -22,7 +22,7 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// The rule of a text for rule_step, with its options.
+// The rule of a text for rule_step: the text's options.
 struct fixed_rule {
   fixed_options options;
 
@@ -35,10 +35,10 @@ struct fixed_rule {
 
 //! espalier::fixed on the device: the same tree from the same rows.
 //!
-//! Complexity  for each of D levels: a draft pass with as many rows as the level may ask about (B to the power of its
-//!             depth, half of the budget at most), padding included; a launch that reads the rows that are there; a
-//!             launch of one block. No allocation after reserve, no synchronisation
-//! Errors      option_error for options out of range, and for a budget of more nodes than a block has room for
+//! Complexity  for each of `depth` levels: a draft pass with as many rows as the level may ask about (`breadth` to the
+//!             power of the level, counted from 0, half of the budget at most), padding included; a launch that reads
+//!             the rows that are there; a launch of one block. No allocation after reserve, no synchronisation
+//! Errors      option_error for options out of range, and for a budget above the 1024 draws that a block has room for
 //! Source      as espalier::fixed
 class fixed {
  public:
@@ -70,14 +70,15 @@ class fixed {
 
   void observe(const text_batch&, const verdict*, cudaStream_t) const {}
 
-  //! Prepares for another text in this place: it begins with the policy's own options.
+  //! Prepares this place for another text, which begins with the policy's own options.
   void reset(std::int32_t place, cudaStream_t stream) const { rules_.reset(place, stream); }
 
   std::size_t learnt_bytes() const { return rules_.value_bytes; }
   std::byte* learnt() const { return rules_.bytes(); }
 
   using options_type = fixed_options;
-  //! The state with which a text begins that has options of its own; its trees are no larger than the policy's.
+  //! Returns, as bytes, the state with which a text begins that has options of its own; its trees are no larger than
+  //! the policy's.
   //!
   //! Errors      option_error for options out of range, or beyond the policy's
   std::vector<std::byte> learnt_with(const fixed_options& options) const {

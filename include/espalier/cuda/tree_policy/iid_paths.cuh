@@ -7,9 +7,9 @@
 
 namespace espalier::cuda {
 
-//! espalier::iid_paths on the device: a delayed tree without a trunk.
+//! espalier::iid_paths on the device: a delayed tree without a trunk. Its complexity, law and errors are those of
+//! delayed.
 //!
-//! Complexity, law and errors as delayed
 //! Source      as espalier::iid_paths
 class iid_paths : public delayed {
  public:

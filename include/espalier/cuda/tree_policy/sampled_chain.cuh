@@ -8,9 +8,9 @@
 
 namespace espalier::cuda {
 
-//! espalier::sampled_chain on the device: a delayed tree of one path.
+//! espalier::sampled_chain on the device: a delayed tree of one path. Its complexity, law and errors are those of
+//! delayed.
 //!
-//! Complexity, law and errors as delayed
 //! Source      as espalier::sampled_chain
 class sampled_chain : public delayed {
  public:

@@ -65,8 +65,8 @@ struct shape_step : drawn_children_view {
   __device__ void ask(node_id, std::ptrdiff_t) const {}
 };
 
-// Makes as many draws from each row as the shape has children: grid column x is a team for entry x of the list, grid
-// row y is lane y.
+// Makes as many draws from each row as the node's place in the shape has children, fewer if the tree or the row has no
+// more: grid column x is a team for entry x of the list, grid row y is lane y.
 template <class RowsT>
 ESPALIER_KERNEL void __launch_bounds__(row_threads) draw_shape(text_batch texts, RowsT all_rows, shape_step steps) {
   const text_in_batch here = texts.here();
@@ -94,9 +94,9 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads) draw_shape(text_batch texts,
 
 //! espalier::sequoia on the device: the same tree from the same rows and random numbers.
 //!
-//! Complexity  as espalier::sequoia_shapes to build; for each level of the shape a draft pass with as many rows as
-//!             nodes of the level have children, padding included; a launch in which a cluster draws from each row; a
-//!             launch of one block. No allocation after reserve, no synchronisation
+//! Complexity  constructor: as espalier::sequoia_shapes. A round: for each level of the shape a draft pass with as many
+//!             rows as nodes of the level have children, padding included; a launch in which a cluster draws from each
+//!             row; a launch of one block. No allocation after reserve, no synchronisation
 //! Law         as espalier::sequoia
 //! Errors      option_error for options out of range; otherwise as espalier::sequoia_shapes
 //! Source      as espalier::sequoia
@@ -144,7 +144,7 @@ class sequoia {
   void observe(const text_batch&, const verdict*, cudaStream_t) const {}
 
  private:
-  // Number of nodes of each level that have children.
+  // Returns, for each level, how many of its nodes have children.
   static std::vector<std::int32_t> widths(std::span<const std::int32_t> n_children) {
     std::vector<std::int32_t> all;
     for (std::size_t begin = 0, end = 1; begin < end;) {

@@ -50,7 +50,8 @@ struct independent_draws {
   __device__ token_id* tokens_of(std::int32_t place) const {
     return tokens + static_cast<std::ptrdiff_t>(place) * stride;
   }
-  // The node that draw i is from; no_node if there is no draw i. In the list, nodes stand before the unused entries.
+  // Returns the node that draw i is from; no_node if there is no draw i. In the list, nodes stand before the unused
+  // entries. `left`: how many draws the tree still has room for.
   __device__ node_id above(const text_in_batch& here, std::int32_t i, std::int32_t left) const {
     return i < n && i < left ? asked.of(here.place)[i / slots] : no_node;
   }
@@ -81,8 +82,8 @@ struct independent_memory {
 };
 
 // Appends the draws as tree_writer::draw does, one after the other; a block works for a lane, a thread for a draw.
-// Draws of the same token from one node share a node. The first n_next new nodes are asked about next, as long as each
-// can still get a draw.
+// Draws of the same token from one node share a node. The first n_next new nodes are asked about next, but no more than
+// the draws that are left, so that each can still get one.
 //
 // Shapes      next [places][stride]
 template <class RowsT>
@@ -129,7 +130,7 @@ ESPALIER_KERNEL void __launch_bounds__(independent_memory::most)
 //! espalier::specinfer_static on the device: the same tree from the same rows and random numbers.
 //!
 //! Complexity  for each level: a draft pass with as many rows as it may ask about, padding included; a launch in which
-//!             a team makes each draw; a launch of one block. No allocation after construction, no synchronisation
+//!             a team makes each draw; a launch of one block. No allocation after reserve, no synchronisation
 //! Law         as espalier::specinfer_static
 //! Errors      option_error for options out of range. A row that has no probability above 0 gives no draws; the drafter
 //!             has reported a fault then
@@ -183,8 +184,8 @@ class specinfer_static {
     return level_ == 0 ? node_list{root_.data(), n, 0} : node_list{asked_.data(), n, max_nodes_};
   }
 
-  // Largest number of nodes of this level that may be asked about: as many as draws that led there, and no more than
-  // the budget has left.
+  // Returns the largest number of nodes of this level that may be asked about: one for each draw that led there, but no
+  // more than can still get a draw within the budget.
   std::int32_t width(std::size_t level) const {
     if (level == draws_.size() || draws_[level] == 0 || max_nodes_ == 0) return 0;
     const std::int32_t most = (max_nodes_ - static_cast<std::int32_t>(level) + 1) / 2;

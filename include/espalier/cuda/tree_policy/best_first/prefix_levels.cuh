@@ -53,13 +53,14 @@ struct prefix_pool {
   std::uint16_t taken[threadsN + 1];  // number in the tree -> prefix
   std::int32_t in_bucket[threadsN];   // number of prefixes in the bucket
   std::int32_t before[threadsN];      // number of prefixes in the buckets before
-  std::int32_t filled[threadsN];
+  std::int32_t filled[threadsN];      // number of the bucket's prefixes that are in by_bucket already
   warp_sums sums;
-  float bound_of_rows, bound_of_pairs, floor;
+  float bound_of_rows, bound_of_pairs, floor;  // see set_bounds
   std::int32_t last_bucket;
 };
 
-// Number of ranks i with i <= m, plus the number of pairs of ranks i and j with i * j <= m; ranks count from 1.
+// Returns the number of ranks i with i <= m, plus the number of pairs of ranks i and j with i * j <= m; ranks count
+// from 1.
 constexpr std::int32_t n_pairs_within(std::int32_t m) {
   std::int32_t n = m;
   for (std::int32_t i = 1; i <= m; ++i)
@@ -182,7 +183,7 @@ class prefix_levels {
     pool_.floor = fmaxf(floor, -FLT_MAX);
   }
 
-  // The last log-probability of a row that is not minus infinity; 0 if all are.
+  // Returns the last log-probability of a row that is not minus infinity; 0 if all are.
   __device__ float last_of_row(std::int32_t d) const {
     const float* row = log_probs_ + static_cast<std::ptrdiff_t>(d) * stride_;
     std::int32_t low = 0, high = n_ranks_;
@@ -193,18 +194,18 @@ class prefix_levels {
     return row[low] >= -FLT_MAX ? row[low] : 0.0F;
   }
 
-  // The bucket of a path: a monotone function of its log-probability. Pre: the path reaches some bucket.
+  // Returns the bucket of a path: a monotone function of its log-probability. Pre: reaches() is true for some bucket.
   __device__ std::int32_t bucket_of(float path) const {
     const float place = (best_ - path) * scale_;
     return place < static_cast<float>(threadsN - 1) ? static_cast<std::int32_t>(place) : threadsN - 1;
   }
 
-  // Whether a path lies in bucket `last` or before; false if it is below the bound or has no probability.
+  // True if a path lies in bucket `last` or before; false if it is below the bound or has no probability.
   __device__ bool reaches(float path, std::int32_t last) const {
     return path >= least_ && (last == threadsN - 1 || (best_ - path) * scale_ < static_cast<float>(last + 1));
   }
 
-  // Fills the pool level by level. False if it is too small; last_bucket may have become smaller then.
+  // Fills the pool level by level. Returns false if the pool is too small; last_bucket may have become smaller then.
   __device__ bool grow() {
     std::int32_t begin = 0;
     end_ = 1;
@@ -236,7 +237,8 @@ class prefix_levels {
     return total;
   }
 
-  // Number of ranks, from the first on, whose tokens lead from `path` into buckets up to `last`; mostly few.
+  // Returns the number of ranks, from the first on, whose tokens lead from `path` into buckets up to `last`. The search
+  // takes O(log) steps of the result.
   __device__ std::int32_t n_children(float path, std::int32_t row, std::int32_t last) const {
     const float* log_probs = log_probs_ + static_cast<std::ptrdiff_t>(row) * stride_;
     std::int32_t low = 0, step = 1;  // the first `low` ranks do
@@ -282,7 +284,7 @@ class prefix_levels {
     __syncthreads();
   }
 
-  // Whether prefix a is better than prefix b of the same bucket.
+  // True if prefix a is better than prefix b of the same bucket.
   __device__ bool is_before(std::int32_t a, std::int32_t b) const {
     if (pool_.path[a] != pool_.path[b]) return pool_.path[a] > pool_.path[b];
     const bool is_shorter = pool_.depth[a] < pool_.depth[b];
@@ -316,7 +318,7 @@ class prefix_levels {
     return n;
   }
 
-  // Whether prefix c is a child of p that was taken. Siblings stand side by side, and those that were taken come first.
+  // True if prefix c is a child of p that was taken. Siblings stand side by side, and those that were taken come first.
   __device__ bool is_taken_child(std::int32_t c, std::int32_t p) const {
     return c < end_ && pool_.parent[c] == p && pool_.number[c] > 0;
   }
@@ -329,9 +331,9 @@ class prefix_levels {
   std::int32_t budget_;
   std::int32_t pairs_;
   std::int32_t end_ = 1;  // end of the used part of the pool
-  float best_ = 0;
-  float least_ = 0;
-  float scale_ = 0;
+  float best_ = 0;   // log-probability of the best prefix
+  float least_ = 0;  // log-probability below which no prefix is among the best
+  float scale_ = 0;  // number of buckets for each unit of log-probability
 };
 
 }  // namespace detail
