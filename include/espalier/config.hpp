@@ -2,11 +2,13 @@
 // Tested by tests/headers/linked_one.cpp
 #pragma once
 
-//! The only home of macros. Each one but ESPALIER_CHECKS, ESPALIER_DSP_ASSEMBLY, ESPALIER_HOSTED and
-//! ESPALIER_WIDE_NUMBER is an annotation: no definition changes with it.
+//! The macros of the library. ESPALIER_CHECKS, ESPALIER_DSP_ASSEMBLY, ESPALIER_EXCEPTIONS, ESPALIER_HOSTED and
+//! ESPALIER_WIDE_NUMBER change definitions; ESPALIER_NAMES_MEMBER writes one; the others are annotations, with which no
+//! definition changes.
 
-//! Goes before templates that call functions of their arguments. These are host functions if the arguments belong to
-//! the host, and nvcc need not warn of it.
+//! ESPALIER_EXEC_CHECK_DISABLE goes before templates that call functions of their arguments: where the arguments belong
+//! to the host, these are host functions, and nvcc need not warn of it. ESPALIER_HOST_DEVICE goes before functions for
+//! host and device.
 #if defined(__CUDACC__)
 #define ESPALIER_HOST_DEVICE __host__ __device__
 #define ESPALIER_EXEC_CHECK_DISABLE _Pragma("nv_exec_check_disable")
@@ -15,20 +17,20 @@
 #define ESPALIER_EXEC_CHECK_DISABLE
 #endif
 
-//! A kernel template. Hidden, so that each shared library launches its own. Kernels in headers are templates because
-//! nvcc knows no inline kernels.
+//! Goes before a kernel template. The kernel is hidden, so that each shared library launches its own. Kernels in
+//! headers are templates because nvcc knows no inline kernels.
 #define ESPALIER_KERNEL __attribute__((visibility("hidden"))) __global__
 
-//! Goes before a loop of a kernel: writes out its turns one after the other, so that arrays they index may stay in
-//! registers.
+//! Goes before a loop of a kernel: the compiler writes out the turns of the loop one after the other, so that arrays
+//! that the turns index may stay in registers.
 #if defined(__CUDACC__)
 #define ESPALIER_UNROLL _Pragma("unroll")
 #else
 #define ESPALIER_UNROLL
 #endif
 
-//! Defines the concept NAME: a class that has a member of this name, whatever its type. It holds if a class derived
-//! from both the given class and a probe with such a member finds the name ambiguous.
+//! Defines the concept NAME: a class that has a member called `member`, whatever the member's type. It holds if
+//! `member` is ambiguous in a class that is derived from both the given class and a probe with such a member.
 #define ESPALIER_NAMES_MEMBER(NAME, member)                                       \
   struct NAME##_probe {                                                           \
     int member;                                                                   \
@@ -64,8 +66,8 @@
 #define ESPALIER_WIDE_NUMBER double
 #endif
 
-//! 0 leaves the products of small models on a Cortex-M4 or M7 to the compiler. Their assembly needs all registers, so
-//! it cannot be used in code with a frame pointer, or with r9 reserved for something else.
+//! 1 uses assembly for the products of small models on a Cortex-M4 or M7; 0 leaves them to the compiler. The assembly
+//! needs all registers, so it cannot be used in code with a frame pointer, or with r9 reserved for something else.
 #if !defined(ESPALIER_DSP_ASSEMBLY)
 #if defined(__ARM_FEATURE_DSP) && defined(__thumb2__) && defined(__OPTIMIZE__)
 #define ESPALIER_DSP_ASSEMBLY 1

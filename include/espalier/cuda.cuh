@@ -2,8 +2,9 @@
 // Tested by tests/gpu/linked_one.cu
 #pragma once
 
-//! All of espalier::cuda: the round on the device. The bundled transformer is
-//! espalier/cuda/model/llama/llama_backend.cuh.
+//! Includes every header of the component espalier::cuda: the round on the device. Headers of other components on the
+//! device are included by name, such as the transformer that comes with the library
+//! (espalier/cuda/model/llama/llama_backend.cuh).
 
 #include "espalier/cuda/backend/callable.cuh"
 #include "espalier/cuda/backend/on_host.cuh"

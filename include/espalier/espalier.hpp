@@ -4,9 +4,10 @@
 
 //! Includes every header of espalier::core. These need nothing but the standard library.
 //!
-//! Headers of other components are included by name: the list of all parts (espalier/registry.hpp, Boost.Hana), views
-//! over trees (espalier/views.hpp, range-v3), file formats (espalier/model/files, nlohmann-json), the transformer that
-//! comes with the library (espalier/model/llama/llama_backend.hpp), and the parts of espalier/selector.
+//! Headers of other components are included by name, such as: the list of all parts (espalier/registry.hpp,
+//! Boost.Hana), views over trees (espalier/views.hpp, range-v3), file formats (espalier/model/files, nlohmann-json),
+//! the transformer that comes with the library (espalier/model/llama/llama_backend.hpp), and the parts of
+//! espalier/selector.
 
 #include "espalier/config.hpp"
 #if !ESPALIER_HOSTED

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-//! Checks that one's own parts keep the laws of their concepts, for the tests of those who write parts. Each check
-//! raises a testing::law_error that says what is wrong, and returns if nothing is.
+//! Checks that parts keep the laws of their concepts, for the tests of those who write parts. Each check raises a
+//! testing::law_error that says what is wrong, and returns if nothing is wrong.
 //!
 //!     #include <espalier/testing.hpp>
 //!     espalier::testing::check_lossless(my_policy({.budget = 4}), my_verifier());

@@ -254,7 +254,8 @@ class tree_compiler {
   //! Makes the batch of these texts' trees. It has n_rows rows for each lane or, if `packed` is not 0, `packed` rows in
   //! all, of which a lane has n_rows at most. The addresses of the batch are always the same.
   //!
-  //! Pre         if rows are packed, the trees have at most `packed` nodes in all; otherwise further nodes are left out
+  //! Pre         if rows are packed, the trees have at most `packed` nodes in all; if they have more, the last nodes
+  //!             are left out
   forward_batch_view compile(const text_batch& texts, std::int32_t n_rows, cudaStream_t stream,
                              std::int32_t packed = 0) const {
     if (n_rows < 1 || n_rows > capacity_ + 1) {

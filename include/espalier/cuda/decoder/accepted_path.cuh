@@ -20,7 +20,7 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// Shapes: as path_view
+// The arrays of a path_view, to be written. Shapes: as path_view
 struct found_paths {
   node_id* nodes;
   std::int32_t* rows;
@@ -29,7 +29,7 @@ struct found_paths {
   std::int32_t max;
 };
 
-// One thread a lane: paths are short.
+// Finds the accepted paths; one thread works for a lane, since paths are short.
 template <class VerdictT>
 ESPALIER_KERNEL void find_path(text_batch texts, const VerdictT* decision, const std::int32_t* row_of_node,
                                std::int32_t n_rows, const fault* found, found_paths out) {
@@ -53,13 +53,13 @@ ESPALIER_KERNEL void find_path(text_batch texts, const VerdictT* decision, const
 
 }  // namespace detail
 
-//! The paths that verdicts accept, for those who commit them.
+//! Finds the paths that verdicts accept, for the parts that commit them, and holds their memory.
 //!
 //! Complexity  one launch of a thread a text, O(depth). No synchronisation
 //! Errors      cuda_error where there is no memory
 class accepted_path {
  public:
-  //! For trees of this many nodes, root included.
+  //! Has room for max_texts texts, and trees of max_nodes nodes, root included.
   explicit accepted_path(std::int32_t max_nodes, std::int32_t max_texts = 1)
       : max_(max_nodes),
         nodes_(static_cast<std::size_t>(max_nodes) * static_cast<std::size_t>(max_texts)),
@@ -67,7 +67,7 @@ class accepted_path {
         n_(static_cast<std::size_t>(max_texts)),
         base_(static_cast<std::size_t>(max_texts)) {}
 
-  //! Valid until the next call.
+  //! Enqueues the search, and returns the paths; they are valid until the next call.
   //!
   //! Shapes      decision, found [places]; row_of_node [lanes][n_rows]: the row of each node in its lane
   path_view find(const text_batch& texts, const verdict* decision, const std::int32_t* row_of_node, std::int32_t n_rows,

@@ -42,21 +42,22 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// Values that were learnt in a text's rounds, its own options included, as far as they have reached the host. Empty for
-// a text that begins as all do. It stands for the policy of a text among others.
+// The values that were learnt in a text's rounds, its own options included, as far as they have reached the host. Empty
+// for a text that has learnt nothing and has no options of its own. In the tables of texts, which
+// espalier::batch_decoder uses, too, it stands in the place of a text's policy.
 struct shared_policy {
   std::vector<std::byte> learnt;
 
   std::int32_t max_nodes() const { return 0; }
 };
 
-// Type of the options that a text may have of its own: none, unless the policy has options by text.
+// The type of the options that a text may have of its own: none, unless the policy has options by text.
 template <class PolicyT>
 struct text_options_of : std::type_identity<std::monostate> {};
 template <TextwisePolicy PolicyT>
 struct text_options_of<PolicyT> : std::type_identity<typename PolicyT::options_type> {};
 
-// Place of a text on the device, as the host sees it. RoundsT is text_rounds.
+// The place of a text on the device, as the host sees it. RoundsT is text_rounds.
 template <class RoundsT>
 struct text_place
     : espalier::detail::batch_place<espalier::detail::batch_text<shared_policy, typename RoundsT::processor_type>> {
@@ -65,19 +66,19 @@ struct text_place
   explicit text_place(RoundsT& all) : rounds(&all) {}
 
   RoundsT* rounds;
-  std::int32_t n_read = 0;       // leading tokens of the text in the target's cache, or about to be
-  std::int32_t n_known = 0;      // of these, the ones that the host knows to be there
-  std::int32_t n_drafted = 0;    // leading tokens that the draft's cache has
-  std::int32_t n_under_way = 0;  // rounds of this text that have not come over
+  std::int32_t n_read = 0;       // number of leading tokens in the target's cache, or about to be
+  std::int32_t n_known = 0;      // number of these that the host knows to be there
+  std::int32_t n_drafted = 0;    // number of leading tokens in the draft's cache
+  std::int32_t n_under_way = 0;  // rounds of this text whose outcomes were not taken in
   bool is_ready = false;         // its prompt is read, or about to be: rounds may begin
   bool is_drafted_for = false;   // the draft's cache follows the text
-  bool has_rows = false;         // in the caches, with a text or without
+  bool has_rows = false;         // the caches have rows of this place, with a text or without
   std::uint64_t turn = 0;        // changes whenever rounds under way are no longer this text's
 
-  // Last token of the prompt that is read before a round: the round reads the one after it.
+  // Number of tokens that are read before the text's rounds begin: all but the last, which the first round reads.
   std::int32_t goal() const { return this->text->value.written.size() - 1; }
 
-  // The device has another text than the host, or none.
+  // Takes note that the device has another text here than the host, or none.
   void lose_step() {
     n_read = n_known = n_drafted = n_under_way = 0;
     ++turn;
@@ -95,7 +96,8 @@ struct text_place
     rounds->release(this->number);
     has_rows = false;
   }
-  // Whether a store shares full pages alone is its own affair: a text waits for the last token, too.
+  // A text waits for another one that reads the same beginning, to the last token: whether a store shares full pages
+  // alone is left to the store.
   std::int32_t page_size() const { return 1; }
 
   // A round writes at least one token: a text is ready for as many rounds as it has tokens left.
@@ -109,13 +111,13 @@ struct text_place
   }
 };
 
-// The texts of a round under way, by lane, unless they have left their places since: then `turn` is another.
+// The texts of a round under way, by lane. A text that has left its place since has another `turn`.
 template <class PlaceT, class RowsT>
 struct round_ticket {
   struct participant {
     PlaceT* at;
     std::uint64_t turn;
-    std::int32_t n_read = 0;  // tokens of its prompt, with those of this pass
+    std::int32_t n_read = 0;  // tokens of its prompt that are read once this pass has ended
     bool is_there() const { return at->text != nullptr && at->turn == turn; }
   };
   std::vector<participant> texts;
@@ -129,26 +131,26 @@ struct round_ticket {
 //!
 //! All texts' rounds are one round: each launch of a policy, a drafter, the verifier or a store works for all of them,
 //! and the target makes one pass. The host enqueues one round ahead of the one whose outcome it takes in. Texts join
-//! and leave between rounds, without a word to the others. Each has its own sampling, seed and stop conditions, its own
-//! processor where there is one, called as decoder says, and may have its own options of a TextwisePolicy. What is
-//! learnt of a text is its own, and comes with it where it takes another place. The text in place i has sequence i of
-//! both caches.
+//! and leave between rounds; the others are not touched by it. Each text has its own sampling, seed and stop
+//! conditions, its own processor where there is one, called as decoder says, and may have its own options of a
+//! TextwisePolicy. What is learnt of a text is its own, and stays with the text if it takes another place. The text in
+//! place i has sequence i of both caches.
 //!
-//! The function that plans passes on the host plans them here: up to batch_options::prefill_rows tokens of prompts
-//! are read in each round's pass, beside the trees, which leave them a quarter of max_rows if need be; in passes of
-//! their own where no text is written, and where max_rows has none to spare. A drafter reads prompts in passes of its
-//! own.
+//! The function that plans passes for espalier::batch_decoder plans them here: up to batch_options::prefill_rows tokens
+//! of prompts are read in each round's pass, beside the trees, which leave a quarter of max_rows to prompts if need be.
+//! Prompts are read in passes of their own while no text is written, and if max_rows has no rows to spare. A drafter
+//! reads prompts in passes of its own.
 //!
-//! Where a pass of max_rows has no room for a whole tree of each text, its rows go to those nodes, whosever they are,
-//! that are expected to gain most, by the draft's probabilities and by what was lately accepted of each text; trees
-//! shrink to plain decoding if need be. With batch_options::costs the host chooses, one round behind, how many rows a
-//! pass has: as many as are expected to pay. Trees that are drawn get their shares before anything is drawn, from
-//! earlier rounds alone. With batch_options::share_budget = false, and where trees would be cut but the drafter is no
-//! RenumberingDrafter, trees are whole, and rounds that find no room in a pass wait for the next, as on the host.
-//! Log-probabilities and saved texts are the host's alone.
+//! If a pass of max_rows has no room for a whole tree of each text, its rows go to those nodes that are expected to
+//! gain most, to whichever text they belong: by the draft's probabilities and by what was lately accepted of each text.
+//! Trees shrink to plain decoding if need be. With batch_options::costs the host chooses, one round behind, how many
+//! rows a pass has: as many as are expected to pay. Trees that are drawn get their shares before anything is drawn,
+//! from earlier rounds alone. With batch_options::share_budget = false, and if the drafter cannot follow a cut (it is
+//! no RenumberingDrafter), trees are whole, and texts that find no room in a pass wait for the next, as on the host.
+//! Log-probabilities and saved texts are for espalier::batch_decoder alone.
 //!
-//! Where pages run out, the last text in turn gives up its place and is read again later. Full pages that a store
-//! shares are read once.
+//! If pages run out, the last text in turn gives up its place and is read again later. Full pages that a store shares
+//! are read once.
 //!
 //! Complexity  a step on the host: one graph launch, two copies (outcomes, and the trees of all places), one event,
 //!             O(texts); on the device as decoder's, with max_nodes() + 1 rows for each text or as many as they
@@ -160,10 +162,10 @@ struct round_ticket {
 //!             given, its trees depend on the other texts: with greedy and target_only its words are the same bit for
 //!             bit all the same, with other verifiers they are another draw of the same distribution
 //! Errors      as espalier::batch_decoder; option_error for max_rows below max_texts, or below a whole tree where trees
-//!             are not cut. What a round finds wrong in a
-//!             text, or its processor throws, holds that text; what a part throws while a round is enqueued, or a
-//!             model of the host in its pass, holds all texts of the round, those whose prompts it reads included. A
-//!             text that is held stands at its last committed token
+//!             are not cut. A fault that a round finds in a text, or an exception of the text's processor, holds that
+//!             text alone. An exception that a part throws while a round is enqueued, or that a model of the host
+//!             throws in the round's pass, holds all texts of the round, those whose prompts it reads included. A text
+//!             that is held stands at its last committed token
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 class batch_decoder
@@ -205,8 +207,8 @@ class batch_decoder
       t.texts.reserve(n), t.readers.reserve(n);
   }
 
-  //! Adds a text, which waits for its turn. It may have a processor of its own, and, where the policy has options by
-  //! text (TextwisePolicy), options of its own.
+  //! Adds a text, which waits for its turn, and returns its number. The text may have a processor of its own, and, if
+  //! the policy has options by text (TextwisePolicy), options of its own.
   //!
   //! Errors      as decoder::begin(); input_error where max_waiting texts wait; option_error for options that would
   //!             make larger trees than the decoder's
@@ -229,14 +231,15 @@ class batch_decoder
     return add(prompt, std::move(stop), options_.text);
   }
 
-  //! Goes on with a text that has ended, with `more` tokens in between (or none), or with one that a failure holds,
-  //! which keeps its stop conditions. Errors as decoder::resume(); input_error for a text that is neither.
+  //! Goes on with a text that has ended, after `more` further tokens (or none), or with one that a failure holds, which
+  //! keeps its stop conditions. Errors as decoder::resume(); input_error for a text that is neither.
   void resume(text_id id, std::span<const token_id> more = {}, stop_conditions stop = {}) {
     this->texts().resume(id, more, std::move(stop), rounds_.context(), rounds_.vocab_size());
   }
 
-  //! Reads prompts, has the next round under way, and takes in the one before. Tells what each text of it has written:
-  //! nothing while there are only prompts to read, too. `piece_of` is for stop strings. Valid until the next step.
+  //! Reads prompts, enqueues the next rounds, and waits for the oldest one and takes it in. Returns what each text of
+  //! that round has written; nothing if there are only prompts to read. piece_of gives the bytes of tokens; only stop
+  //! strings need it. The events are valid until the next step.
   template <class PieceT = no_pieces>
   std::span<const text_event> step(const PieceT& piece_of = {}) {
     watch_.lap();
@@ -252,7 +255,8 @@ class batch_decoder
   }
 
  private:
-  // Plans the next pass, after texts that have not begun have taken the rows that others have of them.
+  // Plans the next pass, after texts that have not begun have adopted the rows of their beginnings that the cache
+  // holds.
   espalier::detail::pass_plan plan_pass(bool may_read_alone) {
     for (place* p : this->in_turn()) {
       if (p->text != nullptr && !p->has_begun()) this->attempt(*p, [&] { settle(*p); });
@@ -262,6 +266,7 @@ class batch_decoder
     return this->plan(limits);
   }
 
+  // Puts a text that has arrived on the device, and begins it unless it waits for rows that another text reads.
   void settle(place& p) {
     const entry& e = *p.text;
     const text& t = e.value.written;
@@ -279,7 +284,7 @@ class batch_decoder
     has_read(p, p.n_read);
   }
 
-  // Reads prompts in passes of their own, if rounds leave them no rows, or no text is written.
+  // Reads prompts in passes of their own, if rounds leave them no rows, or if no text is written.
   void read_alone() {
     if (plan_pass(true).n_rounds > 0) return;
     this->begin_pass();
@@ -297,7 +302,8 @@ class batch_decoder
     }
   }
 
-  // Slots of both caches; where pages have run out, others give up theirs. Whether the text still has its place.
+  // Makes sure that both caches have n_slots slots for a text; if pages run out, other texts give up theirs. Returns
+  // true if the text still has its place.
   bool ensure(place& p, std::int32_t n_slots) {
     while (p.text != nullptr) {
       try {
@@ -313,7 +319,8 @@ class batch_decoder
     return false;
   }
 
-  // The next n tokens of a prompt are about to be read, in the stream's order: rounds may begin once all are.
+  // Takes note that the next n tokens of a prompt are about to be read, in the stream's order. Once all are, rounds may
+  // begin.
   void reads_on(place& p, std::int32_t n) {
     p.n_read += n;
     this->record().prompt_rows += n;
@@ -322,8 +329,8 @@ class batch_decoder
     p.is_ready = true;
   }
 
-  // The first n_read tokens of a text have been read: no sooner does another text begin with their rows. A text that
-  // was only to be read has ended then.
+  // Takes note that the first n_read tokens of a text have been read: only now may another text begin with their rows.
+  // A text of which only the prompt was to be read ends here.
   void has_read(place& p, std::int32_t n_read) {
     text& t = p.text->value.written;
     if (p.n_known < n_read) rounds_.remember(p.number, t.tokens(), p.n_known, n_read);
@@ -333,7 +340,7 @@ class batch_decoder
     this->tell(p, {.state = t.state()});
   }
 
-  // The draft's cache follows the text from here on, of which it has the first n_known tokens.
+  // Makes the draft's cache, which has the first n_known tokens of the text, follow the text from here on.
   void follow(place& p, std::int32_t n_known) {
     rounds_.begin_draft(p.number, p.tokens(), n_known);
     p.is_drafted_for = true;
@@ -347,7 +354,8 @@ class batch_decoder
       p->lose_step();
   }
 
-  // Has the round that is planned next under way, and parts of prompts. False where no text is ready for one.
+  // Enqueues the round that is planned next, with parts of prompts. Returns false if none is enqueued: no text is ready
+  // for one, an outcome must be taken in first, or an error holds its texts.
   bool enqueue() {
     const espalier::detail::pass_plan planned = plan_pass(false);
     if (planned.n_rounds == 0) return false;
@@ -412,7 +420,7 @@ class batch_decoder
     return true;
   }
 
-  // Tokens of a text of the round, on average.
+  // Returns the average number of tokens of the texts of the round.
   std::int32_t mean_size() const {
     std::int64_t sum = 0;
     for (const place* p : lanes_)
@@ -467,16 +475,16 @@ class batch_decoder
   batch_options options_;
   [[no_unique_address]] ProcessorT processor_;
   rounds_type rounds_;
-  std::vector<place*> lanes_;          // of the round that is enqueued
-  std::vector<std::int32_t> numbers_;  // their places
-  std::vector<prompt_chunk> chunks_;   // of prompts that its pass reads
+  std::vector<place*> lanes_;          // the places of the round that is enqueued
+  std::vector<std::int32_t> numbers_;  // the numbers of these places
+  std::vector<prompt_chunk> chunks_;   // the parts of prompts that the round's pass reads
   ticket under_way_[2];
   int next_ticket_ = 0;
   stopwatch watch_;
 };
 
-//! Builds a batch_decoder on the device of five parts, and a processor where texts have one: policy, verifier and
-//! processor are moved, of the others lvalues are kept by reference.
+//! Builds a batch_decoder on the device of five parts, and a processor if texts have one. Policy, verifier and
+//! processor are moved; drafter, store and backend are kept by reference if they are lvalues, and moved otherwise.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 batch_decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT> make_batch_decoder(

@@ -29,24 +29,25 @@ namespace espalier::cuda {
 
 //! Tree speculative decoding of one sequence on the device: espalier::decoder, recompiled with parts that live there.
 //!
-//! A round is work in one stream, from the pending token to the committed text, in which nobody waits for the host but
-//! for a processor; a graph of it is captured once for each context_bucket and replayed. The host enqueues one round
-//! ahead of the one whose outcome it takes in, and copies of tokens cross over meanwhile. Policy and verifier are
-//! kept by value; drafter, store and backend by reference when make_decoder got lvalues, by value otherwise. A prompt
-//! is read in one step. Log-probabilities and saved texts are the host's alone.
+//! A round is work in one stream, from the pending token to the committed text. The stream waits for the host only
+//! where a processor is called. Unless decoder_options::replay is false, a graph of the round is captured for each
+//! context_bucket and replayed; the first round of a bucket runs without one. The host enqueues one round ahead of the
+//! one whose outcome it takes in, and tokens are copied to the host meanwhile. Policy and verifier are kept by value;
+//! drafter, store and backend by reference when make_decoder got lvalues, by value otherwise. A prompt is read in one
+//! step. Log-probabilities and saved texts are for espalier::decoder alone.
 //!
 //! A processor stays on the host: the stream calls it there in the middle of a round, for each pass of the draft and
-//! for the target's, on a thread of the CUDA runtime. Between begin() and the end of a text, what its constraint shares
-//! with others belongs to this decoder.
+//! for the target's, on a thread of the CUDA runtime. Between begin() and the end of a text, nobody else may use what
+//! the processor's constraint shares with other constraints.
 //!
 //! Complexity  a round on the host: one graph launch, two copies, one event; on the device, the policy's draft passes,
 //!             one target pass of 1 + max_nodes() rows, and no allocation
-//! Law         the text is the host decoder's of the same parts, seed and logits. A policy that learns has seen all of
-//!             a round that the host cut at a stop token or string, when resume() goes on
+//! Law         the text is the one that espalier::decoder writes with the same parts, seed and logits. If the host cut
+//!             a round at a stop token or string, a policy that learns has seen the whole round when resume() goes on
 //! Pre         a drafter serves one decoder, whose text it reads
-//! Errors      option_error, input_error when parts or prompt do not fit; numeric_error as the host's, one round
-//!             later, as what a processor throws; cuda_error. After each, the text stands at its last committed token;
-//!             step() may be called again
+//! Errors      option_error, input_error when parts or prompt do not fit; numeric_error as espalier::decoder, and what
+//!             a processor throws, both one step later than there; cuda_error. After an error of step(), the text
+//!             stands at its last committed token, and step() may be called again
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 class decoder {
@@ -66,10 +67,10 @@ class decoder {
 
   decoder(const decoder&) = delete;
 
-  //! Starts a text. From here to its end, the sequence of the cache, drafter and backend belong to this decoder alone.
-  //! Rows of the text's beginning that the caches hold are used again. Synchronises.
+  //! Starts a text. From here to the end of the text, the sequence of the cache, drafter and backend belong to this
+  //! decoder alone. Rows of the text's beginning that the caches hold are used again. Synchronises.
   //!
-  //! Errors      as espalier::decoder; option_error for log_probs, which are of the host
+  //! Errors      as espalier::decoder; option_error for log_probs, which only espalier::decoder gives
   void begin(std::span<const token_id> prompt, stop_conditions stop, const text_options& options) {
     rounds_.check(options);
     settle();
@@ -81,7 +82,7 @@ class decoder {
     rounds_.forget(0);
   }
 
-  //! Begins a text with a processor of its own, which the texts after it keep.
+  //! Begins a text with another processor, which later texts keep.
   void begin(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
              ProcessorT processor) requires(espalier::detail::processes<ProcessorT>) {
     begin(prompt, std::move(stop), options);
@@ -93,15 +94,16 @@ class decoder {
     begin(prompt, std::move(stop), options_.text);
   }
 
-  //! Goes on after the text that stands, with `more` tokens in between (or none). What the caches hold is used again,
-  //! and so is what the policy has learnt. Synchronises.
+  //! Appends `more` tokens (or none) to the text that stands, and goes on after them; begins a text if there is none.
+  //! What the caches hold is used again, and so is what the policy has learnt. Synchronises.
   void resume(std::span<const token_id> more, stop_conditions stop = {}) {
     if (text_.state() == status::idle) return begin(more, std::move(stop));
     settle();
     text_.resume(more, std::move(stop), rounds_.context(), rounds_.vocab_size());
   }
 
-  //! Takes in one round, and has the next one under way; false once the text has ended. piece_of is for stop strings.
+  //! Waits for the outcome of one round and takes it in; the next round is under way meanwhile. Returns false, and does
+  //! nothing, if the text has ended. piece_of gives the bytes of tokens; only stop strings need it.
   template <class PieceT = no_pieces>
   bool step(const PieceT& piece_of = {}) {
     if (!text_.running()) return false;
@@ -121,7 +123,7 @@ class decoder {
     return true;
   }
 
-  //! As espalier::decoder's.
+  //! Writes a text to its end, as espalier::decoder::generate does.
   template <Observer ObserverT, class PieceT = no_pieces>
   std::span<const token_id> generate(std::span<const token_id> prompt, stop_conditions stop, ObserverT&& observer,
                                      const PieceT& piece_of = {}) {
@@ -138,7 +140,8 @@ class decoder {
 
   //! The text so far, as the host has it.
   const espalier::text& current() const { return text_; }
-  //! Valid until the next round or text. Seconds are from one outcome to the next: the host does not see the stations.
+  //! The record of the last round; valid until the next round or text. Its `seconds` are those from one outcome to the
+  //! next, since the host does not see the parts of a round.
   const round_record& last_round() const { return record_; }
 
  private:
@@ -153,14 +156,15 @@ class decoder {
     }
   };
 
-  // Nothing is under way any more.
+  // Waits until nothing is under way any more, and forgets the last record.
   void settle() {
     rounds_.settle();
     in_step_ = false;
     record_ = {};
   }
 
-  // Leading tokens of another text in the draft's cache. What has used the target's sequence may have used it, too.
+  // Returns how many leading tokens of another text are in the draft's cache. Only tokens that the target's cache still
+  // holds count: what has overwritten these may have overwritten the draft's, too.
   std::int32_t drafted_of(std::span<const token_id> other) const {
     const auto drafted = text_.tokens().first(static_cast<std::size_t>((std::min)(n_drafted_, n_held())));
     return static_cast<std::int32_t>(std::mismatch(drafted.begin(), drafted.end(), other.begin(), other.end()).first -
@@ -174,8 +178,8 @@ class decoder {
     return 0;
   }
 
-  // All of the text but its pending token is in both caches for good; of it, the target's held the first n tokens
-  // before.
+  // Takes note that all of the text but its pending token is in both caches for good. The target's held the first n
+  // tokens of it before.
   void remember(std::int32_t n) {
     n_drafted_ = text_.size() - 1;
     if constexpr (PrefixKVStore<kv_type>)
@@ -190,7 +194,7 @@ class decoder {
     }
   }
 
-  // Brings the device to the host's text: tokens, both caches, and no fault.
+  // Brings the device in step with the host's text: its tokens, its rows in both caches, and no fault.
   void put_in_step() {
     watch_.lap();
     const std::span<const token_id> now = text_.tokens();
@@ -207,11 +211,11 @@ class decoder {
     in_step_ = true;
   }
 
-  // Rows of a round: the text is alone, and no prompt is read beside it.
+  // The rows of a round: the text is alone, and no prompt is read beside it.
   typename rounds_type::pass_rows rows() const { return rounds_.rows_of({1, 1, 0}, text_.size()); }
 
   void enqueue_round() {
-    // Each round under way may add as many tokens.
+    // Each round under way may add `drafted` tokens.
     const std::int32_t drafted = rounds_.max_nodes() + 1;
     const std::int32_t longest = text_.size() + (rounds_.n_under_way() + 2) * drafted;
     const std::int32_t place = 0;
@@ -234,7 +238,7 @@ class decoder {
   decoder_options options_;
   [[no_unique_address]] ProcessorT processor_;
   rounds_type rounds_;
-  std::int32_t n_drafted_ = 0;  // leading tokens of the text whose rows the draft's cache holds
+  std::int32_t n_drafted_ = 0;  // number of leading tokens whose rows the draft's cache holds
   held_prefix held_;
   bool in_step_ = false;
   espalier::text text_;
@@ -242,8 +246,8 @@ class decoder {
   stopwatch watch_;
 };
 
-//! Builds a decoder on the device of five parts, and a processor where texts have one: policy, verifier and processor
-//! are moved, of the others lvalues are kept by reference.
+//! Builds a decoder on the device of five parts, and a processor if texts have one. Policy, verifier and processor are
+//! moved; drafter, store and backend are kept by reference if they are lvalues, and moved otherwise.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT> make_decoder(

@@ -17,9 +17,10 @@
 
 namespace espalier::cuda {
 
-//! espalier::grow on the device: enqueues the steps that make the texts' trees, which hold the roots, this round's.
+//! espalier::grow on the device: enqueues the steps in which the policy grows the texts' trees of this round, which
+//! hold their roots alone, with the answers of the drafter.
 //!
-//! Before each pass of a draft model, hear(n) is called: the pass has n nodes of each text.
+//! hear(n) is called before each pass of a draft model: the pass has n nodes of each text.
 //!
 //! Complexity  the policy's steps, each with one pass of a part of the drafter. No synchronisation, no allocation
 template <class PolicyT, class DrafterT, class HearT>

@@ -13,8 +13,8 @@
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 
-//! How what is learnt of texts comes to the host, and back: that of a policy, of each policy of a cascade one after the
-//! other, and of the rounds.
+//! How the host gets what was learnt of texts, and gives it back to the device: what the policy has learnt (each policy
+//! of a cascade, one after the other), and then what the rounds have.
 namespace espalier::cuda::detail {
 
 // Values that one part of the rounds has learnt of the texts. Shapes: from [places][n]
@@ -23,15 +23,15 @@ struct learnt_part {
   std::int32_t n = 0;
 };
 
-// Learnt values of the texts on the device, by part, and the memory that is copied to the host.
+// The learnt values of the texts on the device, part by part, and the memory from which they are copied to the host.
 template <std::size_t N>
 struct learnt_words {
   learnt_part parts[N];
   std::int32_t* kept;  // [places][n]
-  std::int32_t n;      // of all parts
+  std::int32_t n;      // number of words of all parts
 };
 
-// One block a lane.
+// Copies what was learnt of each text to `kept`; one block works for a lane.
 template <class WordsT>
 ESPALIER_KERNEL void keep_learnt(text_batch texts, WordsT learnt) {
   const text_in_batch here = texts.here();
@@ -45,13 +45,14 @@ ESPALIER_KERNEL void keep_learnt(text_batch texts, WordsT learnt) {
   }
 }
 
-// Copies bytes to the device, in the stream's order. The memory of the host is not needed after the call.
+// Copies bytes to the device, in the stream's order. They are in pageable memory of the host, which is not needed after
+// the call.
 inline void put_bytes(void* to, std::span<const std::byte> from, cudaStream_t stream) {
   if (from.empty()) return;
   require(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
 }
 
-// Number of 32-bit words that a policy learns of a text.
+// Returns the number of 32-bit words that a policy learns of a text.
 template <class PolicyT>
 std::int32_t learnt_words_of(const PolicyT& policy) {
   std::size_t n = 0;
@@ -61,7 +62,8 @@ std::int32_t learnt_words_of(const PolicyT& policy) {
   return static_cast<std::int32_t>(n / sizeof(std::int32_t));
 }
 
-// Gives the policy, for the text in this place, values that were learnt elsewhere. Pre: as many bytes as it learns
+// Gives the policy, for the text in this place, values that were learnt elsewhere. Pre: `learnt` has as many bytes as
+// the policy learns of a text
 template <class PolicyT>
 void put_learnt(const PolicyT& policy, std::int32_t place, std::span<const std::byte> learnt, cudaStream_t stream) {
   for_each_part(policy, [&]<class OneT>(const OneT& one, auto) {

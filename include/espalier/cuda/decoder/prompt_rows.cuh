@@ -22,13 +22,13 @@
 
 namespace espalier::cuda::detail {
 
-// Chunks by value into a kernel.
+// Chunks, to be passed to a kernel by value.
 struct some_chunks {
   static constexpr std::int32_t max = 8;
   prompt_chunk of[max];
 };
 
-// One thread a chunk.
+// Writes the chunks to the memory of the device; one thread works for a chunk.
 template <class ChunkT>
 ESPALIER_KERNEL void set_chunks(ChunkT* to, some_chunks some) {
   to[threadIdx.x] = some.of[threadIdx.x];
@@ -36,8 +36,8 @@ ESPALIER_KERNEL void set_chunks(ChunkT* to, some_chunks some) {
 
 inline constexpr unsigned chunk_threads = 128;
 
-// One block a row of the pass, from row `first` on: the tokens of a chunk see those before them. Each chunk is a
-// sequence, from number n_lanes on.
+// Writes the rows of chunks, and padding, into a pass from row `first` on; one block works for a row. The tokens of a
+// chunk see those before them. Chunk k is sequence texts.n + k of the pass.
 template <class ChunkT>
 ESPALIER_KERNEL void write_chunks(batch_arrays to, text_batch texts, const ChunkT* chunks, std::int32_t n_chunks,
                                   std::int32_t first, std::int32_t mask_begin, std::int32_t words) {
@@ -66,22 +66,23 @@ ESPALIER_KERNEL void write_chunks(batch_arrays to, text_batch texts, const Chunk
   to.sequence_of[row] = of < 0 ? -1 : texts.n + of;
 }
 
-// The rows of a round's pass that read prompts, after those of trees. Nobody looks at their logits.
+// The rows of a round's pass that read prompts; they come after the rows of trees. Nobody reads their logits.
 class prompt_rows {
  public:
   prompt_rows() : chunks_(some_chunks::max) {}
 
-  // Number of chunks that a pass with so many rows for prompts may have.
+  // Number of chunks that a pass with n_rows rows for prompts may have.
   static std::int32_t max_chunks(std::int32_t n_rows) { return (std::min)(n_rows, some_chunks::max); }
 
-  // Sets the chunks that the next pass reads. Pre: at most max_chunks(), in the order of their rows
+  // Sets the chunks that the next pass reads. Pre: they are at most some_chunks::max, in the order of their rows
   void set(std::span<const prompt_chunk> chunks, cudaStream_t stream) const {
     some_chunks some{};
     std::copy(chunks.begin(), chunks.end(), some.of);
     launch("set_chunks", set_chunks<prompt_chunk>, {.threads = some_chunks::max}, stream, chunks_.data(), some);
   }
 
-  // Adds n_rows rows to a batch of trees, padding included, for so many chunks at most.
+  // Adds n_rows rows, padding included, to a batch of trees, for the first n_chunks chunks; empty ones may be among
+  // them. Returns the batch.
   forward_batch_view add(const forward_batch_view& trees, const tree_compiler& compiler, const text_batch& texts,
                          std::int32_t n_rows, std::int32_t n_chunks, cudaStream_t stream) const {
     forward_batch_view batch = trees;

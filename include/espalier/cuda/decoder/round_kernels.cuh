@@ -13,10 +13,11 @@
 #include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 
-//! How texts get to their places, the first and the last launch of a round, and what it leaves for the host.
+//! How texts get to their places, the first and the last launch of a round, and what the round leaves for the host.
 namespace espalier::cuda::detail {
 
-// One thread: a text's state, which nothing of the host has to wait for; no fault yet.
+// Writes a text's state and clears its fault; run by one thread. The state is an argument, so that nobody waits for
+// memory of the host.
 template <class StateT>
 ESPALIER_KERNEL void put_state(StateT* to, StateT state, fault* found) {
   *to = state;
@@ -31,24 +32,25 @@ struct some_lanes {
   std::int32_t place[max] = {};
 };
 
-// One block.
+// Writes some lanes to the table of places; run by one block.
 template <class UnusedT = void>
 ESPALIER_KERNEL void set_lanes(std::int32_t* place_of, some_lanes some) {
   const auto i = static_cast<std::int32_t>(threadIdx.x);
   if (i < some.n) place_of[some.first + i] = some.place[i];
 }
 
-// Outcome of a round for one lane, besides its tree, for the host.
+// The outcome of a round for one lane, which the host gets besides the tree.
 struct round_outcome {
   fault found;
   verdict decision;  // the committed part; its token is -1 if nothing is committed
   std::int32_t ends =
-      -1;              // the depth after which nothing may follow on the accepted path, or -1: so many are committed
-  float expected = 0;  // of entry i: what all texts would have gained if the pass had had 2^i rows for each lane
+      -1;              // depth of the first node on the accepted path after which nothing may follow, or -1
+  float expected = 0;  // in entry i: tokens that all texts would have gained with 2^i rows for each lane
 };
 
-// One thread a lane. The tree is its root, the last token; it may grow as far as the context goes, and not at all where
-// one token is left.
+// Opens a round; one thread works for a lane. The tree becomes a root alone, the text's last token. It may grow as far
+// as a text of `longest` tokens goes, by max_nodes draws at most, and not at all if the text may get only one more
+// token.
 template <class UnusedT = void>
 ESPALIER_KERNEL void open_round(text_batch texts, std::int32_t max_nodes, std::int32_t longest) {
   const text_in_batch here = texts.here();
@@ -62,12 +64,12 @@ ESPALIER_KERNEL void open_round(text_batch texts, std::int32_t max_nodes, std::i
   here.tree.reset(here.text.tokens[state.size - 1], limit);
 }
 
-// Nodes after which nothing may follow. Shapes: of [places][nodes], nullptr: it is not known
+// The nodes after which nothing may follow. Shapes: of [places][nodes], nullptr if no node is known to be one
 struct ends_view {
   const std::int32_t* of;
   std::int32_t nodes;
 
-  // The depth of the first such node on a path of n nodes, or -1.
+  // Returns the depth of the first such node on a path of n nodes, or -1.
   __device__ std::int32_t first_on(const node_id* path, std::int32_t n, std::int32_t place) const {
     for (std::int32_t i = 0; i < n && of != nullptr; ++i) {
       if (of[static_cast<std::ptrdiff_t>(place) * nodes + path[i]] != 0) return i;
@@ -76,10 +78,10 @@ struct ends_view {
   }
 };
 
-// One thread a lane. The accepted path and the target's own token join the text, which stops at its end, and where
-// nothing may follow.
+// Closes a round; one thread works for a lane. The accepted path and the target's own token join the text, which stops
+// at its end and at the first node after which nothing may follow.
 //
-// Shapes: found [places], decisions [places]: what is committed; its token is -1 where nothing is; outcomes [lanes]
+// Shapes      found [places]; decisions [places]: what is committed, with the token -1 if nothing is; outcomes [lanes]
 template <class UnusedT = void>
 ESPALIER_KERNEL void close_round(text_batch texts, path_view paths, const fault* found, ends_view all_ends,
                                  verdict* decisions, round_outcome* outcomes) {

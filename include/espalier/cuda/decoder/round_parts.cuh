@@ -21,15 +21,16 @@ struct rounds_shape {
   node_order order = node_order::insertion;
   std::int32_t max_texts = 1;
   std::int32_t first_sequence = 0;    // sequence of the cache that place 0 has
-  std::int32_t max_rows = 1 << 30;    // rows of a pass
-  std::int32_t prefill_rows = 0;      // rows of a pass that read prompts beside trees
+  std::int32_t max_rows = 1 << 30;    // the most rows of a pass
+  std::int32_t prefill_rows = 0;      // the most rows of a pass that read prompts beside trees
   bool share_budget = false;          // trees share the rows of a pass by what nodes are expected to gain
   std::optional<cost_model> costs{};  // by which the number of rows is chosen
   bool keeps_learnt = false;          // the host gets what was learnt of each text
-  bool replay = true;
+  bool replay = true;                 // rounds are captured as graphs and replayed
 };
 
-// The five parts of a decoder on the device, without references: what does not fit is said in a sentence.
+// Checks the types of a decoder's five parts on the device, given without references; for a part that does not fit, a
+// static_assert says in a sentence what is wrong. Returns true.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT>
 constexpr bool check_round_parts() {
   static_assert(Drafter<DrafterT>, "the first part must be a drafter on the device: cuda::Drafter");

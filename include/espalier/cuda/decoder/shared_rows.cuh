@@ -17,15 +17,16 @@
 
 namespace espalier::cuda::detail {
 
-// The rows of a round's pass, shared out over the texts' trees: those rows that are expected to gain most, whosever
-// they are, down to the root alone. What is expected is what the draft says, corrected by what each text's rounds have
-// shown.
+// Shares out the rows of a round's pass over the texts' trees: those rows are taken that are expected to gain most, to
+// whichever text they belong, and a tree may be left with its root alone. What a row is expected to gain follows from
+// the draft's probabilities, corrected by what each text's rounds have shown.
 //
-// Trees that are drawn: each text's limit is set before anything is drawn, from earlier rounds alone. It gets the
-// levels that are likeliest to be accepted, whatever will be drawn there. Other trees are grown whole, and cut to their
-// most probable paths: no chance is involved, so a draft may be cut by what it is.
+// Trees that are drawn (DrawsV): each text's limit is set before anything is drawn, from earlier rounds alone. The text
+// gets the levels that are likeliest to be accepted, whatever will be drawn there. Other trees are grown whole, and cut
+// to their most probable paths: no chance is involved, so a draft may be cut by what it is.
 //
-// Law: no text's law depends on it: what a tree is cut to follows from rounds before, or from the draft without a draw
+// Law         the distribution of no text depends on the shares: what a tree is cut to follows from earlier rounds, or
+//             from a draft without random numbers
 template <bool DrawsV>
 class shared_rows {
   using gains_type = std::conditional_t<DrawsV, level_gains, node_gains>;
@@ -44,15 +45,15 @@ class shared_rows {
     launch("forget_gains", forget_gains<text_gains>, {}, stream, gains_.data() + place);
   }
 
-  // Shares out so many rows: of trees that have grown, or before they are drawn. expected[i * from_next], for i below
-  // n_sizes: the tokens that all texts would gain in a pass of texts.n << i rows.
+  // Shares out n_rows rows, of trees that have grown, or of trees that are still to be drawn. Sets expected[i *
+  // from_next], for i below n_sizes, to the tokens that all texts would gain in a pass of texts.n << i rows.
   void share(const text_batch& texts, std::int32_t n_rows, float* expected, std::ptrdiff_t from_next,
              std::int32_t n_sizes, cudaStream_t stream) const {
     launch("share_rows", share_rows<gains_type>, {.threads = share_threads, .shared_bytes = sizeof(share_memory)},
            stream, texts, {gains_.data(), shares_.data(), expected, from_next, n_sizes}, n_rows);
   }
 
-  // Cuts the trees to their shares.
+  // Cuts the trees to their shares. Returns the earlier numbers of the nodes that are left.
   moved_nodes cut(const text_batch& texts, cudaStream_t stream) const requires(!DrawsV) {
     launch("cut_trees", cut_trees<gains_type>,
            {.grid = texts.lanes(), .threads = share_threads, .shared_bytes = sizeof(cut_memory)}, stream, texts,

@@ -14,8 +14,9 @@
 
 namespace espalier::cuda::detail {
 
-// The host's text takes what a round of the device has committed, up to its stop condition, or up to the depth after
-// which nothing may follow, unless it is -1. The record's views are those of the text and of the tree.
+// Commits to the host's text what a round of the device has committed, up to the text's stop condition, or up to depth
+// `ends`, after which nothing may follow (-1: there is no such depth). Returns the record of the round; its views are
+// those of the text and of the tree.
 template <class PieceT>
 round_record take_round(text& written, tree_view tree, tree_limit limited_by, verdict decision, std::int32_t ends,
                         const PieceT& piece_of) {

@@ -30,8 +30,9 @@
 
 namespace espalier::cuda::detail {
 
-// The texts of a decoder on the device, by place, and the models whose caches hold them: what is done between rounds,
-// in the rounds' stream. The text in place i has sequence first_sequence + i of the target's cache.
+// The texts of a decoder on the device, by place, and the models whose caches hold these texts; has the work between
+// rounds, which is done in the rounds' stream. The text in place i has sequence first_sequence + i of the target's
+// cache.
 template <class DrafterT, class KVStoreT, class BackendT>
 class text_caches {
  protected:
@@ -41,9 +42,9 @@ class text_caches {
 
  public:
   static constexpr bool reads_features = FeatureDrafter<drafter_type, backend_type>;
-  // Whether a text can begin with rows that another has computed.
+  // True if a text can begin with rows that another text has computed.
   static constexpr bool shares_rows = SharingKVStore<kv_type> && !reads_features;
-  // Whether caches can give up what they hold of texts that have left.
+  // True if the target's or the draft's cache can give up the rows of texts that have left.
   static constexpr bool can_release = SharingKVStore<kv_type> || ReleasingDrafter<drafter_type>;
 
   text_caches(DrafterT&& drafter, KVStoreT&& kv, BackendT&& backend, const rounds_shape& shape)
@@ -65,7 +66,7 @@ class text_caches {
   std::int32_t context() const { return context_; }
   std::int32_t sequence(std::int32_t place) const { return first_sequence_ + place; }
 
-  // Puts the text in this place on the device, as the host has it, without a fault.
+  // Puts the host's text into this place on the device, and clears the place's fault.
   void put(std::int32_t place, const espalier::text& text) {
     const auto end =
         static_cast<std::int32_t>((std::min)(std::int64_t{context_}, std::int64_t{text.size()} + text.left()));
@@ -92,20 +93,20 @@ class text_caches {
     }
     return 0;
   }
-  // Tells the store the tokens of the rows from `first` to end - 1.
+  // Tells the store the tokens of the sequence's rows from `first` to end - 1.
   void remember(std::int32_t place, std::span<const token_id> tokens, std::int32_t first, std::int32_t end) {
     if constexpr (PrefixKVStore<kv_type>) {
       const auto n = static_cast<std::size_t>(end - first);
       kv_.remember(sequence(place), first, tokens.subspan(static_cast<std::size_t>(first), n));
     }
   }
-  // Gives the caches' rows of this place up for others.
+  // Gives up the caches' rows of this place, so that other texts can use their room.
   void release(std::int32_t place) {
     if constexpr (SharingKVStore<kv_type>) kv_.truncate(sequence(place), 0);
     if constexpr (ReleasingDrafter<drafter_type>) drafter_.release(place);
   }
 
-  // Forwards the tokens from number `first` to end - 1 of the text, in passes of their own.
+  // Forwards the text's tokens from number `first` to end - 1, in passes of the target that read nothing else.
   void read(std::int32_t place, std::int32_t first, std::int32_t end) {
     told([&] {
       for (std::int32_t next = first; first < end; first = next) {
@@ -118,19 +119,20 @@ class text_caches {
     });
   }
 
-  // The drafter follows the text, of which it knows the first n_known tokens.
+  // Makes the drafter follow the text, of which its cache has the first n_known tokens.
   void begin_draft(std::int32_t place, std::span<const token_id> tokens, std::int32_t n_known) {
     drafter_.ensure(place, static_cast<std::int32_t>(tokens.size()), stream_.get());
     told([&] { drafter_.begin(place, text_at(place), tokens, n_known, stream_.get()); });
   }
 
-  // Makes sure that both caches have slots for so many tokens of a text.
+  // Makes sure that the target's cache has n_slots slots for a text, and the draft's n_draft_slots.
   void ensure(std::int32_t place, std::int32_t n_slots, std::int32_t n_draft_slots) {
     kv_.ensure(sequence(place), n_slots, stream_.get());
     drafter_.ensure(place, n_draft_slots, stream_.get());
   }
 
  protected:
+  // Returns the first failure of a model since the last call, or none.
   std::exception_ptr failure_of_models() {
     const std::exception_ptr before = std::exchange(failure_, nullptr), now = failure_now();
     return before ? before : now;
@@ -142,7 +144,7 @@ class text_caches {
     (void)failure_now();
   }
 
-  // Failure that a part has kept of its work on the host, or none.
+  // Returns the failure that a part has kept of its work on the host, or none.
   template <class PartT>
   static std::exception_ptr failure_of(PartT& part) {
     if constexpr (KeepsFailure<std::remove_reference_t<PartT>>) {
@@ -155,7 +157,7 @@ class text_caches {
     return {};
   }
 
-  // All texts.
+  // The texts of all places.
   text_view texts() const { return {tokens_.data(), states_.data(), context_}; }
 
   DrafterT drafter_;
@@ -163,7 +165,7 @@ class text_caches {
   BackendT backend_;
   std::int32_t first_sequence_;
   std::int32_t context_;
-  std::int32_t max_rows_;  // of a pass
+  std::int32_t max_rows_;  // the most rows of a pass
   stream stream_;
   device_array<token_id> tokens_;  // [places][context + 1]
   device_array<text_state> states_;
@@ -172,8 +174,9 @@ class text_caches {
  private:
   static constexpr bool models_fail = KeepsFailure<drafter_type> || KeepsFailure<backend_type>;
 
-  // Makes passes that leave nothing for the host, f(), and throws what a model of the host has thrown in them. Waits
-  // for the stream before, to tell this failure from one of a round that is under way, which is kept for that round.
+  // Calls f(), which enqueues passes that leave no outcome for the host, and throws what a model of the host has thrown
+  // in them. Waits for the stream before and after: a failure of a round that is under way is kept for that round, and
+  // not taken for one of these passes.
   template <class FunctionT>
   void told(const FunctionT& f) {
     if constexpr (!models_fail) return f();
@@ -184,7 +187,7 @@ class text_caches {
     if (const std::exception_ptr failure = failure_now()) std::rethrow_exception(failure);
   }
 
-  // Failure of one of the models, the draft first. None stays behind for a later round.
+  // Returns the failure of one of the models, the draft's first, or none. No failure stays behind for a later round.
   std::exception_ptr failure_now() {
     const std::exception_ptr drafting = failure_of(drafter_), forward = failure_of(backend_);
     return drafting ? drafting : forward;
@@ -195,7 +198,7 @@ class text_caches {
   }
 
   prefill prefill_;
-  std::exception_ptr failure_;  // of a model of the host, in a round that has not come over
+  std::exception_ptr failure_;  // of a model of the host, in a round whose outcome has not been taken in
 };
 
 }  // namespace espalier::cuda::detail

@@ -35,21 +35,21 @@
 
 namespace espalier::cuda::detail {
 
-// Which nodes of each tree a pass of the target may have, and where their rows are.
+// The nodes of each tree whose rows a pass of the target has, and where these rows are.
 struct processed_pass {
-  std::int32_t n_rows;              // of each lane at most
+  std::int32_t n_rows;              // the most rows of a lane
   const std::int32_t* row_of_node;  // [lanes][n_rows]
-  const batch_sequence* lanes;
-  std::int32_t sequence;  // of place 0
+  const batch_sequence* lanes;      // [lanes]: where the rows of each lane begin
+  std::int32_t sequence;  // sequence of place 0
 };
 
-// The processors of texts on the device. They stay on the host: the stream calls them there in the middle of a round,
-// for the trees that it has just brought over; bit masks and steps go to the device as they are, out of memory that
-// both can reach. A graph can capture all of it.
+// The processors of texts on the device. The processors stay on the host: the stream calls them there in the middle of
+// a round, for the trees that it has just brought over. Their bit masks and steps go to the device unchanged, from
+// memory that both can reach. A graph can capture all of this.
 //
-// For each text that is written the stream has a copy of its processor, which follows the text in the stream's order,
-// so that a round may be enqueued before the one before it is known. Only one thread at a time asks processors, since
-// constraints may share what they have found.
+// For each text that is written the stream has a copy of the text's processor, which follows the text in the stream's
+// order, so that a round may be enqueued before the outcome of the one before it is known. Only one thread at a time
+// asks processors, since constraints may share what they have found.
 template <class ProcessorT>
 class text_processors {
   static_assert(ListingProcessor<ProcessorT>,
@@ -57,7 +57,7 @@ class text_processors {
                 "cuda::ListingProcessor");
 
  public:
-  // For trees of so many nodes, root included, in rounds that add at most `last` tokens to a text.
+  // Has room for trees of `nodes` nodes, root included, in rounds that add at most `last` tokens to a text.
   text_processors(std::int32_t nodes, std::int32_t last, std::int32_t vocab, std::int32_t max_texts)
       : nodes_(nodes),
         last_(last),
@@ -80,7 +80,7 @@ class text_processors {
   }
   text_processors(const text_processors&) = delete;
 
-  // The text in this place has a copy of this processor from here on, in the stream's order.
+  // Gives the text in this place a copy of this processor, from this point of the stream's order on.
   void follow(std::int32_t number, const espalier::text& text, const ProcessorT& processor, cudaStream_t stream) {
     auto next = std::make_shared<follower>(processor);
     place& p = at(number);
@@ -102,7 +102,7 @@ class text_processors {
     (void)change.release();  // deleted there
   }
 
-  // Whether rows of these texts may change in the next round, for which there is room then.
+  // Makes room for the next round of these texts. Returns true if a processor may change rows in it.
   bool prepare(std::span<const std::int32_t> places) {
     bool any = false;
     for (const std::int32_t number : places) {
@@ -114,7 +114,7 @@ class text_processors {
     return any;
   }
 
-  // Changes the target's rows of all nodes, and finds out after which of them nothing may follow.
+  // Enqueues the change of the target's rows of all nodes, which also finds the nodes after which nothing may follow.
   template <class LogitT>
   void run(const text_batch& texts, const processed_pass& pass, vocab_rows<LogitT> logits, fault* found,
            cudaStream_t stream) {
@@ -122,7 +122,7 @@ class text_processors {
                     found, row_origin::after_node(row_origin::model::target, pass.sequence, root_node), stream);
   }
 
-  // For a drafter in whose rows faults are found there.
+  // Returns the processor for the rows of a drafter; `found` gets the faults of these rows. Shapes: found [places]
   template <class LogitT>
   row_processor<LogitT> of_draft(fault* found) {
     draft_.self = this;
@@ -130,11 +130,11 @@ class text_processors {
     return row_processor<LogitT>(draft_);
   }
 
-  // [places][nodes]: 1 where nothing may follow a node.
+  // Shapes [places][nodes]: 1 if nothing may follow a node, else 0.
   const std::int32_t* ends() const { return ends_.data(); }
   std::int32_t n_nodes() const { return nodes_; }
 
-  // Throws the exception of a processor, once.
+  // Throws the first exception of a processor that was not thrown yet, if there is one.
   void raise_failure() { failure_.raise(); }
 
  private:
@@ -147,11 +147,11 @@ class text_processors {
   };
 
   struct place {
-    std::shared_ptr<follower> latest;   // as the host has enqueued it
-    std::shared_ptr<follower> current;  // as the stream sees it
+    std::shared_ptr<follower> latest;   // the one that the host has given last
+    std::shared_ptr<follower> current;  // the one that the stream has come to
     std::vector<pinned_array<row_change>> rooms;
-    std::atomic<std::size_t> most_steps = 0;  // that a round has listed
-    std::span<row_change> room;               // the last one, under the lock
+    std::atomic<std::size_t> most_steps = 0;  // the most steps that a round has listed
+    std::span<row_change> room;               // the last of rooms; used under the lock
   };
 
   struct succession {
@@ -164,7 +164,7 @@ class text_processors {
     }
   };
 
-  // Argument of a call on the host, at an address that a graph may keep.
+  // The argument of a call on the host, at an address that a graph may keep.
   struct call {
     text_processors* self;
     std::int32_t n_lanes, n_asked;
@@ -216,8 +216,8 @@ class text_processors {
     return own_.steps().size();
   }
 
-  // A round may list twice what the one before it has, and some for each node. Rooms that are too small are kept: the
-  // stream may still write there.
+  // Makes room for the steps of the next round: twice as many as a round has listed before, and some for each node.
+  // Rooms that are too small are kept: the stream may still write there.
   void make_room(place& p) {
     const std::size_t needed = 2 * p.most_steps + 16 * static_cast<std::size_t>(nodes_);
     if (p.room.size() >= needed) return;
@@ -227,7 +227,7 @@ class text_processors {
     p.rooms.push_back(std::move(room));
   }
 
-  // On the host, in the stream's order: what becomes of the rows of a lane.
+  // Lists the changes of a lane's rows. Called on the host, in the stream's order.
   void list(const std::int32_t* words, std::int32_t n_asked) {
     if (words[0] < 0) return;
     const auto first = static_cast<std::size_t>(words[0]) * static_cast<std::size_t>(nodes_);
@@ -297,7 +297,7 @@ class text_processors {
     }
   }
 
-  // The steps of a row that are not those of the root's.
+  // Lists the steps of a row that differ from those of the root's row.
   template <class PutT>
   void list_own(const PutT& put, const std::size_t& used) const {
     for (const row_change& step : own_.steps()) {
@@ -331,7 +331,7 @@ class text_processors {
   host_failure failure_;
 };
 
-// Texts without processors have none of it.
+// What stands in for the processors of texts that have none: it does nothing.
 template <>
 class text_processors<no_processor> {
  public:

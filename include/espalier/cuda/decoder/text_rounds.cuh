@@ -55,31 +55,31 @@
 
 namespace espalier::cuda::detail {
 
-// Results of a round on the host: outcomes by lane, trees by place.
+// The results of a round on the host: outcomes by lane, trees by place.
 struct round_arrival {
   std::span<const round_outcome> outcomes;
   std::int32_t* trees;
   std::int32_t capacity;
   std::span<const std::int32_t> learnt{};
-  std::int32_t learnt_words = 0;    // of a place
-  std::exception_ptr failure{};     // of a model of the host, where any text has a fault
+  std::int32_t learnt_words = 0;    // number of words of a place
+  std::exception_ptr failure{};     // of a model of the host; looked for only if a text has a fault
   std::exception_ptr processing{};  // of a processor, likewise
 
   tree_view tree(std::int32_t place) const {
     return tree::at(trees + static_cast<std::size_t>(place) * tree::n_words(capacity), capacity).view();
   }
-  // Number of nodes that the tree was allowed to have, or was cut to.
+  // The number of draws that the tree was allowed to have, or was cut to.
   std::int32_t limit(std::int32_t place) const {
     return tree::at(trees + static_cast<std::size_t>(place) * tree::n_words(capacity), capacity).limit();
   }
-  // Values that were learnt of the text in this place, as of after the round.
+  // The values that are learnt of the text in this place once the round is over.
   std::span<const std::byte> learnt_at(std::int32_t place) const {
     const auto n = static_cast<std::size_t>(learnt_words);
     return std::as_bytes(learnt.subspan(static_cast<std::size_t>(place) * n, n));
   }
 
-  // Throws the fault that the round has found in a text, or the exception of a model or processor of the host that has
-  // caused it.
+  // Throws the fault that the round has found in a lane's text or, if a model or a processor of the host has failed in
+  // the round, its exception in place of the fault. Does nothing if there is no fault.
   void raise_fault(std::size_t lane) const {
     const fault& found = outcomes[lane].found;
     if (found.what != fault::kind::none && failure) std::rethrow_exception(failure);
@@ -88,22 +88,22 @@ struct round_arrival {
   }
 };
 
-// Sizes that the launches of a round are made for.
+// The sizes that the launches of a round are made for.
 struct round_shape {
   std::int32_t lanes = 1;
   std::int32_t bucket = 0;         // tokens that a text may reach
   std::int32_t n_rows = 1;         // of the target's pass, for trees
-  std::int32_t n_prompt_rows = 0;  // and for prompts
+  std::int32_t n_prompt_rows = 0;  // of the target's pass, for prompts
   bool processes = false;          // processors change rows
 
   bool operator==(const round_shape&) const = default;
 };
 
-// A graph for each shape of rounds.
+// The graphs of rounds, one for each shape.
 class round_graphs {
  public:
-  // Replays a round of this shape, captured from enqueue(). False for the first one of its shape, which is to be
-  // enqueued without a graph, so that all its kernels are loaded before one is captured.
+  // Replays a round of this shape, captured from enqueue(), and returns true. Returns false for the first round of its
+  // shape: the caller enqueues it without a graph, so that all its kernels are loaded before one is captured.
   template <class EnqueueT>
   bool replay(const round_shape& shape, cudaStream_t stream, const EnqueueT& enqueue) {
     for (captured& c : all_) {
@@ -124,15 +124,16 @@ class round_graphs {
   std::vector<captured> all_;
 };
 
-// Table of the places of a round's lanes on the device, and a copy of it on the host.
+// The table of the places of a round's lanes on the device, and a copy of the table on the host.
 class lane_table {
  public:
   explicit lane_table(std::int32_t max_texts) : place_of_(static_cast<std::size_t>(max_texts)) {}
 
-  // On the device, [lanes]: -1 for an empty lane.
+  // Shapes [lanes], on the device: the place of each lane, -1 for an empty one.
   const std::int32_t* data() const { return place_of_.data(); }
 
-  // These places, in this order; further lanes are empty. Nothing is launched where it is so already.
+  // Sets the table to these places, in this order; further lanes, up to `lanes`, are empty. Launches nothing if the
+  // table is so already.
   void seat(std::span<const std::int32_t> places, std::int32_t lanes, cudaStream_t stream) {
     const auto same = static_cast<std::size_t>(lanes) == now_.size() &&
                       std::equal(places.begin(), places.end(), now_.begin()) &&
@@ -147,7 +148,7 @@ class lane_table {
     }
   }
 
-  // Nothing is known of what the device has.
+  // Forgets what the table has, so that the next seat() writes all of it.
   void forget() { now_.clear(); }
 
  private:
@@ -156,11 +157,12 @@ class lane_table {
 };
 
 // The rounds of texts on the device, as work in one stream. A text has a place, with its tokens, its state and a
-// sequence of both caches; a round is over the texts of some places, its lanes. What a round leaves for the host comes
-// over behind it: two rounds may be under way.
+// sequence of both caches; a round is over the texts of some places, its lanes. What a round leaves for the host is
+// copied after it; two rounds may be under way.
 //
-// A graph of the round is captured for each number of lanes, a power of two or all, each context_bucket and each
-// round_size, and again where processors change rows. Where a pass has no room for drafted tokens, rounds do not draft.
+// A graph of the round is captured for each number of lanes, a power of two or all, each context_bucket, each
+// round_size and number of rows for prompts, and again where processors change rows. Where a pass has no room for
+// drafted tokens, rounds do not draft.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
@@ -181,11 +183,11 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   using caches::stream_;
   static constexpr bool has_processor = espalier::detail::processes<ProcessorT>;
   static constexpr bool is_drawn = TreePolicyT::sampling != regime::deterministic;
-  // Whether trees can be cut: a drafter that keeps rows by node must be able to follow a cut after growth.
+  // True if trees can be cut: a drafter that keeps rows by node must be able to follow a cut after growth.
   static constexpr bool can_cut = is_drawn || !asks_by_steps<drafter_type>() || RenumberingDrafter<drafter_type>;
 
  public:
-  // Whether rounds that do not draft leave the drafter behind the text.
+  // True if rounds that do not draft leave the drafter behind the text.
   static constexpr bool draft_falls_behind = asks_by_steps<drafter_type>();
 
   using arrival = round_arrival;
@@ -213,7 +215,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     require_option("max_rows of a pass", max_rows_, shape_.max_texts, 1 << 30);
     espalier::detail::require_parts<VerifierT, ProcessorT>(drafter_, policy_, backend_, max_nodes_);
     reserve_trees<drafter_type>(policy_, shape_.max_texts);
-    // Lists are as long in a short context.
+    // The policy's lists of nodes are as long in a short context as in a long one.
     reserve_draft(drafter_, policy_, shape_.max_texts, found_.data());
     if (may_be_short()) {
       shared_.emplace(tree_.capacity(), shape_.max_texts);
@@ -229,14 +231,14 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   using caches::reads_features;
   std::int32_t max_nodes() const { return max_nodes_; }
 
-  // Slots for a round of a text that may reach so many tokens. A tree that is built anew at last is larger before, and
-  // the draft's cache holds it then.
+  // Makes sure that both caches have slots for a round of a text that may reach n_slots tokens. A tree that is built
+  // anew at last is larger before, and the draft's cache must hold the larger one.
   void ensure(std::int32_t place, std::int32_t n_slots) {
     const bool rebuilds = tree_.capacity() > max_nodes_;
     caches::ensure(place, n_slots, rebuilds ? n_slots + tree_.capacity() : n_slots);
   }
 
-  // Limits of a pass, for plan_step().
+  // The limits of a pass, for plan_step().
   espalier::detail::pass_limits limits() const {
     return {.rows = max_rows_,
             .prefill_rows = prefill_rows_,
@@ -246,7 +248,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
             .cuts_trees = cuts_trees(),
             .max_lanes = shape_.max_texts};
   }
-  // Rows of a round that was planned.
+  // The rows of a planned round.
   struct pass_rows {
     std::int32_t lanes = 0;
     std::int32_t n_rows = 0;         // for trees, padding included
@@ -255,7 +257,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     tree_limit limited_by = tree_limit::pass_rows;
     bool drafts() const { return n_rows > lanes; }
   };
-  // Rows of the round that was planned, of texts with `context` tokens on average.
+  // The rows of a round by this plan, of texts with `context` tokens on average.
   pass_rows rows_of(const espalier::detail::pass_plan& plan, std::int32_t context) const {
     const std::int32_t lanes = plan.n_lanes, prompts = plan.prefill_rows;
     if (shared_) {
@@ -266,8 +268,8 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     return {lanes, lanes * (std::min)(max_nodes_ + 1, (max_rows_ - prompts) / lanes), prompts};
   }
 
-  // Why the tree of a text as it stood before the round has no more nodes. `limit` is what the tree was allowed to have
-  // or was cut to, in a round with these rows.
+  // Returns why the tree of text t, as the text stood before the round, has no more nodes. `limit` is the number of
+  // draws that the tree was allowed to have or was cut to, in a round with these rows.
   tree_limit limit_of(const espalier::text& t, tree_view tree, std::int32_t limit, const pass_rows& rows) const {
     const espalier::detail::tree_room room{rows.drafts(), t.left(), t.room(), drafter_.capacity() - t.size(),
                                            max_nodes_};
@@ -288,7 +290,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     n_under_way_ = 0;
     require(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
   }
-  // Gives up all rounds under way, also after a failure.
+  // Gives up all rounds under way, and their failures. May be called after an error.
   void give_up() noexcept {
     n_under_way_ = 0;
     lanes_.forget();
@@ -298,7 +300,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   }
   std::int32_t n_under_way() const { return n_under_way_; }
 
-  // Gives the text in this place its processor, after put().
+  // Gives the text in this place its processor. Called after put().
   void follow(std::int32_t place, const espalier::text& text, const ProcessorT& processor) {
     processors_.follow(place, text, processor, stream_.get());
   }
@@ -310,7 +312,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     if (shared_) shared_->forget(place, stream_.get());
     if constexpr (ResettingPolicy<TreePolicyT>) policy_.reset(place, stream_.get());
   }
-  // Replaces what was learnt by values from learnt_at() or learnt_with(), or by nothing.
+  // Replaces what was learnt by values from learnt_at() or learnt_with(); only forgets it if `learnt` is empty.
   void learn(std::int32_t place, std::span<const std::byte> learnt) {
     forget(place);
     if (learnt.empty()) return;
@@ -318,14 +320,14 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     put_learnt(policy_, place, learnt.first(n_bytes), stream_.get());
     if (shared_) put_bytes(shared_->gains().data() + place, learnt.subspan(n_bytes), stream_.get());
   }
-  // Values that a text begins with if its policy has options of its own.
+  // Returns the values that a text begins with if its policy has options of its own.
   template <class OptionsT>
   std::vector<std::byte> learnt_with(const OptionsT& options) const {
     return policy_.learnt_with(options);
   }
 
-  // Enqueues a round of the texts in these places, the longest of which may reach so many tokens. Its pass also reads
-  // these chunks of prompts. If max_texts is 1 the place is 0.
+  // Enqueues a round of the texts in these places, the longest of which may reach `longest` tokens. The round's pass
+  // also reads these chunks of prompts, whose rows are set here. Pre: if max_texts is 1 the place is 0
   void enqueue(std::span<const std::int32_t> places, std::int32_t longest, const pass_rows& plan,
                std::span<prompt_chunk> chunks = {}) {
     const round_shape shape{plan.lanes, context_bucket(longest, context_), plan.n_rows, plan.n_prompt_rows,
@@ -347,7 +349,8 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     ++n_under_way_;
   }
 
-  // Results of the oldest round under way, of n texts, once it has ended. Valid until the next is enqueued.
+  // Waits for the oldest round under way, which is of n texts, and returns its results. They are valid until the next
+  // round is enqueued.
   arrival wait(std::size_t n) {
     pending& p = pending_[(n_enqueued_ - static_cast<unsigned>(n_under_way_)) % 2];
     p.done.wait();
@@ -376,9 +379,9 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   std::int32_t max_chunks(std::int32_t n_rows) const {
     return (std::min)(prompt_rows::max_chunks(n_rows), shape_.max_texts);
   }
-  // Whether a tree may be cut to fewer nodes, so that others have room.
+  // True if a tree may be cut to fewer nodes, so that others have room.
   bool cuts_trees() const { return can_cut && shape_.share_budget; }
-  // Whether a pass may have no room for all trees, or should have less by costs, so that trees are cut.
+  // True if a pass may have no room for all trees, or should have less by costs, so that trees are cut.
   bool may_be_short() const {
     const std::int64_t all_rows = std::int64_t{shape_.max_texts} * (max_nodes_ + 1) + prefill_rows_;
     return cuts_trees() && max_nodes_ > 0 && (size_.has_costs() || all_rows > max_rows_);
@@ -389,7 +392,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     return shape_.keeps_learnt ? learnt_words_of(policy_) + (may_be_short() ? gains_words : 0) : 0;
   }
 
-  // Copies what was learnt of the texts behind their trees, which go to the host.
+  // Enqueues a copy of what was learnt of the texts to the memory after the trees, which goes to the host with them.
   void keep(const text_batch& texts) {
     const auto trees = static_cast<std::size_t>(texts.tree_words) * static_cast<std::size_t>(shape_.max_texts);
     learnt_part gains;
@@ -397,7 +400,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     keep_learnt_of(texts, policy_, gains, tree_.words().data() + trees, stream_.get());
   }
 
-  // Whether so many rows are not enough for all trees.
+  // True if n_rows rows are too few for the largest trees of all lanes.
   bool is_short(std::int32_t lanes, std::int32_t n_rows) const {
     return n_rows < std::int64_t{lanes} * (max_nodes_ + 1);
   }
@@ -458,7 +461,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     if (learnt_words() > 0) keep(texts);
   }
 
-  // The texts' trees, and their shares of the pass.
+  // Enqueues the growth of the texts' trees, and shares out the rows of the pass if `shares`; cuts trees if `cuts`.
   void draft(const text_batch& texts, std::int32_t n_rows, bool shares, bool cuts) {
     const cudaStream_t s = stream_.get();
     const auto share = [&] {

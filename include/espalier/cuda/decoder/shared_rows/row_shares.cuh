@@ -16,39 +16,40 @@
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/decoder/shared_rows/text_gains.cuh"
 
-//! How the rows of a pass are shared out over texts, and how their trees are cut to that.
+//! How the rows of a pass are shared out over texts, and how the texts' trees are cut to their shares.
 namespace espalier::cuda::detail {
 
-// Share of a text: all rows of better bins than this one, and some rows of this one.
+// The share of a text: all its rows of better bins than this one, and some of its rows of this one.
 struct tree_share {
   std::int32_t bin;
   std::int32_t n_in_bin;
 };
 
-// Shapes: gains, shares [places]; expected [n_sizes]
+// The arrays of share_rows. Shapes: gains, shares [places]; expected [n_sizes]
 struct share_arrays {
   const text_gains* gains;
   tree_share* shares;
-  float* expected;           // gained by all texts, if the pass had rows << i rows for i from 0 on
-  std::ptrdiff_t from_next;  // floats from one to the next
+  float* expected;           // entry i: gained by all texts, if the pass had 2^i rows for each lane
+  std::ptrdiff_t from_next;  // number of floats from one entry to the next
   std::int32_t n_sizes;
 };
 
 inline constexpr unsigned share_threads = 256;
 
 struct share_memory {
-  std::int32_t rows[gain_bins];        // in a bin, of all texts
-  std::int32_t before[gain_bins + 1];  // in those before it
+  std::int32_t rows[gain_bins];        // rows in a bin, of all texts
+  std::int32_t before[gain_bins + 1];  // rows in the bins before it
   warp_sums sums;
-  std::int32_t roots;
-  std::int32_t limits;  // of all trees, together
+  std::int32_t roots;   // number of lanes that are not empty
+  std::int32_t limits;  // sum of the limits of all trees
   tree_share all;       // the rows of all texts as if they were one's
-  std::int32_t even;
+  std::int32_t even;    // rows that each text gets besides, if all bins leave rows over
 };
 
-// One block: the rows that gain most, `n_rows` of all lanes, roots included; of equal bins those of the first lanes.
-// Where rows are shared before trees are drawn, each lane's limit is its share, with what is left divided evenly; where
-// there is room for all that trees may be, it stays as it is.
+// Shares out `n_rows` rows over all lanes, roots included: the rows that gain most; among rows of the same bin, those
+// of the first lanes. Run by one block. If rows are shared before trees are drawn, each tree's limit becomes its text's
+// share, and rows that are left are divided evenly; if there is room for all that trees may be, the limits stay as they
+// are.
 template <class GainsT>
 ESPALIER_KERNEL void __launch_bounds__(share_threads)
     share_rows(text_batch texts, share_arrays arrays, std::int32_t n_rows) {
@@ -104,7 +105,7 @@ ESPALIER_KERNEL void __launch_bounds__(share_threads)
     if (thread % 32 == 0) arrays.shares[here.place] = {better, equal};
   });
   __syncthreads();
-  std::int32_t taken = 0;  // in the bin, by the lanes before
+  std::int32_t taken = 0;  // rows of the last bin, by the lanes before
   for (std::int32_t first = 0; first < texts.n; first += threads) {
     const text_in_batch here = first + thread < texts.n ? texts.at(first + thread) : text_in_batch{0, -1, {}, {}};
     const tree_share has = here.place < 0 ? tree_share{0, 0} : arrays.shares[here.place];
@@ -123,7 +124,7 @@ ESPALIER_KERNEL void __launch_bounds__(share_threads)
   }
 }
 
-// Shapes: [places][stride]
+// The arrays of cut_trees. Shapes: [places][stride]
 struct cut_arrays {
   node_id* now;  // of a node of the tree that was grown: its number after the cut, or no_node
   node_id* was;  // of a node after the cut: its number before
@@ -134,8 +135,8 @@ struct cut_memory {
   warp_sums sums;
 };
 
-// One block a lane: of a tree whose draws are one a node, the nodes that the text's share is for. A node comes after
-// its parent, and gains no more, so that what stays is a tree.
+// Cuts trees whose nodes have one draw each to the nodes that the texts' shares are for; one block works for a lane. A
+// node comes after its parent, and is in no better bin, so that the nodes that stay are a tree.
 template <class GainsT>
 ESPALIER_KERNEL void __launch_bounds__(share_threads)
     cut_trees(text_batch texts, const text_gains* all_gains, const tree_share* shares, cut_arrays to) {
@@ -166,7 +167,8 @@ ESPALIER_KERNEL void __launch_bounds__(share_threads)
   }
   if (n_kept == n) return;
 
-  // In place: a node's new number is no larger, and what is linked to it comes later. Draw i has node i + 1.
+  // The tree is changed in place: a node's new number is no larger, and what is linked to it comes later. Draw i has
+  // node i + 1.
   const auto next_kept = [&](std::int32_t draw) {
     while (draw >= 0 && now[draw + 1] == no_node)
       draw = tree.next_draw[draw];

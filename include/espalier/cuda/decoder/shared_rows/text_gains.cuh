@@ -13,40 +13,41 @@
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/sampling/exponential.hpp"
 
-//! Tokens that a further row of a text's tree is expected to gain.
+//! How many tokens a further row of a text's tree is expected to gain.
 namespace espalier::cuda::detail {
 
-// Gains are told apart in eighths of a factor of two: a gain in bin b is between 2^-(b + 1)/8 and 2^-b/8. All of 1 and
-// more are in the first bin, all of 2^-32 and less in the last.
+// Gains are told apart in eighths of a factor of two: a gain in bin b is between 2^(-(b + 1) / 8) and 2^(-b / 8). The
+// first bin has all gains of 1 and more, the last all of 2^-32 and less.
 inline constexpr std::int32_t gain_bins = 256;
 inline constexpr float bins_a_nat = 11.5415603F;  // 8 / ln 2
 
-// Bin of a gain of e^log_gain; a larger gain never has a later bin.
+// Returns the bin of a gain of e^log_gain; a larger gain never has a later bin.
 ESPALIER_HOST_DEVICE inline std::int32_t gain_bin(float log_gain) {
   const float b = -bins_a_nat * log_gain;
   return b > 0 ? (b < static_cast<float>(gain_bins - 1) ? static_cast<std::int32_t>(b) : gain_bins - 1) : 0;
 }
+// Returns the gain in the middle of a bin, on the scale of logarithms.
 ESPALIER_HOST_DEVICE inline float gain_of_bin(std::int32_t b) {
   return espalier::detail::exp2_of_minus((static_cast<float>(b) + 0.5F) * 0.125F);
 }
 
 // Sums over the rounds of a text, in which earlier rounds lose weight.
 struct text_gains {
-  static constexpr std::int32_t levels = 32;  // that are told apart
+  static constexpr std::int32_t levels = 32;  // levels that are told apart
 
   float hoped = 0;              // tokens that were expected to be accepted; of drawn trees: levels that were looked at
   float got = 0;                // tokens that were accepted
   std::int32_t seen[levels]{};  // of drawn trees: most draws of a level
 
-  static constexpr float kept = 0.96F;  // of the weight of earlier rounds, at each round
-  static constexpr float weight = 4;    // of what is assumed before anything was seen
-  static constexpr float usual_share = 0.75F;
+  static constexpr float kept = 0.96F;  // part of the weight of earlier rounds that each round leaves
+  static constexpr float weight = 4;    // weight of what is assumed before any round
+  static constexpr float usual_share = 0.75F;  // share of levels that is assumed to be accepted before any round
 
-  // Accepted tokens for each token that was expected to be accepted.
+  // Returns the log of the number of accepted tokens for each token that was expected to be accepted.
   ESPALIER_HOST_DEVICE float log_worth() const {
     return static_cast<float>(espalier::detail::log_of(static_cast<double>((got + weight) / (hoped + weight))));
   }
-  // The share of levels that are accepted, once the one before is.
+  // Returns the log of the share of levels that are accepted, once the level before is.
   ESPALIER_HOST_DEVICE float log_share() const {
     const float share = (got + usual_share * weight) / (hoped + weight);
     return static_cast<float>(espalier::detail::log_of(static_cast<double>(share)));
@@ -63,7 +64,7 @@ struct node_gains {
     return {here.tree.path_log_prob, gains.log_worth(), here.tree.size->n_nodes};
   }
   __device__ std::int32_t bin(node_id u) const { return gain_bin(path_log_prob[u] + log_worth); }
-  // By a warp: take(bin, rows) for each of them.
+  // Calls take(bin, 1) for each node but the root. Called by a warp.
   template <class FunctionT>
   __device__ void each(const FunctionT& take) const {
     for (auto u = static_cast<node_id>(threadIdx.x % 32) + 1; u < n_nodes; u += 32)
@@ -81,6 +82,7 @@ struct level_gains {
   __device__ static level_gains of(const text_in_batch& here, const text_gains& gains) {
     return {gains.seen, gains.log_share(), here.tree.size->limit};
   }
+  // Calls take(bin, rows) for each level within the limit. Called by a warp.
   template <class FunctionT>
   __device__ void each(const FunctionT& take) const {
     static_assert(text_gains::levels == 32);
@@ -98,7 +100,7 @@ struct level_gains {
   }
 };
 
-// One warp a lane: what the round has shown. Shapes: decisions, gains [places]
+// Adds what a round has shown to each text's gains; one warp works for a lane. Shapes: decisions, gains [places]
 template <bool DrawsV>
 ESPALIER_KERNEL void observe_gains(text_batch texts, const verdict* decisions, text_gains* all_gains) {
   const text_in_batch here = texts.here();

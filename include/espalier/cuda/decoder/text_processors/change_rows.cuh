@@ -21,13 +21,15 @@
 #include "espalier/cuda/sampling/row_reader.cuh"
 #include "espalier/cuda/sampling/row_tuning.cuh"
 
-//! Exchange for texts with processors: nodes go to the host, changes of their rows come back to the device.
+//! What host and device exchange for texts with processors: nodes go to the host, changes of their rows come back to
+//! the device.
 namespace espalier::cuda::detail {
 
-// Question about one lane, in memory of the host that both can reach.
+// The question about one lane, in memory of the host that the device can reach, too.
 //
-// Shapes: words [lanes][4 + 3 nodes + last]: place (-1: the lane is empty), nodes of the tree, tokens of the text, how
-// many of these follow; tokens, parents [nodes], asked [nodes], the text's last tokens [last]
+// Shapes      words [lanes][4 + 3 nodes + last]: place (-1: the lane is empty), number of nodes of the tree, number of
+//             tokens of the text, number of the last tokens below; tokens, parents [nodes], asked [nodes], the text's
+//             last tokens [last]
 struct asked_on_host {
   std::int32_t* words;
   std::int32_t nodes;
@@ -45,7 +47,7 @@ struct asked_on_host {
 
 inline constexpr int bring_asked_threads = 128;
 
-// One block a lane.
+// Writes the question about each lane; one block works for a lane.
 template <class UnusedT = void>
 ESPALIER_KERNEL void bring_asked(asked_on_host to, text_batch texts, node_list asked) {
   const text_in_batch here = texts.here();
@@ -72,8 +74,8 @@ ESPALIER_KERNEL void bring_asked(asked_on_host to, text_batch texts, node_list a
   words[3] = n_last;
 }
 
-// Answer of the host about one row: steps of the text that the row shares with the root's row, then its own steps,
-// which replace steps of the same tokens.
+// The host's answer about one row: steps that the text's rows share with the root's row, then the row's own steps,
+// which replace the shared steps of the same tokens.
 struct listed_row {
   enum class kind : std::int32_t {
     unchanged,
@@ -81,16 +83,18 @@ struct listed_row {
     failed,
   };
 
-  kind what = kind::unchanged;
-  std::int32_t is_masked = 0;
+  kind what = kind::unchanged;  // failed: the processor has thrown
+  std::int32_t is_masked = 0;  // 1 if the row has a mask of the tokens that may follow
   std::int32_t n_shared = 0;
   std::int32_t first_own = 0, n_own = 0;
   const row_change* steps = nullptr;  // of the text, in memory of the host
 };
 
-// Shapes: listed, ends [places][nodes], by entry of the list; masks of the host and of the device
-// [places][nodes][words]; found [places]; row_of_node [lanes][n_rows], nullptr: row i of a lane is of entry i of its
-// list; lanes [lanes]: where each lane's rows begin, nullptr: one after the other
+// The arguments of change_rows.
+//
+// Shapes      listed, ends [places][nodes], by entry of the list; masks (the host's) and near_masks (the device's)
+//             [places][nodes][words]; found [places]; row_of_node [lanes][n_rows], nullptr: row i of a lane belongs to
+//             entry i of its list; lanes [lanes]: where each lane's rows begin, nullptr: one lane after the other
 template <class LogitT>
 struct row_change_arguments {
   text_batch texts;
@@ -104,7 +108,7 @@ struct row_change_arguments {
   std::uint32_t* near_masks;
   std::int32_t words;
   std::int32_t nodes;
-  std::int32_t* ends;  // whether nothing may follow a node; nullptr: nobody asks
+  std::int32_t* ends;  // 1 if nothing may follow a node; nullptr: not wanted
   fault* found;
   row_origin from;
 };
@@ -118,7 +122,7 @@ struct change_memory {
   token_id own[near_tokens];  // tokens of the row's first own steps
 };
 
-// How many numbers of a row a token can be drawn from, and how many are none.
+// How many numbers of a row belong to tokens that can be drawn, and how many are bad: NaN or plus infinity.
 struct row_census {
   std::int32_t possible = 0, bad = 0;
 
@@ -130,7 +134,7 @@ struct row_census {
   }
 };
 
-// One row's changes, by a team.
+// Makes one row's changes, with a team.
 template <class LogitT>
 class row_changer {
  public:
@@ -138,7 +142,8 @@ class row_changer {
                          const team& who)
       : row_(row), vocab_(vocab), memory_(memory), listed_(memory.listed), allowed_(allowed), who_(who) {}
 
-  // Whether a token can be drawn from the row once it has changed. All have read it then.
+  // True if, once the row has changed, a token can be drawn from it and no number is bad. All threads have read the row
+  // when it returns.
   __device__ bool is_possible() const {
     row_census census;
     for (std::int32_t t = rank(); t < vocab_; t += size()) {
@@ -153,6 +158,7 @@ class row_changer {
     return possible > 0 && bad == 0;
   }
 
+  // Writes the changed numbers, and minus infinity for the tokens that may not follow.
   __device__ void change() const {
     each_token([&](token_id t, std::int32_t first) { row_[t] = LogitT(changed(t, first)); });
     if (listed_.is_masked == 0) return;
@@ -202,8 +208,8 @@ class row_changer {
   const team& who_;
 };
 
-// A team an entry of the list, along x, of each lane, along y. The mask is read once from the host's memory. A row that
-// would have no token left stays as it is.
+// Changes rows: grid column x is a team for entry x of the list, grid row y is lane y. The mask is read once from the
+// host's memory. A row that would have no token left, or a bad number, stays as it is, and `ends` is set for its node.
 template <class LogitT>
 ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void change_rows(const row_change_arguments<LogitT> in) {
   const text_in_batch here = in.texts.here();
@@ -236,7 +242,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void change_rows(const row_cha
       who.sync();
     }
     const std::int32_t lane_begin = in.lanes == nullptr ? here.lane * in.n_rows : in.lanes[here.lane].row_begin;
-    // Whoever gave the logits lets those who read them change them: see Backend.
+    // A backend lets those who read its logits change them: see Backend.
     auto* const row = const_cast<LogitT*>(in.logits.at(lane_begin + row_in_lane));
     const row_changer<LogitT> changer(row, in.logits.vocab, memory, allowed, who);
     if (changer.is_possible())
