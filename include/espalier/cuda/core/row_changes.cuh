@@ -23,8 +23,8 @@ struct row_change {
 
   token_id token = 0;
   kind what = kind::none;
-  std::int32_t next = -1;  //!< index of the token's next step in the same list, or -1
-  std::int32_t is_first = 0;  //!< 1 for the first step of its token, else 0
+  std::int32_t next = -1;      //!< index of the token's next step in the same list, or -1
+  std::int32_t is_first = 0;   //!< 1 for the first step of its token, else 0
   double a = 0, b = 0, c = 0;  //!< the numbers in the formula of `what`
 
   //! The logit after this step, bit for bit as the host's processors compute it from a float.

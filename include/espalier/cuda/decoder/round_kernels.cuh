@@ -42,10 +42,9 @@ ESPALIER_KERNEL void set_lanes(std::int32_t* place_of, some_lanes some) {
 // The outcome of a round for one lane, which the host gets besides the tree.
 struct round_outcome {
   fault found;
-  verdict decision;  // the committed part; its token is -1 if nothing is committed
-  std::int32_t ends =
-      -1;              // depth of the first node on the accepted path after which nothing may follow, or -1
-  float expected = 0;  // in entry i: tokens that all texts would have gained with 2^i rows for each lane
+  verdict decision;        // the committed part; its token is -1 if nothing is committed
+  std::int32_t ends = -1;  // depth of the first node on the accepted path after which nothing may follow, or -1
+  float expected = 0;      // in entry i: tokens that all texts would have gained with 2^i rows for each lane
 };
 
 // Opens a round; one thread works for a lane. The tree becomes a root alone, the text's last token. It may grow as far

@@ -40,7 +40,7 @@ struct processed_pass {
   std::int32_t n_rows;              // the most rows of a lane
   const std::int32_t* row_of_node;  // [lanes][n_rows]
   const batch_sequence* lanes;      // [lanes]: where the rows of each lane begin
-  std::int32_t sequence;  // sequence of place 0
+  std::int32_t sequence;            // sequence of place 0
 };
 
 // The processors of texts on the device. The processors stay on the host: the stream calls them there in the middle of

@@ -89,8 +89,8 @@ struct selection_memory {
   };
   warp_sums sums;
   std::uint32_t n_own;
-  std::uint32_t least, most;  // order_of the smallest and the largest number that the team has found
-  std::uint32_t largest;      // order_of the largest number that this block has read
+  std::uint32_t least, most;         // order_of the smallest and the largest number that the team has found
+  std::uint32_t largest;             // order_of the largest number that this block has read
   std::uint32_t bin, above, within;  // what search() has found
 
   // Empties the list of found keys. Called by one thread.

@@ -39,8 +39,8 @@ struct text_gains {
   float got = 0;                // tokens that were accepted
   std::int32_t seen[levels]{};  // of drawn trees: most draws of a level
 
-  static constexpr float kept = 0.96F;  // part of the weight of earlier rounds that each round leaves
-  static constexpr float weight = 4;    // weight of what is assumed before any round
+  static constexpr float kept = 0.96F;         // part of the weight of earlier rounds that each round leaves
+  static constexpr float weight = 4;           // weight of what is assumed before any round
   static constexpr float usual_share = 0.75F;  // share of levels that is assumed to be accepted before any round
 
   // Returns the log of the number of accepted tokens for each token that was expected to be accepted.

@@ -84,7 +84,7 @@ struct listed_row {
   };
 
   kind what = kind::unchanged;  // failed: the processor has thrown
-  std::int32_t is_masked = 0;  // 1 if the row has a mask of the tokens that may follow
+  std::int32_t is_masked = 0;   // 1 if the row has a mask of the tokens that may follow
   std::int32_t n_shared = 0;
   std::int32_t first_own = 0, n_own = 0;
   const row_change* steps = nullptr;  // of the text, in memory of the host

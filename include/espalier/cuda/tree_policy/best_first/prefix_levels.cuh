@@ -331,9 +331,9 @@ class prefix_levels {
   std::int32_t budget_;
   std::int32_t pairs_;
   std::int32_t end_ = 1;  // end of the used part of the pool
-  float best_ = 0;   // log-probability of the best prefix
-  float least_ = 0;  // log-probability below which no prefix is among the best
-  float scale_ = 0;  // number of buckets for each unit of log-probability
+  float best_ = 0;        // log-probability of the best prefix
+  float least_ = 0;       // log-probability below which no prefix is among the best
+  float scale_ = 0;       // number of buckets for each unit of log-probability
 };
 
 }  // namespace detail
