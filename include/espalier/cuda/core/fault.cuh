@@ -23,8 +23,8 @@ struct fault {
 
   kind what = kind::none;
   row_origin row;
-  token_id token = 0;
-  float value = 0;
+  token_id token = 0;  //!< the token with the bad logit
+  float value = 0;     //!< that logit
 };
 
 //! Stores a fault, unless one is stored already. Called in kernels.

@@ -17,7 +17,7 @@ namespace espalier::cuda {
 //! The length of a text so far, its limit, and the key of its random numbers.
 struct text_state {
   std::int32_t size;  //!< number of tokens; the last one is pending: its row is not in the target's cache
-  std::int32_t end;   //!< number of tokens that the text may reach; rounds after that commit nothing
+  std::int32_t end;   //!< number of tokens that the text may reach; once it has them, rounds commit nothing
   std::uint32_t stream = 0;
   std::uint64_t seed = 0;
 };
@@ -64,7 +64,7 @@ ESPALIER_HOST_DEVICE inline tree_writer moved(tree_writer tree, std::ptrdiff_t w
 //! One text of a launch, as kernels see it: its tree of this round and its tokens, with the numbers that tell where in
 //! other arrays its data lie. `tree` and `text` are empty if the lane is.
 struct text_in_batch {
-  std::int32_t lane = 0;   //!< row of blocks of this launch, and of the passes of this round, that works for the text
+  std::int32_t lane = 0;   //!< index of the text in this round; row `lane` of the blocks of a launch works for it
   std::int32_t place = 0;  //!< index of the text in arrays that last from round to round; -1: the lane is empty
   tree_writer tree;
   text_view text;

@@ -43,8 +43,8 @@ namespace espalier::cuda {
 namespace detail {
 
 // The values that were learnt in a text's rounds, its own options included, as far as they have reached the host. Empty
-// for a text that has learnt nothing and has no options of its own. In the tables of texts, which
-// espalier::batch_decoder uses, too, it stands in the place of a text's policy.
+// for a text that has learnt nothing and has no options of its own. In the tables of texts that this decoder shares
+// with espalier::batch_decoder, these values stand in the place of a text's policy.
 struct shared_policy {
   std::vector<std::byte> learnt;
 
@@ -131,10 +131,10 @@ struct round_ticket {
 //!
 //! All texts' rounds are one round: each launch of a policy, a drafter, the verifier or a store works for all of them,
 //! and the target makes one pass. The host enqueues one round ahead of the one whose outcome it takes in. Texts join
-//! and leave between rounds; the others are not touched by it. Each text has its own sampling, seed and stop
-//! conditions, its own processor where there is one, called as decoder says, and may have its own options of a
-//! TextwisePolicy. What is learnt of a text is its own, and stays with the text if it takes another place. The text in
-//! place i has sequence i of both caches.
+//! and leave between rounds, which does not touch the others. Each text has its own sampling, seed and stop conditions,
+//! its own processor where there is one, called as decoder says, and may have its own options of a TextwisePolicy. What
+//! is learnt of a text is its own, and stays with the text if it takes another place. The text in place i has sequence
+//! i of both caches.
 //!
 //! The function that plans passes for espalier::batch_decoder plans them here: up to batch_options::prefill_rows tokens
 //! of prompts are read in each round's pass, beside the trees, which leave a quarter of max_rows to prompts if need be.
@@ -237,9 +237,10 @@ class batch_decoder
     this->texts().resume(id, more, std::move(stop), rounds_.context(), rounds_.vocab_size());
   }
 
-  //! Reads prompts, enqueues the next rounds, and waits for the oldest one and takes it in. Returns what each text of
-  //! that round has written; nothing if there are only prompts to read. piece_of gives the bytes of tokens; only stop
-  //! strings need it. The events are valid until the next step.
+  //! Reads prompts, enqueues the next rounds, and waits for the oldest one and takes it in, until a text has something
+  //! to tell or no round is under way. Returns what texts have written since the last step; nothing if there are only
+  //! prompts to read. piece_of gives the bytes of tokens; only stop strings need it. The events are valid until the
+  //! next step.
   template <class PieceT = no_pieces>
   std::span<const text_event> step(const PieceT& piece_of = {}) {
     watch_.lap();

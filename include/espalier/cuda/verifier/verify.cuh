@@ -124,7 +124,8 @@ class stage_memory {
 struct verify_tuning {
   detail::row_tuning walk;   //!< the team that runs the verifier
   detail::row_tuning ahead;  //!< the teams that look at the target's rows beforehand
-  std::int32_t rows_ahead;   //!< nodes, from the root on, whose target rows are looked at beforehand; all if uses_path
+  std::int32_t rows_ahead;   //!< nodes, from the root on, whose target rows are looked at beforehand; all for verifiers
+                             //!< that use the first path
 
   static verify_tuning here(std::int32_t vocab) {
     return {detail::row_tuning_here(vocab, 16), detail::row_tuning_here(vocab), 16};
