@@ -69,7 +69,7 @@ struct draw_queue {
 
 // Draws without replacement; a team works for a lane. The draw that is most likely to be looked at comes first. Drawing
 // ends when the budget is spent, when no node has a next draw, or when the next draw is from a node whose row is not
-// there yet; that node is written to `next`, to be asked about, and no_node in the other cases. If the list of nodes
+// there yet; `next` gets this node, to be asked about, and no_node in the other cases. If the list of nodes
 // asked about is empty, new nodes stay leaves, and `next` is not written.
 //
 // Shapes      next [places]

@@ -42,8 +42,8 @@ struct next_level {
 // StepT has of(place), which gives the step of one text. The step of a text has
 //   children                  child_lists of the nodes of the list
 //   budget()                  the largest number of draws of the tree
-//   n_draws(entry, u)         how many children of its list node u, an entry of the list of nodes, gets
-//   enter(tree, node, at)     called when a new node, entry `at` of the lists, is in the tree; returns true if the
+//   n_draws(entry, u)         how many children node u gets, which is entry `entry` of the list
+//   enter(tree, node, at)     called when a new node, entry `at` of `children`, is in the tree; returns true if the
 //                             node may be asked about
 //   ask(node, at)             called when that node is listed to be asked about
 //
@@ -95,7 +95,7 @@ ESPALIER_KERNEL void __launch_bounds__(level_threads)
     if (lane == 0) memory.kept[word] = kept;
   }
   __syncthreads();
-  const std::int32_t room = left - added < n_next ? left - added : n_next;  // each node of it adds at least one child
+  const std::int32_t room = left - added < n_next ? left - added : n_next;  // each listed node adds at least one child
   std::int32_t n_kept = 0;
   for (std::int32_t word = 0; word < n_words; ++word) {
     const std::uint32_t kept = memory.kept[word];
