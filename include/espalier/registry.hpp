@@ -91,7 +91,7 @@ inline constexpr auto verifiers = boost::hana::make_tuple(
     part<traversal_without_replacement>{"traversal-distinct", "the same, each token of a node once"},
     part<residual_walk>{"residual-walk", "test the different draws of each node in turn"});
 
-//! True if a policy asks a drafter anything.
+//! True if a policy needs a drafter: it is no TreePolicy over no_drafter.
 template <class PolicyT>
 inline constexpr bool drafts = !TreePolicy<PolicyT, no_drafter, philox_chance>;
 

@@ -23,6 +23,9 @@ namespace espalier {
 
 namespace detail {
 
+// Checks that the rows of target and draft are as long as each other, and not empty.
+//
+// Errors      input_error if they are not
 template <class NumberT>
 void require_same_vocabulary(std::span<const NumberT> p, std::span<const NumberT> q) {
   if (p.size() != q.size() || p.empty()) {
@@ -32,6 +35,8 @@ void require_same_vocabulary(std::span<const NumberT> p, std::span<const NumberT
 }
 
 // Checks two rows, and the number of independent draws.
+//
+// Errors      input_error if p and q are empty or differ in length, or if k is below 1
 template <class NumberT>
 void require_draws(std::span<const NumberT> p, std::span<const NumberT> q, std::int32_t k) {
   require_same_vocabulary(p, q);

@@ -16,7 +16,7 @@ namespace espalier {
 //!
 //!     constrained date(regular_expression("\\d{4}-\\d\\d-\\d\\d", vocabulary));
 //!
-//! These are known: characters (UTF-8), `.` (all but the line ends \n \r U+2028 U+2029), classes [a-z] and [^...], \d
+//! A pattern may have characters (UTF-8), `.` (all but the line ends \n \r U+2028 U+2029), classes [a-z] and [^...], \d
 //! \w (of ASCII) and \s (white space of Unicode), \D \W \S, \n \t \r \f \v \0 \xHH \uHHHH, a backslash before
 //! punctuation, groups (...) and (?:...), |, and the quantifiers * + ? {m} {m,} {m,n}. `^` may stand at the beginning
 //! and `$` at the end; they change nothing.

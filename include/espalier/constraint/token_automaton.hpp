@@ -281,11 +281,11 @@ class byte_dfa {
 //! Copies share the states and masks that they have found, so only one thread at a time may use them.
 //!
 //! Complexity  allowed: one look-up for a state that was asked about before, else a walk over the vocabulary's prefixes
-//!             as far as the state allows them. A string of bounded length has a new state at each character: where
-//!             states differ in such counts alone, the walk is over the prefixes of tokens that are too long for one
-//!             of the two. At most max_masks masks are kept, of vocab / 8 bytes each; when there are that many, all are
-//!             dropped before the next is made. advance: O(bytes of the token). prescribed: that of
-//!             vocabulary_trie::longest
+//!             as far as the state allows them. A string of bounded length has a new state at each character. If a
+//!             state differs from one whose mask is known in such counts alone, the walk is only over the prefixes of
+//!             tokens that may be too long for one of the two. At most max_masks masks are kept, of vocab / 8 bytes
+//!             each; when there are that many, all are dropped before the next is made. advance: O(bytes of the token).
+//!             prescribed: that of vocabulary_trie::longest
 //! Errors      advance, allowed, prescribed: input_error if the states that were reached so far, by all copies
 //!             together, take more than 256 MiB
 //! Law         that of Constraint. Every allowed token can be continued to an accepted text, if each byte is a token

@@ -33,8 +33,8 @@ struct cost_sample {
 //!
 //! Shapes      rows [n_rows], contexts [n_contexts], ascending; seconds [n_rows][n_contexts]
 //! Complexity  operator(): two binary searches; no allocation
-//! Law         non-decreasing in both arguments, up to rounding; equal to the samples on the grid wherever those are
-//!             non-decreasing
+//! Law         non-decreasing in both arguments, up to rounding; equal to the samples at the grid points, if no sample
+//!             is less than one of fewer rows or of a shorter context
 class cost_curve {
  public:
   //! The curve nearest to the samples (least squares) among those that never decrease. Several samples of the same rows

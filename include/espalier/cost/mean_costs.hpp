@@ -32,6 +32,9 @@ inline cost_curve mean_curve(std::span<const cost_model> costs, cost_curve cost_
                              {first.contexts().begin(), first.contexts().end()}, std::move(seconds));
 }
 
+// Checks that two names are the same; `what` says what they name.
+//
+// Errors      input_error that says what differs
 inline void require_same(const char* what, const std::string& one, const std::string& other) {
   if (one == other) return;
   raise<input_error>("the costs have no mean: the ", what, " of some is \"", one, "\" and of others \"", other, "\".");

@@ -268,8 +268,9 @@ class pass_timer {
 //! Complexity  options.seconds; longer if it takes longer to read the longest context and to make passes of each size
 //!             after each context twice. Sizes are powers of two and, if passes are fast, the midpoints between them
 //! Law         the curves are made of medians by cost_curve::fit
-//! Errors      option_error for options out of range, or if models and caches take fewer than 4 tokens;
-//!             input_error for a vocabulary that is not the target's; the errors of drafter and backend
+//! Errors      option_error for options out of range, or if models and caches take fewer than 4 tokens; input_error for
+//!             a vocabulary that is not the target's, or if the cache has no room for the text and the rows; the errors
+//!             of drafter and backend
 template <StepDrafter DrafterT, class BackendT, class KVStoreT, class ProgressT = detail::silent_progress,
           class ClockT = monotonic_clock>
 requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_costs(DrafterT& drafter, BackendT& target,

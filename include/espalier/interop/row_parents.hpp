@@ -14,6 +14,9 @@ namespace espalier::interop {
 
 namespace detail {
 
+// Checks that an array named `what`, which has `given` elements, has room for the elements that are needed.
+//
+// Errors      input_error that names the array and both numbers
 inline void require_room(std::string_view what, std::size_t given, std::int64_t needed) {
   if (static_cast<std::int64_t>(given) < needed) {
     raise<input_error>("the memory for ", what, " has ", given, " elements, but ", needed, " are needed.");

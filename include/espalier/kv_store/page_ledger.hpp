@@ -23,9 +23,9 @@ namespace espalier {
 //! become known only when the last sequence that uses them gives them up. A page that the tree knows and no sequence
 //! uses is cached: its rows can be adopted until the page is needed.
 //!
-//! Complexity  ensure, truncate, fork: O(pages given or taken), and for pages given up with known tokens find of
-//!             prefix_tree; remember: O(tokens told, and find for each page that they fill); adopt: find. No allocation
-//!             after construction
+//! Complexity  ensure, truncate, fork: O(pages given or taken), and one prefix_tree::find for each page that is given
+//!             up with known tokens; remember: O(tokens told), and one find for each page that they fill; adopt: one
+//!             find, and O(pages given or taken). No allocation after construction
 //! Law         after ensure(), no slot of the sequence from `first` on is used by another or known to the tree; a page
 //!             stays in its table until the sequence is written there, truncated, forked over or adopted over; pages
 //!             that were given up first are evicted first, and of one text the last page first

@@ -16,8 +16,8 @@ namespace espalier {
 //! the tokens that come next; a page with others below it is full. The caller caches the pages that no sequence uses:
 //! evict() takes them in the order in which they were cached.
 //!
-//! Shapes      tokens(page) [0 to page_size], 0 if the tree does not know the page; page 0 to n_pages - 1, or `none`,
-//!             below which texts begin
+//! Shapes      tokens(page) [n], with n from 1 to page_size, or 0 if the tree does not know the page. Pages have the
+//!             numbers 0 to n_pages - 1; `none` stands above the first page of each text
 //! Complexity  find, enter: O(tokens + pages beside those on the way, each up to its first token that differs); forget:
 //!             O(pages forgotten); all else O(1). No allocation after construction
 //! Law         no two pages below one have the same tokens. If a page is cached after all below it, pages are evicted

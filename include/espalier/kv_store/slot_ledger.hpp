@@ -109,7 +109,8 @@ class slot_ledger {
     tokens_.truncate(sequence, committed_[s]);
   }
 
-  //! Gives the sequence n committed rows without scratch; the tokens of the first of them are known.
+  //! Makes the sequence have n committed rows and no scratch. `tokens` are those of its leading rows; the tokens of the
+  //! other rows are unknown.
   //!
   //! Pre         at most n tokens, which are no part of prefix(sequence); n <= capacity()
   void hold(std::int32_t sequence, std::int32_t n, std::span<const token_id> tokens) {

@@ -14,9 +14,9 @@
 namespace espalier {
 
 struct penalty_options {
-  double repetition = 1;  //!< r, for tokens of prompt and text; 1: no penalty
-  double presence = 0;    //!< p, for tokens of the text
-  double frequency = 0;   //!< f, for each time that a token stands in the text
+  double repetition = 1;  //!< r, a factor for tokens that stand in the prompt or the written text; 1: no penalty
+  double presence = 0;    //!< p, a penalty for tokens that stand in the written text; 0: none
+  double frequency = 0;   //!< f, a penalty for each time that a token stands in the written text; 0: none
 
   static constexpr void describe(auto see) {
     using self = penalty_options;

@@ -142,16 +142,16 @@ class run_acceptance {
 //! recently accepted tokens. Times are those of the cost model. Many texts may share one round_budget; each text then
 //! pays for what it adds to the passes that they share.
 //!
-//! - Which nodes to keep: after the last level the tree is the n best prefixes, for the n at which their expected
-//!   tokens, less the price of their rows, are most.
+//! - Which nodes to keep: after the last level the tree is the n best prefixes, for the n at which the number of their
+//!   tokens that are expected to be accepted, less the price of their rows, is greatest.
 //! - Whether to ask about a further level: yes if the tree that could then be built is expected to be worth more than
 //!   the best one now. For that estimate, each node that would be asked about is taken to begin a path on which tokens
 //!   are accepted as often as best children recently were. The whole path is considered, since it may pay even if its
 //!   first token alone does not: the time of the target's pass rises in steps.
-//! - Over a SequenceDrafter: how much of its run to keep. It keeps the n tokens at which the expected number of
-//!   accepted ones, less the price of their rows, is most; run_acceptance gives the probabilities. A run costs nothing
-//!   to ask for, so it is asked for in every round, and no pause is needed: the written text is compared with the run
-//!   in any case.
+//! - Over a SequenceDrafter: how much of its run to keep. The policy keeps the first n tokens, for the n at which the
+//!   expected number of accepted ones, less the price of their rows, is greatest; run_acceptance gives the
+//!   probabilities. A run costs nothing to ask for, so it is asked for in every round, and no pause is needed: the
+//!   written text is compared with the run in any case.
 //! - Whether to ask a model at all: draft_pauses decides, by the tokens that the draft has gained in this text. The
 //!   model is never asked if not even a chain of which all tokens are accepted would gain time. Over a SequenceDrafter,
 //!   only the price of rows should count: give it costs without a draft (cost_model::without_draft, or draft_cost 0).
@@ -343,8 +343,8 @@ class cost_aware {
     return level;
   }
 
-  // Finds the number n at which the expected tokens of the n best prefixes, less the price of their rows, are most.
-  // Returns that difference.
+  // Finds the number n at which the expected tokens of the n best prefixes, less the price of their rows, are greatest
+  // (n_worth_). Returns that difference.
   double worth_of_best() {
     double expected = 0, most = 0;
     n_worth_ = 0;

@@ -523,14 +523,14 @@ class schema_parser {
 //! numbers have at most 15 digits before and after the point; strings have no \u escapes. So not every text of the
 //! schema can be written, but no other text can.
 //!
-//! These keywords are known: type (one or a list), enum, const, properties, required, additionalProperties, items,
-//! minItems, maxItems, pattern (as regular_expression; any text may stand before it unless it begins with ^, and after
-//! it unless it ends with $; not together with a length), minLength, maxLength, minimum, maximum, exclusiveMinimum and
-//! exclusiveMaximum of integers, anyOf, $ref into the schema itself, $defs, definitions. Keywords that describe or
-//! annotate (title, format, ...) are passed over. If a schema names properties of an object, no others are written; if
-//! it names none, keys have one character or more and may occur twice, and values are as additionalProperties says.
-//! Nesting is bounded: at most 4 references to the same schema are followed within each other, and where any value is
-//! allowed, lists and objects are at most two levels deep.
+//! A schema may have these keywords: type (one or a list), enum, const, properties, required, additionalProperties,
+//! items, minItems, maxItems, pattern (as regular_expression; any text may stand before it unless it begins with ^, and
+//! after it unless it ends with $; not together with a length), minLength, maxLength, minimum, maximum,
+//! exclusiveMinimum and exclusiveMaximum of integers, anyOf, $ref into the schema itself, $defs, definitions. Keywords
+//! that describe or annotate (title, format, ...) are passed over. If a schema names properties of an object, no others
+//! are written; if it names none, keys have one character or more and may occur twice, and values are as
+//! additionalProperties says. Nesting is bounded: at most 4 references to the same schema are followed within each
+//! other, and where any value is allowed, lists and objects are at most two levels deep.
 //!
 //! Complexity  O(size of the schema with all repetitions and references written out)
 //! Errors      input_error for a text that is no JSON (line and column) or more than 200 levels deep, integers beyond

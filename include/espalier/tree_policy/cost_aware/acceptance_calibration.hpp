@@ -14,8 +14,8 @@ namespace espalier {
 //! Law         the prediction never falls as the draft's probability rises. Nothing but observe(), reset() and a
 //!             serialize() that loads changes it
 //! Source      Platt's scaling, fitted with one step of Newton's method for each observation. Observations lose weight
-//!             with time, the prior does not. Its pull grows with the distance of the bias from it, up to half a unit
-//!             of log-odds (Huber)
+//!             with time, the prior does not. The farther the bias is from the prior's, the harder the prior pulls, up
+//!             to a distance of half a unit of log-odds (Huber)
 class acceptance_calibration {
  public:
   //! A line: log-odds of acceptance = bias + slope * log-odds of the draft's probability.

@@ -96,8 +96,8 @@ class round_budget {
   double of_pass(std::int32_t n) const {
     return rate_ * costs_.draft_pass.of_texts(n_texts_, n * n_texts_, context_) / n_texts_;
   }
-  //! Price of n nodes of a text in a draft pass that is made for the other texts in any case, beyond the price of one
-  //! node.
+  //! Price of n nodes of a text in a draft pass that is made in any case, beyond the price of one node. The pass also
+  //! has one node of each other text.
   double of_nodes(std::int32_t n) const {
     return rate_ * (costs_.draft_pass(n_texts_ - 1 + n, context_) - costs_.draft_pass(n_texts_, context_));
   }
@@ -191,7 +191,7 @@ class round_budget {
     drafted_ = kept_rows * drafted_ + (1 - kept_rows) * n_rows_ / n_texts_;
   }
 
-  //! Tokens per second of the last rounds, in the seconds of the cost model.
+  //! Tokens written per second over the last rounds, in the seconds of the cost model; 0 before the first round.
   double tokens_per_second() const { return plain_rate_ * tokens_ / plain_tokens_; }
 
   //! Seconds of this round by the cost model.
