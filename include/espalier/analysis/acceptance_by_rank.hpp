@@ -13,7 +13,7 @@
 namespace espalier {
 
 //! Counts how often the first, second, third draw of a node was the accepted one, over the nodes that verification
-//! reached: sequoia builds its shape from these rates. An observer: call it with each round's record.
+//! reached. sequoia builds its shape from these rates. The object is an observer: call it with each round's record.
 //!
 //! Draws of one token share a rank, that of the first of them. A rank is counted only at nodes where such a draw was
 //! made. So, if the shape of the trees depends on the text, the rates depend on that shape. The shape of sequoia's

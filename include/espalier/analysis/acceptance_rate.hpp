@@ -57,8 +57,8 @@ inline double power(double x, std::int32_t n) {
 //! specinfer and khisti: the verifiers that solve an optimal transport problem at each node.
 //!
 //! Shapes      p the target's row, q the draft's: [vocab]
-//! Complexity  one pass over p and q; spectr: as many as its factor takes; specinfer: k; khisti: k - 1 stages and one
-//!             pass
+//! Complexity  one pass over p and q; spectr: as many passes as solve_k_seq makes; specinfer: k passes; khisti: k - 1
+//!             stages of pair_select, and one pass
 //! Law         equals the probability by enumeration of all draws; khisti: a lower bound, exact for one draw and, if
 //!             the window holds the vocabulary, for two
 //! Errors      input_error if p and q are empty or differ in length, or if k is below 1

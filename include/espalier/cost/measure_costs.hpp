@@ -252,9 +252,10 @@ class pass_timer {
 }  // namespace detail
 
 //! Measures the cost of passes of a drafter and of a target by their rows and by the length of the text before them, in
-//! several rounds of each size, because each round finds the caches as the round before has left them. Also measures
-//! how much shorter rounds without a draft are. It takes a few seconds, once for each machine and pair of models;
-//! save_costs stores the result. On a machine that others use too, measure several times (mean_costs).
+//! several rounds of each size, because each round finds the processor's caches as the round before has left them. Also
+//! measures how much shorter rounds without a draft are. A measurement takes a few seconds; one is enough for each
+//! machine and pair of models, and save_costs stores it. On a machine that others use too, measure several times
+//! (mean_costs).
 //!
 //!     const cost_model costs = measure_costs(drafter, target, kv, {.target = "large", .draft = "small"},
 //!                                            [](double share, std::string_view what) { show(share, what); });
@@ -315,7 +316,7 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   // The largest size first: the caches as it leaves them matter least to the next size, which is nearly as large.
   std::vector<std::int32_t> rows = detail::measured_rows(most_rows, !is_slow);
   std::reverse(rows.begin(), rows.end());
-  // Seconds for one size in one turn.
+  // The time in seconds that each size gets in one turn.
   const double round_seconds = options.seconds / static_cast<double>(least_turns * contexts.size() * (rows.size() + 1));
   const auto done = [&](int turn) {
     const double spent = clock.now() - start;

@@ -73,7 +73,7 @@ struct sequence_mask {
   }
 };
 
-//! The sequence that a batch row belongs to; a padding row belongs to the last one.
+//! The index of the sequence that a batch row belongs to; a padding row belongs to the last sequence.
 //!
 //! Complexity  O(log n_sequences)
 //! Pre         0 <= row, sequences in the order of their rows

@@ -24,7 +24,8 @@ enum class tree_numbering {
 //!
 //! Shapes      all [n_sequences][n]. positions: positions in the text; retrive_index: sequence * n + row;
 //!             retrive_next_token: row of the first child; retrive_next_sibling: row of the next child of the same
-//!             parent; rows count within the sequence and ascend, -1 = none
+//!             parent, -1 if there is none. Rows are counted from the sequence's first one; siblings are linked in
+//!             ascending order
 template <class IntegerT>
 struct sglang_tree {
   std::span<IntegerT> positions;

@@ -148,7 +148,8 @@ class recurrent_kv {
     attention_.remember(sequence, first, tokens);
   }
 
-  //! Saves or loads a sequence. If it holds no state at or before its known tokens, it is loaded as an empty sequence.
+  //! Saves or loads the rows of a sequence whose tokens are known. If the sequence that is saved has no state within
+  //! these rows, it is loaded as an empty one.
   template <class ArchiveT>
   void serialize(ArchiveT& archive, int sequence) {
     for (const auto& [what, number] :
