@@ -13,7 +13,7 @@
 namespace espalier {
 
 //! The number of tokens that a round commits on average when this verifier judges this tree: the sum, over all nodes,
-//! of the probability that the verifier accepts the node.
+//! of the probability that the verdict commits the path to the node. For the root it is 1, for the target's own token.
 //!
 //! The rows are those that the verifier's verify() takes. The verifier must be one for which there is an overload of
 //! branching_probabilities.
