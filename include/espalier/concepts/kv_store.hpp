@@ -115,8 +115,8 @@ concept KVStore = detail::HasCacheSize<KVStoreT> && detail::HasAppend<KVStoreT> 
 //!   prefix(sequence) -> span<const token_id>   the tokens of the leading committed rows, as far as they are known;
 //!                                              valid until the sequence changes
 //!   version(sequence) -> std::uint64_t         a number that changes with each change of prefix(sequence), and that no
-//!                                              other state of any store has had: while it is the same, tokens need not
-//!                                              be compared
+//!                                              other prefix of any store has had: while it is the same, tokens need
+//!                                              not be compared. 0 for a fresh sequence, whose prefix is empty
 //!   remember(sequence, first, tokens)          takes, after a commit, the tokens of the committed rows from number
 //!                                              `first` on
 //! Laws
