@@ -15,7 +15,7 @@
 #include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"
 #include "espalier/model/files/weight_storage.hpp"
-#include "espalier/model/llama/product_team.hpp"
+#include "espalier/model/llama/matrix_arithmetic.hpp"
 #include "espalier/model/llama/thread_team.hpp"
 #include "espalier/registry.hpp"
 #include "espalier/sampling/sampler.hpp"

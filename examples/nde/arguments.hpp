@@ -8,7 +8,7 @@
 
 #include "../models/model_paths.hpp"
 #include "collection.hpp"
-#include "espalier/model/llama/product_team.hpp"
+#include "espalier/model/llama/matrix_arithmetic.hpp"
 
 namespace nde {
 

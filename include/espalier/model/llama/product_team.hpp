@@ -8,20 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "espalier/core/option.hpp"
+#include "espalier/model/llama/matrix_arithmetic.hpp"
 #include "espalier/model/llama/matrix_rows.hpp"
 #include "espalier/model/llama/thread_team.hpp"
 #include "espalier/model/llama/weight_matrix.hpp"
 
 namespace espalier {
-
-//! How products with quantised weights are computed.
-enum class matrix_arithmetic { exact, integer };
-
-template <>
-inline constexpr std::array known_values<matrix_arithmetic> = {
-    known_value<matrix_arithmetic>{matrix_arithmetic::exact, "exact", "as the floats that they mean"},
-    known_value<matrix_arithmetic>{matrix_arithmetic::integer, "integer", "with activations rounded to 8 bits"}};
 
 namespace detail {
 
