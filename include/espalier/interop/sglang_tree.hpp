@@ -13,7 +13,7 @@
 
 namespace espalier::interop {
 
-//! What the numbers in positions and in retrive_index are counted from.
+//! The origin from which the numbers in positions and in retrive_index are counted.
 enum class tree_numbering {
   of_batch,  //!< the beginning of the text, and the batch's first row: SGLang
   of_tree,   //!< the root, for both: TensorRT-LLM's dynamic tree, which has SGLang's arrays as std::int32_t

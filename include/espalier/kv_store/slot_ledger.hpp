@@ -18,7 +18,7 @@
 
 namespace espalier {
 
-//! What a commit does with accepted rows that do not directly follow the committed ones in the cache.
+//! The way in which a commit treats accepted rows that do not directly follow the committed rows in the cache.
 enum class commit_mode {
   compact,   //!< moves them together, in place
   truncate,  //!< drops them; their tokens are forwarded again with the next round's tree

@@ -95,7 +95,7 @@ class decoder {
   }
 
   //! Appends `more` tokens (or none) to the text that stands, and goes on after them; begins a text if there is none.
-  //! What the caches hold is used again, and so is what the policy has learnt. Synchronises.
+  //! Rows in the caches are used again, and so is the state that the policy has learnt. Synchronises.
   void resume(std::span<const token_id> more, stop_conditions stop = {}) {
     if (text_.state() == status::idle) return begin(more, std::move(stop));
     settle();

@@ -331,7 +331,7 @@ class text_processors {
   host_failure failure_;
 };
 
-// What stands in for the processors of texts that have none: it does nothing.
+// Takes the place of processors for texts that have none, and does nothing.
 template <>
 class text_processors<no_processor> {
  public:

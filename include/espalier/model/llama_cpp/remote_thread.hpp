@@ -87,8 +87,8 @@ inline server_answer ask_server([[maybe_unused]] const std::string& server) {
 #endif
 }
 
-// What this process knows about servers. The only object is never destroyed, because threads that wait for ever still
-// read it.
+// Facts that this process knows about servers. The only object is never destroyed, because threads that wait for ever
+// still read it.
 struct server_losses {
   std::mutex mutex;
   std::condition_variable changed;

@@ -21,8 +21,8 @@
 #include "espalier/cuda/sampling/row_reader.cuh"
 #include "espalier/cuda/sampling/row_tuning.cuh"
 
-//! What host and device exchange for texts with processors: nodes go to the host, changes of their rows come back to
-//! the device.
+//! Data that host and device exchange for texts with processors: nodes go to the host, changes of their rows come back
+//! to the device.
 namespace espalier::cuda::detail {
 
 // The question about one lane, in memory of the host that the device can reach, too.

@@ -47,7 +47,7 @@ struct parallel_options {
   int max_context = 0;    //!< slots of a sequence of the cache; 0: max_positions and a tree of 1024
   //! How matrices are divided among ranks.
   rank_split split = rank_split::outputs;
-  //! What each rank is given of the logits.
+  //! The part of the logits that each rank is given.
   rank_logits logits = rank_logits::rows;
   bool batch_invariant = false;  //!< a row's bits do not depend on the batch: see the law of parallel_backend
 
