@@ -117,18 +117,7 @@ class growth {
   // Ends the growth: the parts of the drafter take the final numbers of the nodes, if the tree was built anew.
   template <class PolicyT, class TreeT, class DrafterT>
   void end(PolicyT& policy, TreeT& tree, DrafterT& drafter) const {
-    for_each_part(drafter, [&]<class PartT>(PartT& part, auto index) {
-      static_assert(!AsksParts<PolicyT> || !StepDrafter<PartT> || RenumberingDrafter<PartT>,
-                    "a cascade builds the tree anew: each of its step drafters must have renumber(was) to follow");
-      if constexpr (AsksParts<PolicyT> && RenumberingDrafter<PartT>) {
-        require_was(tree, policy.was(index));
-        part.renumber(policy.was(index));
-      } else if constexpr (RebuildingPolicy<PolicyT> && RenumberingDrafter<PartT>) {
-        if (policy.was().empty()) return;
-        require_was(tree, policy.was());
-        part.renumber(policy.was());
-      }
-    });
+    for_each_part(drafter, [&](auto& part, auto index) { renumber(policy, tree, part, index); });
     require_budget(tree, most_);
 #if ESPALIER_CHECKS
     if constexpr (!AsksParts<PolicyT> && StepDrafter<part_type<DrafterT, 0>>) {
@@ -138,6 +127,21 @@ class growth {
   }
 
  private:
+  // Tells a part of the drafter the final numbers of the nodes, if the policy built the tree anew.
+  template <class PolicyT, class TreeT, class PartT, std::size_t Index>
+  static void renumber(PolicyT& policy, const TreeT& tree, PartT& part, part_index<Index> index) {
+    static_assert(!AsksParts<PolicyT> || !StepDrafter<PartT> || RenumberingDrafter<PartT>,
+                  "a cascade builds the tree anew: each of its step drafters must have renumber(was) to follow");
+    if constexpr (AsksParts<PolicyT> && RenumberingDrafter<PartT>) {
+      require_was(tree, policy.was(index));
+      part.renumber(policy.was(index));
+    } else if constexpr (RebuildingPolicy<PolicyT> && RenumberingDrafter<PartT>) {
+      if (policy.was().empty()) return;
+      require_was(tree, policy.was());
+      part.renumber(policy.was());
+    }
+  }
+
   template <class PolicyT, class TreeT, class DrafterT>
   void want(const PolicyT& policy, const TreeT& tree, DrafterT& drafter, std::span<const node_id> wanted) {
     wanted_ = wanted;

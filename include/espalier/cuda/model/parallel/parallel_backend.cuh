@@ -424,7 +424,8 @@ class parallel_backend {
       }
       detail::pack(buffers_.partial, n, back, stream);
       ranks_->all_to_all(back.data, buffers_.parts, back.bytes(), stream);
-      detail::add(step.adds ? buffers_.stream : nullptr, n, {buffers_.parts, hidden_, rows}, rank(), own, stream);
+      const blocks_of<float> parts(buffers_.parts, hidden_, rows);
+      detail::add(step.adds ? buffers_.stream : nullptr, n, parts, rank(), own, stream);
     } else {
       gather(x, stream);
       detail::unpack(x, n, buffers_.whole, stream);
