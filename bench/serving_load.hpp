@@ -13,8 +13,7 @@
 
 #include "espalier/core/sampling_options.hpp"
 #include "espalier/core/token.hpp"
-#include "espalier/decoder/step_record.hpp"
-#include "espalier/decoder/text_event.hpp"
+#include "espalier/decoder/round.hpp"
 
 namespace bench {
 
