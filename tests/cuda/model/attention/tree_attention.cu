@@ -286,10 +286,11 @@ gpu::attention_tuning chosen(std::int32_t tile_rows, std::int32_t splits, std::i
   gpu::attention_tuning tuning;
   tuning.multiprocessors = 1 << 20;
   tuning.max_splits = splits;
-  tuning.start_cost = tuning.merge_cost = 0;
+  tuning.start_cost = tuning.group_start_cost = tuning.merge_cost = 0;
   tuning.merge_bytes = 1 << 30;
   tuning.small_tile_cost = tile_rows == 64 ? 1 : 1000;
-  tuning.large_tile_cost = tile_rows == 64 ? 1000 : 1;
+  tuning.large_tile_cost = tile_rows == 128 ? 1 : 1000;
+  tuning.group_tile_cost = tile_rows == 192 ? 1 : 1000;
   tuning.resident_blocks = 1;
   tuning.shared_bytes = stages == 1 ? 0 : 228 * 1024;
   tuning.warpgroups = tile_rows == 192;
@@ -585,13 +586,20 @@ TEST_CASE("Attention is planned by shapes") {
   const auto plan = [&](std::int32_t rows, std::int32_t context) {
     return gpu::detail::plan_attention(shape, h100, rows, 1, context);
   };
-  // One row fills the device by splits; many rows do so by tiles, large ones.
+  // One row fills the device by splits; many rows do so by tiles, large ones. Warpgroups take over where there is work
+  // for whole tiles.
   CHECK(plan(1, 17000).n_splits >= 16);
   CHECK(plan(1, 17000).row_groups == 1);
   CHECK(plan(65, 17000).n_splits >= 3);
-  CHECK(plan(1025, 17000).n_splits <= 2);
-  CHECK(plan(1025, 17000).row_groups == 2);
+  CHECK(plan(65, 17000).row_groups == 3);
+  CHECK(plan(1025, 17000).n_splits <= 3);
+  CHECK(plan(1025, 17000).row_groups == 3);
+  CHECK(plan(1025, 600).row_groups == 2);
   CHECK(plan(5, 40).n_splits == 1);
+  gpu::attention_tuning without = h100;
+  without.warpgroups = false;
+  for (const std::int32_t rows : {1, 65, 1025})
+    CHECK(gpu::detail::plan_attention(shape, without, rows, 1, 17000).row_groups == (rows == 1 ? 1 : 2));
   for (const std::int32_t rows : {1, 16, 17, 65, 257, 1025}) {
     const auto p = plan(rows, 17000);
     CHECK(p.n_tiles * 64 * p.row_groups >= rows * 4);
@@ -618,15 +626,15 @@ TEST_CASE("Attention is planned by shapes") {
   }
 }
 
-TEST_CASE("Attention is by warpgroups where that is asked for and compiled, of numbers and dimensions that have it") {
+TEST_CASE("Attention has warpgroups where they are compiled, of numbers and dimensions that have them") {
   const gpu::attention_shape shape{4, 2, 128, 8, 300};
-  const bool compiled = gpu::tree_attention<__half>(shape, chosen(192, 1, 2)).by_warpgroups();
+  const bool compiled = gpu::tree_attention<__half>(shape, chosen(192, 1, 2)).has_warpgroups();
   if (gpu::ptx::has_warpgroup_products) CHECK(compiled);
-  CHECK(gpu::tree_attention<__nv_bfloat16>(shape, chosen(192, 1, 2)).by_warpgroups() == compiled);
-  CHECK_FALSE(gpu::tree_attention<__half>(shape, chosen(64, 1, 2)).by_warpgroups());
-  CHECK_FALSE(gpu::tree_attention<__half>(shape).by_warpgroups());
-  CHECK_FALSE(gpu::tree_attention<float>(shape, chosen(192, 1, 2)).by_warpgroups());
-  CHECK_FALSE(gpu::tree_attention<__half>({4, 2, 80, 8, 300}, chosen(192, 1, 2)).by_warpgroups());
+  CHECK(gpu::tree_attention<__nv_bfloat16>(shape, chosen(192, 1, 2)).has_warpgroups() == compiled);
+  CHECK_FALSE(gpu::tree_attention<__half>(shape, chosen(64, 1, 2)).has_warpgroups());
+  CHECK(gpu::tree_attention<__half>(shape).has_warpgroups() == compiled);
+  CHECK_FALSE(gpu::tree_attention<float>(shape, chosen(192, 1, 2)).has_warpgroups());
+  CHECK_FALSE(gpu::tree_attention<__half>({4, 2, 80, 8, 300}, chosen(192, 1, 2)).has_warpgroups());
 }
 
 TEST_CASE("Attention refuses shapes that no kernel takes") {

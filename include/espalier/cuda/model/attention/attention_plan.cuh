@@ -28,39 +28,57 @@ inline std::int32_t tiles_for(const attention_shape& shape, std::int32_t n_rows,
   return n_rows * (shape.n_heads / shape.n_kv_heads) / rows + std::max(n_sequences, 1);
 }
 
-//! A number of splits and its estimated time.
-struct split_estimate {
-  std::int64_t time;
-  std::int32_t n_splits;
+//! A size of tiles, and what its thread blocks cost: see attention_tuning.
+struct tile_form {
+  std::int32_t row_groups;  //!< groups of 64 rows
+  std::int32_t cost;        //!< for each block of slots
+  std::int32_t start_cost;
+  std::int32_t resident_blocks;
 };
 
-//! The estimated time: the number of thread blocks that a multiprocessor gets, times the number of blocks of 64 slots
-//! that each of them works on, plus the time of merging.
-inline std::int64_t estimated_time(const attention_shape& shape, const attention_tuning& tuning, std::int32_t n_rows,
-                                   std::int32_t max_context, std::int32_t n_tiles, std::int32_t tile_cost,
-                                   std::int32_t splits) {
+inline tile_form small_tiles(const attention_tuning& t) {
+  return {1, t.small_tile_cost, t.start_cost, t.resident_blocks};
+}
+inline tile_form large_tiles(const attention_tuning& t) {
+  return {2, t.large_tile_cost, t.start_cost, t.resident_blocks};
+}
+inline tile_form group_tiles(const attention_tuning& t) {
+  return {3, t.group_tile_cost, t.group_start_cost, 1};
+}
+
+//! A plan and its estimated time.
+struct estimated_plan {
+  attention_plan plan;
+  std::int64_t time;
+};
+
+//! The plan of one form and number of splits. Its time is the number of thread blocks that a multiprocessor gets, times
+//! the number of blocks of 64 slots that each of them works on, plus the time of merging.
+inline estimated_plan estimate(const attention_shape& shape, const attention_tuning& tuning, const tile_form& form,
+                               std::int32_t n_rows, std::int32_t n_sequences, std::int32_t max_context,
+                               std::int32_t splits) {
+  const std::int32_t n_tiles = tiles_for(shape, n_rows, n_sequences, 64 * form.row_groups);
   const std::int64_t work = std::int64_t{n_tiles} * shape.n_kv_heads;
   const std::int64_t blocks = max_context / 64 + 2;
   const std::int64_t out_bytes = std::int64_t{n_rows} * shape.n_heads * shape.head_dim * 4;
   const std::int64_t share = (work * splits + tuning.multiprocessors - 1) / tuning.multiprocessors;
-  const std::int32_t resident = tuning.warpgroups ? 1 : tuning.resident_blocks;
-  const std::int64_t waves = (share + resident - 1) / resident;
-  const std::int64_t one = tile_cost * ((blocks + splits - 1) / splits);
-  std::int64_t time = share * one + waves * tuning.start_cost;
+  const std::int64_t waves = (share + form.resident_blocks - 1) / form.resident_blocks;
+  const std::int64_t one = form.cost * ((blocks + splits - 1) / splits);
+  std::int64_t time = share * one + waves * form.start_cost;
   // A thread block that has its multiprocessor to itself waits more.
-  if (share % resident != 0) time += one / 2;
+  if (share % form.resident_blocks != 0) time += one / 2;
   if (splits > 1) time += tuning.merge_cost + 2 * splits * out_bytes / tuning.merge_bytes;
-  return time;
+  return {{form.row_groups, n_tiles, splits}, time};
 }
 
-//! The number of splits with the least estimated time. Few rows leave multiprocessors idle unless the context is split;
-//! many rows fill them without splits.
-inline split_estimate best_splits(const attention_shape& shape, const attention_tuning& tuning, std::int32_t n_rows,
-                                  std::int32_t max_context, std::int32_t n_tiles, std::int32_t tile_cost) {
-  split_estimate best{0, 0};
-  for (std::int32_t splits = 1; splits <= std::min(tuning.max_splits, max_context / 64 + 2); ++splits) {
-    const std::int64_t time = estimated_time(shape, tuning, n_rows, max_context, n_tiles, tile_cost, splits);
-    if (best.n_splits == 0 || time < best.time) best = {time, splits};
+//! The plan of one form with the number of splits that takes the least time. Few rows leave multiprocessors idle unless
+//! the context is split; many rows fill them without splits.
+inline estimated_plan best_splits(const attention_shape& shape, const attention_tuning& tuning, const tile_form& form,
+                                  std::int32_t n_rows, std::int32_t n_sequences, std::int32_t max_context) {
+  estimated_plan best = estimate(shape, tuning, form, n_rows, n_sequences, max_context, 1);
+  for (std::int32_t splits = 2; splits <= std::min(tuning.max_splits, max_context / 64 + 2); ++splits) {
+    const estimated_plan next = estimate(shape, tuning, form, n_rows, n_sequences, max_context, splits);
+    if (next.time < best.time) best = next;
   }
   return best;
 }
@@ -72,28 +90,24 @@ inline attention_plan plan_by_position(const attention_shape& shape, const atten
   const std::int64_t bytes = std::int64_t{4} * n_rows * shape.n_kv_heads * shape.head_dim * max_context;
   if (max_context <= tuning.path_context && bytes <= tuning.path_bytes) return {1, 0, splits};
   if (tuning.warpgroups) return {3, tiles_for(shape, n_rows, n_sequences, 192), splits};
-  const std::int32_t small = tiles_for(shape, n_rows, n_sequences, 64);
-  const std::int32_t large = tiles_for(shape, n_rows, n_sequences, 128);
-  const auto time = [&](std::int32_t n_tiles, std::int32_t cost) {
-    return estimated_time(shape, tuning, n_rows, max_context, n_tiles, cost, splits);
+  const auto by = [&](const tile_form& form) {
+    return estimate(shape, tuning, form, n_rows, n_sequences, max_context, splits);
   };
-  if (time(large, tuning.large_tile_cost) < time(small, tuning.small_tile_cost)) return {2, large, splits};
-  return {1, small, splits};
+  const estimated_plan small = by(small_tiles(tuning)), large = by(large_tiles(tuning));
+  return large.time < small.time ? large.plan : small.plan;
 }
 
 inline attention_plan plan_attention(const attention_shape& shape, const attention_tuning& tuning, std::int32_t n_rows,
                                      std::int32_t n_sequences, std::int32_t max_context) {
   if (shape.batch_invariant) return plan_by_position(shape, tuning, n_rows, n_sequences, max_context);
-  if (tuning.warpgroups) {
-    const std::int32_t n_tiles = tiles_for(shape, n_rows, n_sequences, 192);
-    return {3, n_tiles, best_splits(shape, tuning, n_rows, max_context, n_tiles, tuning.group_tile_cost).n_splits};
-  }
-  const std::int32_t small = tiles_for(shape, n_rows, n_sequences, 64);
-  const std::int32_t large = tiles_for(shape, n_rows, n_sequences, 128);
-  const auto by_small = best_splits(shape, tuning, n_rows, max_context, small, tuning.small_tile_cost);
-  const auto by_large = best_splits(shape, tuning, n_rows, max_context, large, tuning.large_tile_cost);
-  if (by_large.time < by_small.time) return {2, large, by_large.n_splits};
-  return {1, small, by_small.n_splits};
+  const auto by = [&](const tile_form& form) {
+    return best_splits(shape, tuning, form, n_rows, n_sequences, max_context);
+  };
+  estimated_plan best = by(small_tiles(tuning));
+  if (const estimated_plan large = by(large_tiles(tuning)); large.time < best.time) best = large;
+  if (!tuning.warpgroups) return best.plan;
+  const estimated_plan groups = by(group_tiles(tuning));
+  return groups.time < best.time ? groups.plan : best.plan;
 }
 
 //! Number of rows of partial results that plans need for up to max_rows rows: of one sequence, or by position of any

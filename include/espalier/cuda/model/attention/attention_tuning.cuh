@@ -12,11 +12,10 @@ namespace espalier::cuda {
 
 //! The numbers by which tree attention is fitted to a device.
 //!
-//! Costs are in units of some 200 clocks of a multiprocessor that two thread blocks share. They are estimated for
-//! compute capability 9.0, not measured. For a block of 64 slots of 128 numbers, a tile of 64 rows is bound by the
-//! second cache (32 KiB at 24 bytes a clock: 1,370 clocks; shared memory 1,020, mma.sync 810), one of 128 rows by
-//! mma.sync (1,610; shared memory 1,280), one of 192 rows by wgmma (1,536; some 1,800 with the work that does not
-//! overlap).
+//! Costs are in units of some 200 ns of a multiprocessor that two thread blocks share, estimated from counts of bytes
+//! and products for compute capability 9.0. On an H200 a unit took 0.13 to 0.23 us, over prefixes of 512 to 16,384 slots
+//! and 1 to 1,024 nodes; the form with the least estimate was the quicker one, or took at most 1 % more, for 13 of these
+//! 15 shapes, and 10 and 30 % more for two (bench/cuda/attention.cu).
 struct attention_tuning {
   std::int32_t multiprocessors = 1;
   std::int32_t shared_bytes = 0;     //!< shared memory of a multiprocessor
@@ -26,13 +25,14 @@ struct attention_tuning {
   std::int32_t large_tile_cost = 8;  //!< cost of a tile of 128 rows, for each block of slots
   std::int32_t group_tile_cost = 9;  //!< cost of a tile of 192 rows by warpgroups, which has a multiprocessor to itself
   std::int32_t start_cost = 20;      //!< cost of a thread block, before its first block of slots
-  std::int32_t merge_cost = 20;      //!< cost of the second kernel, if the context is split
+  std::int32_t group_start_cost = 22;  //!< the same, by warpgroups
+  std::int32_t merge_cost = 20;        //!< cost of the second kernel, if the context is split
   std::int32_t merge_bytes = 360'000;  //!< bytes that this kernel moves in a unit of time
   std::int32_t path_context = 1024;    //!< by position, rows read all keys themselves if the context is at most this
                                        //!< long,
   std::int64_t path_bytes = 32 << 20;  //!< and all rows together read at most this many bytes
-  bool warpgroups = false;             //!< products by wgmma; needs compute capability 9.0 and code for sm_90a, and has
-                                       //!< no effect elsewhere
+  bool warpgroups = true;              //!< products by wgmma where the costs say so, or, by position, always; needs
+                                       //!< compute capability 9.0 and code for sm_90a, and has no effect elsewhere
 };
 
 //! The tuning for a compute capability, given as 10 * major + minor.

@@ -49,10 +49,10 @@ namespace espalier::cuda {
 //! on a plain kernel that is meant for small models and comparison. Capped scores, and windows shorter than the
 //! context, take the plain kernel whatever the numbers are.
 //!
-//! Tensor cores are used by mma.sync or, with tuning.warpgroups, by wgmma: on compute capability 9.0, where the program
-//! is compiled for sm_90a (CMAKE_CUDA_ARCHITECTURES 90a, or nvcc -gencode arch=compute_90a,code=sm_90a); code for plain
-//! sm_90 has no wgmma, and goes on by mma.sync: by_warpgroups() says which. The two may add up in different orders, so
-//! one of them makes all sums of an attention, including those of a row's last blocks. By wgmma tiles are of 192 rows:
+//! Tensor cores are used by mma.sync or by wgmma: on compute capability 9.0, where the program is compiled for sm_90a
+//! (CMAKE_CUDA_ARCHITECTURES 90a, or nvcc -gencode arch=compute_90a,code=sm_90a); code for plain sm_90 has no wgmma:
+//! has_warpgroups() tells. The two may add up in different orders. With batch_invariant all sums are made by wgmma where
+//! it is there; else the shape of a batch decides, by the costs of the tuning. By wgmma tiles are of 192 rows:
 //! three warpgroups of 64, of which one is expected to have its softmax while others multiply, and a fourth one that
 //! copies keys and values through a ring of eight buffers. It copies 16 bytes at a time (cp.async): a bulk copy of a
 //! row would leave it unswizzled, and a tensor map knows neither pages of any size nor slots that nobody sees.
@@ -62,9 +62,10 @@ namespace espalier::cuda {
 //!             128) times from the second cache; splits move 8 n_splits n_rows n_heads head_dim bytes more. 32 heads of
 //!             128, 8 key-value heads, 16,384 slots of prefix: 1,024 nodes 292 GFLOP, 71 MB from memory, 2.4 GB from
 //!             the second cache; 64 nodes 17.5 GFLOP, 67 MB, 0.2 GB. Both are bound by arithmetic: 240 operations a
-//!             byte of the caches' keys and values or more. mma.sync reaches about 0.6 of what wgmma does on compute
-//!             capability 9.0, and is the only way on 8.0. With warpgroups the second cache is read once for 192 rows,
-//!             and 192 rows of 128 take, for 64 slots, these clocks of a multiprocessor, estimated and not measured:
+//!             byte of the caches' keys and values or more. On an H200 wgmma takes 0.7 of mma.sync's time there
+//!             (docs/algorithms/device.md); before compute capability 9.0 there is mma.sync alone. With warpgroups the
+//!             second cache is read once for 192 rows, and 192 rows of 128 take, for 64 slots, these clocks of a
+//!             multiprocessor by count (some 2,200 of an H200 with 1,024 nodes, 3,100 with 64):
 //!             wgmma 1,536; shared memory 1,408 (scores read 96 KiB, values 48, copies write 32); the second cache
 //!             1,365; instructions of other kinds some 1,300; exponentials 768. With batch_invariant the parts of 8
 //!             splits are always moved, and a row reads its last blocks itself, mostly one or two: 256 n_kv_heads
@@ -92,7 +93,7 @@ class tree_attention {
     require_option("max_rows", shape.max_rows, 1, detail::max_mask_columns);
     require_option("max_context", shape.max_context, 1, 1 << 26);
     require_option("max_splits", tuning.max_splits, 1, 32);
-    tuning_.warpgroups = tuning_.warpgroups && has_warpgroups();
+    tuning_.warpgroups = tuning_.warpgroups && warpgroups_are_compiled();
     if (shape_.query_stride == 0) shape_.query_stride = shape.n_heads * shape.head_dim;
     n_parts_ = detail::rows_of_parts(shape_, tuning_);
     const std::size_t heads = static_cast<std::size_t>(shape.n_heads);
@@ -104,9 +105,9 @@ class tree_attention {
 
   const attention_shape& shape() const { return shape_; }
 
-  //! Whether sums are made by wgmma: tuning.warpgroups is set, and the program has code for this type and head
-  //! dimension that runs on the present device.
-  bool by_warpgroups() const { return tuning_.warpgroups; }
+  //! Whether sums can be made by wgmma: tuning.warpgroups is set, and the program has code for this type and head
+  //! dimension that runs on the present device. By position they always are then, else where the costs say so.
+  bool has_warpgroups() const { return tuning_.warpgroups; }
 
   //! Computes attention for the rows of a batch, whose keys and values are in the cache already. No synchronisation.
   //! The launches depend on the fields of the views alone, so a graph can capture them. Padding rows of `out` are left
@@ -167,7 +168,7 @@ class tree_attention {
     require(cudaFuncGetAttributes(&attributes, detail::warpgroup_attention<NumberT, dim>), "cudaFuncGetAttributes");
     return attributes.maxThreadsPerBlock >= detail::warpgroup_tile<NumberT, dim>::threads;
   }
-  bool has_warpgroups() const {
+  bool warpgroups_are_compiled() const {
     if constexpr (sizeof(NumberT) == 2) {
       if (shape_.head_dim == 64) return is_compiled<64>();
       if (shape_.head_dim == 128) return is_compiled<128>();
