@@ -199,7 +199,8 @@ void compare_texts(const OptionsT& policy, const VerifierT& verifier, float temp
   const auto found = process_ranks::run(n, [&](process_rank& own) {
     rank_type ranks(own);
     auto target = parallel<float>::load(path_of("llama"), ranks, options);
-    return write_text(PolicyT(policy), verifier, target, temperature, agreement(own));
+    process_rank beside = own.beside();  // the stream's thread meets in `own`
+    return write_text(PolicyT(policy), verifier, target, temperature, agreement(beside));
   });
   CHECK(found == std::vector<outcome>(static_cast<std::size_t>(n), expected.front()));
 }
@@ -218,7 +219,8 @@ TEST_CASE("A decoder on the device that reads whole rows refuses maxima") {
   const auto found = process_ranks::run(1, [](process_rank& own) {
     rank_type ranks(own);
     auto target = parallel<float>::load(path_of("llama"), ranks, {.max_rows = 40, .logits = rank_logits::maxima});
-    return write_text(gpu::iid_paths({.paths = 3, .length = 3}), traversal(), target, 1.0F, agreement(own));
+    process_rank beside = own.beside();
+    return write_text(gpu::iid_paths({.paths = 3, .length = 3}), traversal(), target, 1.0F, agreement(beside));
   });
   for (const outcome& of : found)
     CHECK(of.error.find("the verifier must be greedy") != std::string::npos);
@@ -303,7 +305,8 @@ TEST_CASE("Ranks that write other texts hear of it") {
     auto decode = gpu::make_decoder(gpu::autoregressive(draft, draft_kv, {.temperature = 1}),
                                     gpu::iid_paths({.paths = 2, .length = 3}), traversal(), kv, target,
                                     {.text = {.sampling = {.temperature = 1}, .seed = seed}});
-    decode.generate(prompt, {.max_tokens = 30}, agreement(own));
+    process_rank beside = own.beside();
+    decode.generate(prompt, {.max_tokens = 30}, agreement(beside));
     return numbers_type{};
   });
   for (const outcome& of_rank : found)

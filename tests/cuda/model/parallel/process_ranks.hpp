@@ -35,12 +35,20 @@ struct meeting {
 
 class process_rank {
  public:
-  process_rank(meeting& all, std::byte* areas, int rank, int size, double timeout)
-      : all_(&all), areas_(areas), rank_(rank), size_(size), timeout_(timeout) {}
+  process_rank(meeting* all, std::byte* areas, int rank, int size, double timeout)
+      : all_(all), areas_(areas), rank_(rank), size_(size), timeout_(timeout) {}
 
   int rank() const { return rank_; }
   int size() const { return size_; }
   espalier::rank_traffic traffic() const { return traffic_; }
+
+  // The same ranks, who meet elsewhere: for a second thread of the process. run() has room for one such.
+  process_rank beside() const {
+    process_rank other(*this);
+    other.all_ = all_ + 1;
+    other.areas_ = areas_ + static_cast<std::size_t>(size_) * area_bytes;
+    return other;
+  }
 
   void all_gather(std::byte* data, std::span<const std::size_t> counts) {
     std::size_t first = 0;
@@ -163,10 +171,11 @@ inline outcome take_outcome(int pipe) {
 //! Calls function(rank), which gives a vector<float>, in n processes at once. Outcomes by rank.
 template <class FunctionT>
 std::vector<outcome> run(int n, const FunctionT& function, double timeout = 60.0) {
-  const std::size_t bytes = sizeof(meeting) + static_cast<std::size_t>(n) * area_bytes;
+  constexpr std::size_t places = 2;  // where ranks meet
+  const std::size_t bytes = places * (sizeof(meeting) + static_cast<std::size_t>(n) * area_bytes);
   void* shared = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) espalier::raise<espalier::error>("no memory for ranks.");
-  auto* all = new (shared) meeting;
+  auto* all = new (shared) meeting[places];
   std::fflush(nullptr);
   std::vector<int> pipes;
   std::vector<pid_t> processes;
@@ -176,7 +185,7 @@ std::vector<outcome> run(int n, const FunctionT& function, double timeout = 60.0
     const pid_t process = fork();
     if (process == 0) {
       close(ends[0]);
-      process_rank own(*all, static_cast<std::byte*>(shared) + sizeof(meeting), r, n, timeout);
+      process_rank own(all, static_cast<std::byte*>(shared) + places * sizeof(meeting), r, n, timeout);
       detail::be_rank(own, ends[1], function);
     }
     close(ends[1]);
