@@ -40,6 +40,11 @@ def main():
         cache = transformers.StaticCache(
             config=config, max_batch_size=1, max_cache_len=context, device=on, dtype=number
         )
+        # Each call adds its rows to the lengths that the layers of the cache keep: they are views of one array, which the
+        # next call sets back.
+        lengths = torch.full((config.num_hidden_layers,), prefix, dtype=torch.long, device=on)
+        for layer, length in zip(cache.layers, lengths):
+            layer.cumulative_length = length
         tokens = torch.randint(0, config.vocab_size, (1, n), generator=generator).to(on)
         places = torch.arange(prefix, prefix + n, device=on)
         allowed = torch.zeros(n, context, dtype=torch.bool)
@@ -47,7 +52,8 @@ def main():
         mask = torch.zeros(1, 1, n, context, dtype=number).masked_fill_(~allowed, float("-inf")).to(on)
 
         @torch.inference_mode()
-        def work(tokens=tokens, places=places, mask=mask, cache=cache):
+        def work(tokens=tokens, places=places, mask=mask, cache=cache, lengths=lengths):
+            lengths.fill_(prefix)
             return model(
                 input_ids=tokens,
                 position_ids=places[None],
