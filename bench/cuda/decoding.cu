@@ -5,11 +5,9 @@
 #include <cuda_bf16.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,10 +38,10 @@
 #include "espalier/verifier/traversal.hpp"
 #include "model_paths.hpp"
 #include "program.cuh"
-#include "prompts_file.hpp"
 #include "round_stations.cuh"
 #include "served_model.cuh"
 #include "three_of_four.hpp"
+#include "whole_texts.cuh"
 
 namespace {
 
@@ -52,38 +50,16 @@ namespace device = espalier::cuda;
 using number = __nv_bfloat16;
 
 using text = std::vector<token_id>;
-
-struct written {
-  text tokens;
-  int rounds = 0;
-  double seconds = 0;
-};
-
 using model = bench::served_model;
 
 // One way of decoding, with a decoder of its own. The first text captures the graphs and is not measured.
 struct method {
   std::string name;
   float temperature;
-  std::function<written(const text& prompt, int max_tokens)> write;
+  bench::text_writer write;
   bool must_be_faster = false;  // than plain decoding
   bool is_masked = false;       // whether a constraint says which tokens may follow
 };
-
-template <class DecoderT>
-std::function<written(const text&, int)> writing_with(std::shared_ptr<DecoderT> decode) {
-  return [decode](const text& prompt, int max_tokens) {
-    written out;
-    const auto start = std::chrono::steady_clock::now();
-    decode->begin(prompt, {.max_tokens = max_tokens});
-    while (decode->step())
-      ++out.rounds;
-    out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    const auto tokens = decode->current().written();
-    out.tokens.assign(tokens.begin(), tokens.end());
-    return out;
-  };
-}
 
 template <class DrafterT, class PolicyT, class VerifierT, class ProcessorT = no_processor>
 method method_of(std::string name, model& target, DrafterT drafter, PolicyT policy, VerifierT verifier,
@@ -91,10 +67,9 @@ method method_of(std::string name, model& target, DrafterT drafter, PolicyT poli
   using made = device::decoder<DrafterT, PolicyT, VerifierT, device::contiguous_kv<number>&,
                                device::llama_backend<number>&, ProcessorT>;
   return {std::move(name), temperature,
-          writing_with(std::make_shared<made>(
+          bench::writing_with(std::make_shared<made>(
               std::move(drafter), std::move(policy), std::move(verifier), target.kv, target.backend,
-              decoder_options{.text = {.sampling = {.temperature = temperature}, .seed = 11}}, true,
-              std::move(processor)))};
+              decoder_options{.text = {.sampling = {.temperature = temperature}, .seed = 11}}, std::move(processor)))};
 }
 
 method masked(method of) {
@@ -166,36 +141,12 @@ std::vector<method> all_methods(loaded& models) {
   return all;
 }
 
-// The further arguments of this program.
-struct pair_options {
-  std::string draft{}, block{}, prompts = ESPALIER_BENCH_PROMPTS;
-
-  void add_to(bench::program& to) {
-    to.add("--draft", draft, "a smaller model, where the models' folder has none");
-    to.add("--block", block, "a block draft, likewise");
-    to.add("--prompts", prompts, "prompts, one a line as JSON with a list \"tokens\"");
-  }
-};
-
-std::vector<text> read_tokens(const std::string& path, int vocab_size) {
-  std::vector<text> prompts;
-  for (const models::prompt& p : models::read_prompts(path)) {
-    const bool are_known = std::all_of(p.tokens.begin(), p.tokens.end(), [=](token_id t) { return t < vocab_size; });
-    if (p.tokens.empty() || !are_known) {
-      raise<input_error>(path, ", line ", p.line, " must have a list \"tokens\" of the model's vocabulary, below ",
-                         vocab_size, ".");
-    }
-    prompts.push_back(p.tokens);
-  }
-  return prompts;
-}
-
-void measure(bench::bench_run& run, const pair_options& pair) {
+void measure(bench::bench_run& run, const bench::text_arguments& pair) {
   const int max_tokens = run.size(256, 6);
   // The requirements hold for the bundled models.
   const bool is_bundled = run.options.models == ESPALIER_BENCH_MODELS;
   loaded models(models::model_paths{run.options.models, pair.draft, pair.block}.resolved());
-  std::vector<text> prompts = read_tokens(pair.prompts, models.target->backend.vocab_size());
+  std::vector<text> prompts = pair.read_prompts(models.target->backend.vocab_size());
   if (run.options.tiny) prompts.resize(1);
   const std::vector<method> methods = all_methods(models);
   struct result {
@@ -212,7 +163,7 @@ void measure(bench::bench_run& run, const pair_options& pair) {
       text plain[2];  // as the model writes freely, and under the masks
       for (std::size_t m = 0; m < methods.size(); ++m) {
         if (!results[m].failure.empty()) continue;
-        written out;
+        bench::written_text out;
         try {
           out = methods[m].write(prompts[p], max_tokens);
         } catch (const error& e) {
@@ -296,7 +247,7 @@ void measure(bench::bench_run& run, const pair_options& pair) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  pair_options pair;
+  bench::text_arguments pair;
   return bench::run_program(
       argc, argv, "measure_decoding", "text end to end", [&](bench::bench_run& run) { measure(run, pair); },
       [&](bench::program& to) { pair.add_to(to); });

@@ -17,6 +17,7 @@
 #include "espalier/cuda/model/llama/llama_backend.cuh"
 #include "espalier/model/llama/model_config.hpp"
 #include "grown_tree.cuh"
+#include "large_model.cuh"
 #include "program.cuh"
 #include "random_numbers.cuh"
 
@@ -25,30 +26,6 @@ namespace {
 using namespace espalier;
 namespace device = espalier::cuda;
 using number = __nv_bfloat16;
-
-model_config shape_of(bool tiny) {
-  return model_config::parse(
-      tiny ? R"({"model_type": "qwen3", "vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 2,
-      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 256,
-      "max_position_embeddings": 4096, "rope_theta": 1000000.0, "rms_norm_eps": 1e-6, "tie_word_embeddings": false,
-      "hidden_act": "silu"})"
-           : R"({"model_type": "qwen3", "vocab_size": 151936, "hidden_size": 4096,
-      "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
-      "intermediate_size": 12288, "max_position_embeddings": 40960, "rope_theta": 1000000.0, "rms_norm_eps": 1e-6,
-      "tie_word_embeddings": false, "hidden_act": "silu"})",
-      "the shape of Qwen3-8B");
-}
-
-device::model_weights<number> random_weights(const model_config& config) {
-  auto weights = device::model_weights<number>::of_shape(config);
-  const std::size_t numbers = weights.matrices.bytes() / sizeof(number);
-  // Sums over the hidden size stay about 1.
-  bench::fill_random(weights.head.matrix, numbers, 0.0156F, 1, nullptr);
-  bench::fill_random(weights.layers[0].attention_norm.scale, weights.vectors.bytes() / sizeof(float), 0.1F, 2, nullptr,
-                     1.0F);
-  bench::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  return weights;
-}
 
 // Trees of the given sizes, root included, after a prefix, and their forward batches.
 class tree_batches {
@@ -103,10 +80,10 @@ void measure_bundled(bench::bench_run& run, const std::string& which, const std:
 void measure(bench::bench_run& run) {
   measure_bundled(run, "target", "a pass of the bundled target", 90);
   measure_bundled(run, "draft", "a level of the bundled draft", 35);
-  const model_config config = shape_of(run.options.tiny);
+  const model_config config = bench::large_shape(run.options.tiny);
   const std::int32_t prefix = run.size(2048, 40), most = run.size(1024, 16), context = prefix + most + 1;
   const double kv_bytes = 4.0 * config.n_layers * config.kv_size();
-  auto weights = random_weights(config);
+  auto weights = bench::random_weights(config);
   const double weight_bytes = static_cast<double>(weights.bytes());
   device::llama_backend<number> model(config, std::move(weights),
                                       {.max_rows = most, .max_positions = context, .max_context = context});

@@ -14,6 +14,7 @@ TITLES = {
     "measure_forward": "Cost of a pass against tree size",
     "measure_decoding": "End to end",
     "measure_serving": "Many texts at once",
+    "measure_trees": "Trees over a small model at the cost of Qwen3-8B's passes",
 }
 
 

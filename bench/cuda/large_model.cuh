@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <cstddef>
+
+#include "espalier/cuda/model/llama/model_weights.cuh"
+#include "espalier/model/llama/model_config.hpp"
+#include "random_numbers.cuh"
+#include "timed_event.cuh"
+
+namespace bench {
+
+//! The shape of Qwen3-8B; if `tiny`, a small model of the same family.
+inline espalier::model_config large_shape(bool tiny) {
+  return espalier::model_config::parse(
+      tiny ? R"({"model_type": "qwen3", "vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 256,
+      "max_position_embeddings": 4096, "rope_theta": 1000000.0, "rms_norm_eps": 1e-6, "tie_word_embeddings": false,
+      "hidden_act": "silu"})"
+           : R"({"model_type": "qwen3", "vocab_size": 151936, "hidden_size": 4096,
+      "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128,
+      "intermediate_size": 12288, "max_position_embeddings": 40960, "rope_theta": 1000000.0, "rms_norm_eps": 1e-6,
+      "tie_word_embeddings": false, "hidden_act": "silu"})",
+      "the shape of Qwen3-8B");
+}
+
+//! Weights of a model of that shape, drawn at random on the device so that sums over the hidden size stay about 1.
+inline espalier::cuda::model_weights<__nv_bfloat16> random_weights(const espalier::model_config& config) {
+  auto weights = espalier::cuda::model_weights<__nv_bfloat16>::of_shape(config);
+  fill_random(weights.head.matrix, weights.matrices.bytes() / sizeof(__nv_bfloat16), 0.0156F, 1, nullptr);
+  fill_random(weights.layers[0].attention_norm.scale, weights.vectors.bytes() / sizeof(float), 0.1F, 2, nullptr, 1.0F);
+  require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+  return weights;
+}
+
+}  // namespace bench
