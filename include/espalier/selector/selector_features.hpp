@@ -37,7 +37,7 @@ struct selector_features {
   //! Sets the first six: entropies (nats) of target and draft at the previous position, and of the draft's row after
   //! the pending token; then both Kullback-Leibler divergences (nats) and the L1 distance at the previous position.
   //!
-  //! Shapes      p, q, q_root [vocab]: the target's row of untruncated_row(), and the draft's rows as drawn from
+  //! Shapes      p, q, q_root [vocab]: the target's row of untruncated_row(), and the rows that the draft draws from
   //! Complexity  two passes, of which the first reads two rows
   //! Errors      input_error for rows of different lengths
   template <class TargetT, class DraftT>

@@ -49,7 +49,7 @@ __device__ void rebuild_tree(const tree_writer& tree, std::int32_t n, const cons
   memory.has_child[i + 1] = 0;
   if (is_there && own.node != no_node) memory.now[own.node] = static_cast<std::uint16_t>(i + 1);
   if (i == 0) memory.now[root_node] = 0;
-  // Reads the old node before anything is overwritten.
+  // Reads the parent in the old tree before anything is overwritten.
   listed_draw draw;
   if (is_there) draw = listed_draw::of(tree, own.parent, own.token, own.log_prob);
   __syncthreads();
