@@ -298,7 +298,7 @@ class batch_decoder
             .may_read_alone = had_rounds_};
   }
 
-  // Has a text's caches and drafter follow it, unless it waits for rows that another text computes.
+  // Makes a text's caches and drafter follow it, unless it waits for rows that another text computes.
   template <class PieceT>
   void prepare(place& p) {
     saved_type& t = p.text->value;
@@ -310,7 +310,7 @@ class batch_decoder
     p.is_drafted_for = budget_.worth_reading(this->n_running(), t.written, p.n_draft_unread);
   }
 
-  // Has a text that has not begun take the rows that others hold of it.
+  // Makes a text that has not begun take the rows that others hold of it.
   void settle(place& p) {
     saved_type& t = p.text->value;
     if (p.stage == detail::place_stage::arrived) p.served.begin(t);
@@ -338,8 +338,7 @@ class batch_decoder
     }
   }
 
-  // Makes room in the caches for a text. Returns false if the text may not try again; it fails if there is no other
-  // text.
+  // Makes room in the caches for a text. Returns false if the text may not try again; a text that is alone then fails.
   bool make_room(place& p) {
     if (places::make_room(p)) return true;
     if (p.text == nullptr) return false;

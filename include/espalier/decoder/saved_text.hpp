@@ -79,8 +79,8 @@ struct saved_text {
     return sample;
   }
 
-  //! Has the processor read the text: the prompt, and what was written since. After resume() all tokens from before are
-  //! prompt.
+  //! Makes the processor read the text: the prompt, and what was written since. After resume() all tokens from before
+  //! are prompt.
   void read_again() {
     const std::span<const token_id> all = written.tokens(), after_prompt = written.written();
     processor.begin(all.first(all.size() - after_prompt.size()));

@@ -85,7 +85,7 @@ class text_processor {
     return answer;
   }
 
-  // Has the rows of this drafter pass through the processor in this round (`on`), or no longer.
+  // Makes the rows of this drafter pass through the processor in this round (`on`), or no longer.
   template <class DrafterT>
   void attach(DrafterT& drafter, bool on) {
     if constexpr (ProcessingDrafter<DrafterT, float>) {

@@ -181,7 +181,7 @@ class autoregressive {
 
   void process_rows(row_processor<number> process) { process_ = process; }
 
-  //! Has the drafter keep what root_state() and previous_state() return. Call it before reserve(). Without this call
+  //! Makes the drafter keep what root_state() and previous_state() return. Call it before reserve(). Without this call
   //! the drafter takes no memory for that and copies no row. A decoder calls it for policies such as neural_delayed.
   void keep_states() { keeps_states_ = true; }
   std::int32_t hidden_size() const {

@@ -90,7 +90,7 @@ class joint {
     each([&](auto& drafter) { drafter.commit(tree, v); });
   }
 
-  //! Has each PromptDrafter that has room read up to n tokens of the prompt. Returns true if one of them has more to
+  //! Makes each PromptDrafter that has room read up to n tokens of the prompt. Returns true if one of them has more to
   //! read.
   bool read_prompt(std::int32_t n) {
     bool more = false;
