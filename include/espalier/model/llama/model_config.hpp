@@ -226,7 +226,7 @@ struct model_config {
     if (n_attention_layers() == n_layers) recurrent.clear(), mamba = {};
   }
 
-  // transformers writes an infinite number as {"__float__": "Infinity"}.
+  // Reads the limits of the step of time. transformers writes an infinite number as {"__float__": "Infinity"}.
   void read_steps(const detail::json_reader& json) {
     mamba.least_step = 0.0F;
     mamba.greatest_step = std::numeric_limits<float>::infinity();

@@ -27,7 +27,7 @@ struct recurrent_step {
 struct recurrent_walk {
   std::int32_t sequence;
   std::int32_t begin, end;       // steps begin to end - 1 of the plan
-  std::int32_t start;            // slots that the state at the beginning has seen
+  std::int32_t start;            // number of slots that the state at the beginning has seen
   std::int32_t hold = -1;        // number of slots that were seen by the state that the store keeps after the pass; -1:
                                  // none is kept
   std::int32_t hold_after = -1;  // step after which that state stands

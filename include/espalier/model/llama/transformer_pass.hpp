@@ -77,7 +77,7 @@ class transformer_pass {
       require_option("hidden_layers", layer, 0, config.n_layers - 1);
     const int heads = config.n_heads + 2 * config.n_kv_heads, each = heads / team.n_threads();
     whole_heads_ = heads % team.n_threads() == 0 && each * config.head_dim % weight_matrix::granule == 0;
-    options_.hidden_layers = {};  // they may go away
+    options_.hidden_layers = {};  // the caller's list may go away
     reserve(options.max_rows);
   }
 

@@ -35,7 +35,7 @@ struct split_estimate {
 };
 
 //! The estimated time: the number of thread blocks that a multiprocessor gets, times the number of blocks of 64 slots
-//! that each of them works on, plus the time of merging.
+//! that each of them works on, plus the times of starting them and of merging.
 inline std::int64_t estimated_time(const attention_shape& shape, const attention_tuning& tuning, std::int32_t n_rows,
                                    std::int32_t max_context, std::int32_t n_tiles, std::int32_t tile_cost,
                                    std::int32_t splits) {

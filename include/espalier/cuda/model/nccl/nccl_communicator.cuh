@@ -187,7 +187,7 @@ class nccl_communicator {
   }
 
   // Says what has failed, and has NCCL's communicator aborted: by the watching thread, as ncclCommAbort may wait until
-  // graphs are gone; or here, before there is such a thread, and so any graph.
+  // graphs are gone; or here, while there is no such thread, and so no graph.
   void break_off(const std::string& what) {
     said_ = what + ", says rank " + std::to_string(rank_) +
             ": a rank is dead or late. The text goes on from its last committed token with new ranks.";

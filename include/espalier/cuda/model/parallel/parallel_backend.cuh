@@ -63,7 +63,7 @@ struct parallel_options {
 //! and so are the biases of attention_out and down. Of every matrix a rank has the outputs of its part. With
 //! rank_split::sums it has of attention_out and down all outputs, and the inputs of its part.
 //!
-//! Complexity  as espalier::rank_weights; 4 MiB of host memory. Synchronises
+//! Complexity  as espalier::rank_weights; host memory for 2^21 numbers. Synchronises
 //! Errors      as model_weights
 template <class NumberT>
 class rank_weights {
@@ -105,7 +105,7 @@ struct rank_buffers {
   NumberT* whole = nullptr;        // [max_rows] those of all ranks, with rank_split::outputs
   float* stream = nullptr;         // [max_rows][hidden]
   float* output = nullptr;         // [max_rows][hidden] a product whose norm is added to the stream
-  float* embedded = nullptr;       // [ranks][embedding_choice::stride_of(max_rows)]
+  float* embedded = nullptr;       // [ranks][embedding_choice::stride_of(max_rows, hidden)]
   float* hidden_blocks = nullptr;  // a product that goes back to the stream, rank after rank
   float* partial = nullptr;        // [max_rows][hidden] sums over this rank's inputs, with rank_split::sums
   float* parts = nullptr;          // sums over each rank's inputs, for the columns of this rank

@@ -94,7 +94,7 @@ struct pass_job {
 
 // A row of the batch, as far as a block has to know it.
 struct pass_row {
-  std::int32_t sequence = -1;  // its id in the store; -1: padding
+  std::int32_t sequence = -1;  // number of its sequence in the store; -1: padding
   std::int32_t position = 0;
   std::int32_t cache_row = -1;  // where its key goes in a layer, -1: nowhere
   std::int32_t prefix = 0;
