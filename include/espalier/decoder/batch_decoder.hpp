@@ -75,7 +75,8 @@ struct served_place : batch_place<EntryT> {
   }
 };
 
-// The budget that the texts of a batch_decoder share in a round, if their policy can share one; else it does nothing.
+// The budget that the texts of a batch_decoder share in a round. For a policy that cannot share one, all calls do
+// nothing.
 template <class PolicyT, class DrafterT>
 class shared_budget {
   using part = part_type<DrafterT, 0>;
@@ -205,8 +206,8 @@ class batch_decoder
   //! Adds a text, which waits for its turn, and returns its number. The text may have a policy and a processor of its
   //! own; the costs in its own policy count only where texts share no budget.
   //!
-  //! Errors      as decoder::begin(); input_error if max_waiting texts wait already beside those for which a place is
-  //!             free; option_error for a policy that drafts or asks about other numbers of nodes than the decoder's,
+  //! Errors      as decoder::begin(); input_error if max_waiting texts wait already, besides as many as there are free
+  //!             places; option_error for a policy that drafts or asks about other numbers of nodes than the decoder's,
   //!             or differs from it in reading states
   text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
               own_parts<TreePolicyT, ProcessorT> own = {}) {

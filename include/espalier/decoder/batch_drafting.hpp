@@ -46,7 +46,7 @@ class batch_drafting {
   }
 
   // Begins a step: drafters read prompts. Those that share passes read `most` rows in all texts and parts together; any
-  // other PromptDrafter reads as many rows as these have left, for each text.
+  // other PromptDrafter reads up to as many rows as the parts before it have left, for each text.
   template <class HostT, class PlaceT>
   void read_prompts(HostT& host, DrafterT& model, std::span<PlaceT* const> places, std::int32_t most) {
     n_passes_ = 0;

@@ -37,8 +37,8 @@ PolicyT without_history(PolicyT policy) {
   return policy;
 }
 
-// Checks that a text's policy suits the decoder that serves the text, whose policy is `there`. Errors: option_error if
-// they draft or ask about different numbers of nodes, or only one of them reads states.
+// Checks that a text's policy suits the decoder that serves the text and has the policy `there`. Errors: option_error
+// if the two draft or ask about different numbers of nodes, or only one of them reads states.
 template <class PolicyT>
 void require_same_size(const PolicyT& policy, const PolicyT& there) {
   if (policy.max_nodes() != there.max_nodes()) {

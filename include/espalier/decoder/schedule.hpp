@@ -90,8 +90,8 @@ void for_each_in_turn(std::span<const seat> seats, const FunctionT& f) {
 // If rounds leave them no row, or less than a quarter of the rows that they want, and limits.may_read_alone is set, the
 // pass is theirs, and rounds wait.
 //
-// A round that takes more of its prompt with it than a tree has nodes counts as the reading of a prompt: prompts that
-// stand before it come before it.
+// A round that takes more of its prompt with it than a tree has nodes counts as the reading of a prompt: the prompts of
+// seats before its own come first.
 //
 // Shapes      tasks [seats]
 // Complexity  O(seats) for each different value of n_passed_over; O(seats^2) if many rounds take much of their prompts

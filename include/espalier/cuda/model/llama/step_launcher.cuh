@@ -101,8 +101,8 @@ ESPALIER_KERNEL void cap_numbers(NumberT* numbers, std::int64_t n, float cap) {
 //
 // WeightsT is laid out as model_weights. PlaceT says what differs between a model on one device, a rank and a draft:
 //   embed(batch, stream)                        fills the stream
-//   add(step, number, linear, x, rows, stream)  computes a product that goes back, without its bias: adds it to
-//                                               memory.stream where step.adds, else writes it to memory.output
+//   add(step, number, linear, x, rows, stream)  computes the product of attention_out or down, without its bias: adds
+//                                               it to memory.stream where step.adds, else writes it to memory.output
 //   stream_changed()                            is called when a norm has written to the stream
 //   kept(layer) -> float*                       the memory to which the stream after a layer is copied
 template <class NumberT, class LogitT, class AttentionT, class WeightsT, class PlaceT>

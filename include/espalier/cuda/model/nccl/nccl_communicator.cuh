@@ -236,7 +236,7 @@ class nccl_communicator {
   double timeout_;
   int rank_, size_;
   detail::pass_marks marks_;
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards comm_, said_, watched_ and leaves_
   ncclComm_t comm_ = nullptr;
   std::string said_;
   bool watched_ = false, leaves_ = false;
