@@ -35,7 +35,7 @@ struct pass_limits {
   std::int32_t prefill_alone = 0;  // for prompts where no round is in the pass
   std::int32_t max_chunks = 0;     // prompts that are read beside rounds
   std::int32_t max_nodes = 0;      // drafted tokens of a whole tree
-  bool cuts_trees = false;         // trees may have fewer, down to none
+  bool cuts_trees = false;         // trees may have fewer drafted tokens, down to none
   std::int32_t max_lanes = 0;      // rounds are padded to a power of two, or to this number; 0: they are not
   bool may_read_alone = true;      // prompts may have the pass where rounds leave them no row, or too few
 };
@@ -45,7 +45,7 @@ struct seat_task {
   pass_task kind = pass_task::none;
   std::int32_t n_rows = 0;      // tokens that the pass reads of the text: a part of its prompt, or, with a round, what
                                 // the cache lacks before the last token
-  bool is_passed_over = false;  // it could have done something, but found no room
+  bool is_passed_over = false;  // the text could have done something, but found no room
 };
 
 // The pass that was planned, for all texts together.

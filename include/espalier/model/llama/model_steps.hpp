@@ -83,12 +83,12 @@ struct model_step {
   step_rows from = step_rows::stream;
   step_rows to = step_rows::stream;
   model_part part = model_part::attention_norm;  // the matrix or norm; `up` stands for gate and up where `gated`
-  bool adds = false;                             // multiply: to the rows of `to`, which are kept
+  bool adds = false;                             // multiply: adds the product to what `to` holds
   bool gated = false;                            // multiply and activate: gate and up, not up alone
   bool outputs_only = false;     // a row for each output: normalise writes the norm of row batch.outputs[i] to row i
   bool local_rotary = false;     // rotate: by model_config::local_rope_theta
   activation_kind activation{};  // activate
-  std::int32_t layer = -1;       // of the weights; -1: of no layer
+  std::int32_t layer = -1;       // layer that the step belongs to; -1: none
   std::int32_t cache_layer = 0;  // rotate, attend: number of the layer in the cache; recur: among recurrent layers
   std::int32_t column = 0;       // multiply: first column of `to` that is written
   std::int32_t next = 0;         // number of the next step with a matrix, whose weights may be fetched meanwhile

@@ -19,8 +19,8 @@ namespace espalier::detail {
 struct recurrent_step {
   std::int32_t slot;
   std::int32_t row;   // row of the batch; -1: an earlier token
-  std::int32_t from;  // memory that holds the state before the step; -1: the state that the walk begins at
-  std::int32_t to;    // memory for the state after the step, which may be the same
+  std::int32_t from;  // number of the memory with the state before the step; -1: the state that the walk begins at
+  std::int32_t to;    // number of the memory for the state after the step; it may be the same
 };
 
 // The steps of one sequence in a pass. They are the same in every layer.

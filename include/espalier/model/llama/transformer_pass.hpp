@@ -32,10 +32,10 @@
 namespace espalier::detail {
 
 struct pass_options {
-  int max_rows = 1;       // of one pass
-  int max_positions = 1;  // of the rotary tables
+  int max_rows = 1;       // rows of one pass
+  int max_positions = 1;  // positions of the rotary tables
   matrix_arithmetic arithmetic = matrix_arithmetic::exact;
-  int max_inputs = 0;                       // of any product
+  int max_inputs = 0;                       // inputs of any product
   int vocab_size = 0;                       // columns of the logits; 0: whoever runs the pass says where logits go
   bool keeps_inputs = true;                 // false: whoever runs the pass says where `mixed` and `activated` lie
   std::span<const int> hidden_layers = {};  // layers after which the stream is kept

@@ -34,7 +34,7 @@ namespace espalier {
 //! Complexity  weights are read from memory once for any number of rows that fit the cache together with one panel
 class weight_matrix {
  public:
-  static constexpr int granule = 32;  //!< runs of outputs into which work may be divided
+  static constexpr int granule = 32;  //!< outputs of a run, into which work may be divided
 
   weight_matrix() = default;
   weight_matrix(int outputs, int inputs, detail::instruction_set instructions = detail::best_instruction_set())

@@ -393,7 +393,7 @@ class block_draft_model {
   struct place {
     const block_draft_model& of;
     const context_type& context;
-    int n_lanes, n;  // rows of a lane
+    int n_lanes, n;  // n: rows of a lane
 
     void embed(const forward_batch_view&, cudaStream_t stream) const { of.begin_stream(context, n_lanes, n, stream); }
     void add(const detail::model_step&, int number, const linear_type& linear, const NumberT* x, int rows,

@@ -108,7 +108,7 @@ ESPALIER_KERNEL void cap_numbers(NumberT* numbers, std::int64_t n, float cap) {
 template <class NumberT, class LogitT, class AttentionT, class WeightsT, class PlaceT>
 class step_launcher {
  public:
-  const model_steps& steps;    // all of the model
+  const model_steps& steps;    // all steps of the model
   const model_config& config;  // its numbers of heads and intermediate_size are those that this device has
   const matrix_products& products;
   const step_products& numbers;
