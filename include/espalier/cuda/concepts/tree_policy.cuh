@@ -129,9 +129,9 @@ std::int32_t max_depth(const PolicyT& policy) {
 //!   observe(texts, decisions, stream)  is told which verdicts were committed: decisions [places], on the device; a
 //!                                      token of -1 says that nothing was
 //! Optional
-//!   max_depth() -> int                 the longest path of its trees; max_nodes() without it. In a cascade so many
-//!                                      tokens may be accepted that the drafters of the other policies were not asked
-//!                                      about
+//!   max_depth() -> int                 the longest path of its trees; max_nodes() without it. In a cascade it bounds
+//!                                      the accepted tokens about which the drafters of the other policies were not
+//!                                      asked
 //!   parts() -> tuple of policy&        as espalier::TreePolicy's: each of these policies takes memory with reserve(),
 //!                                      and keeps what it has learnt. With it (see cascade):
 //!     limit_parts(capacities)          takes, before begin(), how many tokens each part of the drafter can hold

@@ -30,11 +30,11 @@ namespace espalier::cuda {
 //! Tree speculative decoding of one sequence on the device: espalier::decoder with parts that live there.
 //!
 //! A round is work in one stream, from the pending token to the committed text. The stream waits for the host only
-//! where a processor is called. Unless decoder_options::replay is false, a graph of the round is captured for each
-//! context_bucket and replayed; the first round of a bucket runs without one. The host enqueues one round ahead of the
-//! one whose outcome it takes in, and tokens are copied to the host meanwhile. Policy and verifier are kept by value;
-//! drafter, store and backend by reference when make_decoder got lvalues, by value otherwise. A prompt is read in one
-//! step. Log-probabilities and saved texts are for espalier::decoder alone.
+//! where a processor or a model of the host is called. Unless decoder_options::replay is false, a graph of the round is
+//! captured for each context_bucket and replayed; the first round of a bucket runs without one. The host enqueues one
+//! round ahead of the one whose outcome it takes in, and tokens are copied to the host meanwhile. Policy and verifier
+//! are kept by value; drafter, store and backend by reference when make_decoder got lvalues, by value otherwise. A
+//! prompt is read in one step. Log-probabilities and saved texts are for espalier::decoder alone.
 //!
 //! A processor stays on the host: the stream calls it there in the middle of a round, for each pass of the draft and
 //! for the target's, on a thread of the CUDA runtime. Between begin() and the end of a text, nobody else may use what

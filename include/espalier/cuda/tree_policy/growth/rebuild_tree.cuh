@@ -15,9 +15,9 @@
 namespace espalier::cuda::detail {
 
 // Appends n draws in order to a tree of the given size; thread i has draw i, which gets a node of its own. Called by a
-// block of threadsN threads. Overwrites what `best` has found.
+// block of threadsN threads. Overwrites the entries that `best` has found.
 //
-// Pre         as append_draws; a barrier since what `best` has found was read
+// Pre         as append_draws; a barrier since the entries that `best` has found were read
 template <std::int32_t threadsN>
 __device__ void append_in_order(const tree_writer& tree, const tree_size& size, std::int32_t n, listed_draw own,
                                 best_of_list<threadsN>& best) {
