@@ -120,7 +120,7 @@ class joint {
   }
 
   //! Throws the exception that a model of the host has thrown since the last call, if there is one. If models of
-  //! several drafters have thrown, it is the first drafter's.
+  //! several drafters have thrown, it throws the exception of the first of them.
   void raise_failure() requires(detail::KeepsFailure<std::remove_reference_t<DraftersT>> || ...) {
     std::exception_ptr first;
     each([&]<class DrafterT>(DrafterT& drafter) {
