@@ -175,9 +175,9 @@ class loaded_llama_cpp {
 //! Copies share the weights.
 //!
 //! With `servers` the layers are on ggml's RPC servers, which must be of this ggml's version, and passes go over the
-//! network. If a server goes away in the middle of a pass, the error names it, or those among which it is. The model's
-//! memory in this process is then lost and stays allocated, and ggml does not connect to that server again before the
-//! process ends.
+//! network. If a server goes away in the middle of a pass, the error names it, or several servers of which it is one.
+//! The model's memory in this process is then lost and stays allocated, and ggml does not connect to that server again
+//! before the process ends.
 //!
 //! Errors      model_error if llama.cpp cannot load the file, and for a model whose cache has no row for each token
 //!             (recurrent, hybrid, diffusion, encoders); option_error for options out of range, or for servers if
@@ -205,8 +205,8 @@ class llama_cpp_model {
   std::int32_t max_positions() const { return llama_model_n_ctx_train(loaded_->get()); }
   const llama_cpp_options& options() const { return options_; }
 
-  //! The tokens of a text. If `begins` is set, those that the model wants at the beginning of a text come first, and
-  //! those that it wants at the end last. Special tokens may be written out in the text.
+  //! The tokens of a text. If `begins` is set, the tokens that the model wants at the beginning of a text come first,
+  //! and the tokens that it wants at the end come last. Special tokens may be written out in the text.
   //!
   //! Errors      input_error for 2^31 bytes or more
   std::vector<token_id> tokens(std::string_view text, bool begins = true) const {
