@@ -95,7 +95,7 @@ inline constexpr auto verifiers = boost::hana::make_tuple(
 template <class PolicyT>
 inline constexpr bool drafts = !TreePolicy<PolicyT, no_drafter, philox_chance>;
 
-//! Calls f(policy, verifier), with an object of type part for each, for every pair of which the verifier is lossless
+//! Calls f(policy, verifier), with an object of type part for each, for every pair in which the verifier is lossless
 //! for the policy's trees. The lists may be given, for example copies of the library's lists with other options.
 template <class PoliciesT, class VerifiersT, class FunctionT>
 constexpr void for_each_compatible_pair(const PoliciesT& from, const VerifiersT& with, FunctionT&& f) {

@@ -22,7 +22,7 @@ namespace espalier {
 //!   allowed(state) -> span<const std::uint32_t>    the tokens that may follow, as bits: token t is bit t % 32 of word
 //!                                     t / 32; tokens beyond the last word are not allowed. Valid until the next call
 //! Laws
-//!   A token that ends the text is allowed exactly where what was written is complete.
+//!   A token that ends the text is allowed exactly where the written text is complete.
 //!   A state does not depend on which other states were asked for: the states along the paths of a tree are asked for
 //!   in any order.
 //!   A copy of the constraint has the same states.

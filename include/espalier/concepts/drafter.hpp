@@ -90,12 +90,12 @@ concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 //!   After commit its state equals that of a fresh drafter given the same committed tokens.
 //!   A round that is given up midway, without commit, leaves no trace.
 //! Models
-//!   those of the refinements below; joint, which has several parts; no_drafter for plain decoding
+//!   the models of the refinements below; joint, which has several parts; no_drafter for plain decoding
 template <class DrafterT>
 concept Drafter = detail::FollowsText<DrafterT> && detail::HasRoom<DrafterT>;
 
-//! The parts of a drafter, as a tuple of references: those of a joint, which has parts(). Any other drafter has one
-//! part, itself. The parts of a policy are found in the same way: those of a cascade, or the policy itself.
+//! Returns the parts of a drafter or policy, as a tuple of references: parts(), which joint and cascade have. Any other
+//! drafter or policy has one part, itself.
 template <class WholeT>
 auto parts_of(WholeT& whole) {
   if constexpr (detail::HasParts<WholeT>) {
@@ -327,8 +327,8 @@ auto proposed_block(DrafterT& drafter, std::int32_t least) {
 
 }  // namespace detail
 
-//! A drafter for one text among many, which is served in this sequence: what for_text() returns, or a copy of a drafter
-//! that has no for_text().
+//! Returns a drafter for one text among many, which is served in this sequence: the drafter that for_text() makes, or a
+//! copy of a drafter that has no for_text().
 template <Drafter DrafterT>
 auto drafter_for_text(DrafterT& drafter, std::int32_t sequence) {
   if constexpr (detail::MakesDrafters<DrafterT>) {

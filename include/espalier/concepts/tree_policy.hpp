@@ -193,7 +193,7 @@ struct budget_of : std::type_identity<no_budget> {};
 template <BudgetedPolicy PolicyT>
 struct budget_of<PolicyT> : std::type_identity<typename PolicyT::budget_type> {};
 
-// A policy that can be saved, or learns nothing: neither from rounds nor from what the models say (reads_states).
+// A policy that can be saved, or learns nothing: neither from rounds nor from the models' hidden states (reads_states).
 template <class PolicyT>
 concept LosesNothing =
     SavedPolicy<PolicyT> || !(ResettingPolicy<PolicyT> || requires(const PolicyT& policy) { policy.reads_states(); });

@@ -49,7 +49,7 @@ class repetitions {
     measure(nfa, end);
   }
 
-  // The first copy of a state.
+  // The state at the beginning of a state's chain of copies; itself if it is no copy.
   std::int32_t first(std::int32_t s) const { return first_[at(s)]; }
 
   // A number n such that from both states the automaton can read the same texts of fewer than n bytes, and accepts the
@@ -122,7 +122,7 @@ class repetitions {
     }
   }
 
-  std::vector<std::int32_t> next_, first_;  // by state: its next copy or -1; its first copy
+  std::vector<std::int32_t> next_, first_;  // by state: its next copy or -1; the beginning of its chain
   std::vector<std::int32_t> distance_;      // by state: bytes to a point where it and its next copy part
 };
 
@@ -149,7 +149,7 @@ class byte_dfa {
   bool accepts(std::int32_t state) const { return state != dead && states_[static_cast<std::size_t>(state)].accepts; }
   std::int32_t size() const { return static_cast<std::int32_t>(states_.size()); }
 
-  // The only byte that may follow, if the text may not end here; -1 if there is a choice.
+  // The byte that must follow; -1 if there is a choice, if the text may end here, and in the state `dead`.
   //
   // Complexity  O(states of the set)
   std::int32_t only_byte(std::int32_t state) const {
@@ -219,7 +219,7 @@ class byte_dfa {
     ++turn_;
   }
 
-  // Adds to the set every state that can be reached without a byte.
+  // Adds to the set every state that takes a byte and can be reached without one, and notes whether the end can be.
   void close(std::int32_t from) {
     open_.assign(1, from);
     while (!open_.empty()) {
@@ -282,10 +282,10 @@ class byte_dfa {
 //!
 //! Complexity  allowed: one look-up for a state that was asked about before, else a walk over the vocabulary's prefixes
 //!             as far as the state allows them. A string of bounded length has a new state at each character. If a
-//!             state differs from one whose mask is known in such counts alone, the walk is only over the prefixes of
-//!             tokens that may be too long for one of the two. At most max_masks masks are kept, of vocab / 8 bytes
-//!             each; when there are that many, all are dropped before the next is made. advance: O(bytes of the token).
-//!             prescribed: that of vocabulary_trie::longest
+//!             state differs from one whose mask is known in counts of repetitions alone, the walk is only over the
+//!             prefixes of tokens that may be too long for one of the two. At most max_masks masks are kept, of vocab /
+//!             8 bytes each; when there are that many, all are dropped before the next is made. advance: O(bytes of the
+//!             token). prescribed: that of vocabulary_trie::longest
 //! Errors      advance, allowed, prescribed: input_error if the states that were reached so far, by all copies
 //!             together, take more than 256 MiB
 //! Law         that of Constraint. Every allowed token can be continued to an accepted text, if each byte is a token

@@ -78,7 +78,7 @@ struct sums {
   }
 };
 
-// One thread that adds up a block: its operator() returns, for each of the terms, their sum from begin to end - 1.
+// One thread that adds up a block: its operator() returns the sum from begin to end - 1 of each series of terms.
 struct one_thread {
   template <class... TermsT>
   ESPALIER_HOST_DEVICE sums<sizeof...(TermsT)> operator()(std::size_t begin, std::size_t end,
@@ -98,7 +98,7 @@ struct one_thread {
       add(l, i);
     sums<n> total;
     for (std::size_t k = 0; k < n; ++k) {
-      halve<8>(sum[k], mass_lanes);  // halved down to one vector; its last eight numbers are added in wide_number
+      halve<8>(sum[k], mass_lanes);  // halved down to one vector, whose eight numbers are added in wide_number
       const auto last = [&](std::size_t l) { return static_cast<wide_number>(sum[k][l]); };
       total.of[k] = ((last(0) + last(4)) + (last(2) + last(6))) + ((last(1) + last(5)) + (last(3) + last(7)));
     }
@@ -206,7 +206,7 @@ struct alone {
   // Adds x to a sum that all threads share. The numbers are whole, so that the order does not matter.
   ESPALIER_HOST_DEVICE void add(unsigned long long& sum, unsigned long long x) const { sum += x; }
 
-  // The sum of terms 0 .. n - 1, for each of the given terms.
+  // Returns, for each of the given series, the sum of its terms 0 .. n - 1.
   template <class... TermsT>
   ESPALIER_HOST_DEVICE sums<sizeof...(TermsT)> sums_of(std::size_t n, const TermsT&... terms) const {
     const parting cut(n);

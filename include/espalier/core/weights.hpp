@@ -17,7 +17,8 @@ namespace espalier {
 //!
 //! Minimal definition
 //!   size()        number of tokens
-//!   operator[]    float or double, the same number each time. It is asked in inner loops: cheap, and without branches
+//!   operator[]    float or double, the same number each time. It is called in inner loops, so it must be cheap and
+//!                 without branches
 //! Optional
 //!   within(begin, end, use)   calls use(w) with weights that equal these from begin to end, at most 1024 of them, and
 //!                             are quicker to read there

@@ -75,7 +75,8 @@ struct served_place : batch_place<EntryT> {
   }
 };
 
-// The budget that the texts of a batch_decoder share in a round, if their policy can share one; else it does nothing.
+// The budget that the texts of a batch_decoder share in a round. For a policy that cannot share one, all calls do
+// nothing.
 template <class PolicyT, class DrafterT>
 class shared_budget {
   using part = part_type<DrafterT, 0>;
@@ -205,8 +206,8 @@ class batch_decoder
   //! Adds a text, which waits for its turn, and returns its number. The text may have a policy and a processor of its
   //! own; the costs in its own policy count only where texts share no budget.
   //!
-  //! Errors      as decoder::begin(); input_error if max_waiting texts wait already beside those for which a place is
-  //!             free; option_error for a policy that drafts or asks about other numbers of nodes than the decoder's,
+  //! Errors      as decoder::begin(); input_error if max_waiting texts wait already, besides as many as there are free
+  //!             places; option_error for a policy that drafts or asks about other numbers of nodes than the decoder's,
   //!             or differs from it in reading states
   text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
               own_parts<TreePolicyT, ProcessorT> own = {}) {
@@ -298,7 +299,7 @@ class batch_decoder
             .may_read_alone = had_rounds_};
   }
 
-  // Has a text's caches and drafter follow it, unless it waits for rows that another text computes.
+  // Makes a text's caches and drafter follow it, unless it waits for rows that another text computes.
   template <class PieceT>
   void prepare(place& p) {
     saved_type& t = p.text->value;
@@ -310,7 +311,7 @@ class batch_decoder
     p.is_drafted_for = budget_.worth_reading(this->n_running(), t.written, p.n_draft_unread);
   }
 
-  // Has a text that has not begun take the rows that others hold of it.
+  // Makes a text that has not begun take the rows that others hold of it.
   void settle(place& p) {
     saved_type& t = p.text->value;
     if (p.stage == detail::place_stage::arrived) p.served.begin(t);
@@ -338,8 +339,7 @@ class batch_decoder
     }
   }
 
-  // Makes room in the caches for a text. Returns false if the text may not try again; it fails if there is no other
-  // text.
+  // Makes room in the caches for a text. Returns false if the text may not try again; a text that is alone then fails.
   bool make_room(place& p) {
     if (places::make_room(p)) return true;
     if (p.text == nullptr) return false;

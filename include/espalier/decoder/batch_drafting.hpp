@@ -22,9 +22,9 @@ namespace espalier::detail {
 // The drafting of a step for all texts together: one pass of a shared draft model answers the questions of all texts.
 // Each part of the drafter (see for_each_part) has a model, and passes, of its own.
 //
-// The places are those of a batch_decoder, in turn. The host is that decoder, which catches what is thrown for one text
-// and makes room in caches: host.attempt(place, f), host.attempt_all(f, each_place), host.make_room(place). A place
-// without a text is passed over.
+// The places are those of a batch_decoder, in the order of their turns. The host is that decoder, which catches what is
+// thrown for one text and makes room in caches: host.attempt(place, f), host.attempt_all(f, each_place),
+// host.make_room(place). A place without a text is passed over.
 template <class DrafterT>
 class batch_drafting {
  public:
@@ -45,7 +45,8 @@ class batch_drafting {
         passes_);
   }
 
-  // Begins a step: drafters read prompts, `most` rows of them in all texts and parts together.
+  // Begins a step: drafters read prompts. Those that share passes read `most` rows in all texts and parts together; any
+  // other PromptDrafter reads up to as many rows as the parts before it have left, for each text.
   template <class HostT, class PlaceT>
   void read_prompts(HostT& host, DrafterT& model, std::span<PlaceT* const> places, std::int32_t most) {
     n_passes_ = 0;
@@ -57,7 +58,7 @@ class batch_drafting {
   }
 
   // Returns how many tokens of a text of `size` tokens its drafter has still to read before a round, over all parts. A
-  // PromptDrafter does not tell this: it counts as all of them.
+  // PromptDrafter that is no SharedDrafter does not tell this: all `size` tokens count.
   static std::int32_t unread(drafter_of_text& drafter, std::int32_t size) {
     std::int32_t n = 0;
     for_each_part(drafter, [&](auto& part, auto) { n += unread_of(part, size); });
@@ -101,7 +102,8 @@ class batch_drafting {
     }
   }
 
-  // Has this part of each text's drafter read the prompt, `most` rows in all, which are taken off `most`.
+  // Makes this part of each text's drafter read the prompt. A SharedDrafter reads `most` rows in all texts together,
+  // and they are taken off `most`; another PromptDrafter reads up to `most` for each text.
   template <std::size_t Index, class HostT, class SharedT, class PlaceT>
   void read_part(part_index<Index> part, HostT& host, [[maybe_unused]] SharedT& shared, std::span<PlaceT* const> places,
                  std::int32_t& most) {

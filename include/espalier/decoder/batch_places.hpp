@@ -23,13 +23,13 @@ namespace espalier::detail {
 
 // How far a text has come in its place of the batch.
 enum class place_stage {
-  arrived,  // its caches are not those of the text yet
+  arrived,  // the rows of the place in the caches are not the text's yet
   waits,    // another text computes rows that both begin with
-  begun,    // its prompt is read, or it is written
+  begun,    // the prompt is being read, or the text is being written
 };
 
-// Place of one text in a batch, with what host and device know of it alike. The place with number i has sequence i of
-// both caches.
+// One text's place in a batch: what the decoders of host and device both need of it. The place with number i has
+// sequence i of each cache.
 template <class EntryT>
 struct batch_place {
   using entry = EntryT;
@@ -52,9 +52,10 @@ struct batch_place {
 // PlaceT is a batch_place with
 //   arrive()                  its text has just taken the place
 //   leave()                   its text is about to leave; the caches' rows may be found again
-//   holds_rows(), release()   the caches' rows go to others; releases_rows: whether that is possible
-//   as_seat(), as_reading()   the text as the schedule sees it, once its place has begun, and at any time
-//   page_size()               rows that caches share together
+//   holds_rows(), release()   whether the caches hold rows; gives them up to others. releases_rows: whether it can
+//   as_seat()                 the text as plan_step() sees it; called once the place has begun
+//   as_reading()              the text as waits_for() sees it; called at any time
+//   page_size()               a text waits for another one's rows by whole pages of so many rows
 template <class PlaceT, class TableT>
 class batch_places {
  public:
@@ -215,8 +216,9 @@ class batch_places {
 #endif
   }
 
-  // Makes room in the caches for a text: places without a text give up their rows; if there is none, the last text in
-  // turn gives up its place and its rows. False where the text may not try again: it was the last, or it is alone.
+  // Makes room in the caches for a text: places without a text give up their rows; if none of them has rows, the last
+  // text in turn gives up its place and its rows. Returns false where the text may not try again: it was the last, it
+  // is alone, or caches cannot release rows.
   bool make_room(place& p) {
     if constexpr (!PlaceT::releases_rows) return false;
     bool any = false;

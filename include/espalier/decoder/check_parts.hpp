@@ -50,7 +50,8 @@ ESPALIER_NAMES_MEMBER(NamesRemember, remember);
 ESPALIER_NAMES_MEMBER(NamesSerialize, serialize);
 ESPALIER_NAMES_MEMBER(NamesUntilSlide, until_slide);
 
-// Checks that the optional members that a policy names can be called as the concept says: others would never be called.
+// Checks that the optional members that a policy names can be called as the concept says. A member that cannot would
+// never be called.
 template <class PolicyT, class NumberT>
 constexpr bool check_policy_members() {
   static_assert(!NamesOpen<PolicyT> || OpeningPolicy<PolicyT>,

@@ -226,7 +226,7 @@ class decoder {
 
   void start(std::span<const token_id> prompt, stop_conditions stop, const text_options& options) {
     detail::require_text<VerifierT>(options, backend_);
-    if constexpr (ESPALIER_HOSTED == 0) target_.sample(options.sampling, backend_.vocab_size());  // it may not fit
+    if constexpr (ESPALIER_HOSTED == 0) target_.sample(options.sampling, backend_.vocab_size());  // may raise an error
     text_.written.begin(prompt, std::move(stop), options, context_, backend_.vocab_size());
     if constexpr (ResettingPolicy<TreePolicyT>) text_.policy.reset();
     text_.policy_in_step = false;
@@ -288,7 +288,7 @@ class decoder {
     return true;
   }
 
-  // Has the target read a part of the prompt, as long as it is too long for a round's pass to take it beside the tree.
+  // Makes the target read a part of the prompt, while more is left of it than a round's pass takes beside the tree.
   void read_chunk() {
     const std::int32_t n = (std::min)({served_.left(text_), options_.prefill_rows, max_rows_of(backend_)});
     if (n <= 0) return;
@@ -332,7 +332,7 @@ class decoder {
   BackendT backend_;
   decoder_options options_;
   std::int32_t context_;
-  std::int32_t max_nodes_;  // what there is room for, whatever the policy says later
+  std::int32_t max_nodes_;  // drafted tokens that there is room for, whatever the policy says later
   detail::served_text<DrafterT, TreePolicyT, KVStoreT, backend_type, ProcessorT> served_;
   detail::target_rows<number, ProcessorT> target_;
   forward_batch batch_;

@@ -42,7 +42,7 @@ inline void require_root(std::span<const node_id> wanted, bool is_first) {
     raise<input_error>("the policy asks about node 0, the root, twice in one round.");
 }
 
-// Checks that was(), which says which node each node was before the tree was built anew, has a number for every node.
+// Checks that was() has an entry for every node: the number that the node had before the tree was built anew.
 template <class TreeT>
 void require_was(const TreeT& tree, std::span<const node_id> was) {
   if (was.size() != static_cast<std::size_t>(tree.size())) {

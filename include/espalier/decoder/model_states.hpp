@@ -56,7 +56,7 @@ bool reads_states(const PolicyT& policy) {
   return false;
 }
 
-// Has the drafter keep its states, if this policy reads them. Pre: before the drafter's reserve()
+// Makes the drafter keep its states, if this policy reads them. Pre: the drafter's reserve() has not been called
 template <class PolicyT, class DrafterT>
 void keep_states(const PolicyT& policy, DrafterT& drafter) {
   for_each_part(drafter, [&]<class PartT>(PartT& part, auto) {

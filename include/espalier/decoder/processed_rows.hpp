@@ -20,8 +20,8 @@
 
 namespace espalier::detail {
 
-// lazy_rows of logits that pass through the text's processor: a row is copied and processed once a node, when a
-// verifier first asks for it.
+// lazy_rows of logits that pass through the text's processor: a node's row is copied and processed when a verifier
+// first asks for it.
 //
 // After a node where nothing is allowed, the row is the model's own: whatever a verifier does there, the text ends at
 // that node, and what it does elsewhere stays lossless.

@@ -37,8 +37,8 @@ PolicyT without_history(PolicyT policy) {
   return policy;
 }
 
-// Checks that a text's policy suits the decoder that serves the text, whose policy is `there`. Errors: option_error if
-// they draft or ask about different numbers of nodes, or only one of them reads states.
+// Checks that a text's policy suits the decoder that serves the text and has the policy `there`. Errors: option_error
+// if the two draft or ask about different numbers of nodes, or only one of them reads states.
 template <class PolicyT>
 void require_same_size(const PolicyT& policy, const PolicyT& there) {
   if (policy.max_nodes() != there.max_nodes()) {
@@ -79,8 +79,8 @@ struct saved_text {
     return sample;
   }
 
-  //! Has the processor read the text: the prompt, and what was written since. After resume() all tokens from before are
-  //! prompt.
+  //! Makes the processor read the text: the prompt, and what was written since. After resume() all tokens from before
+  //! are prompt.
   void read_again() {
     const std::span<const token_id> all = written.tokens(), after_prompt = written.written();
     processor.begin(all.first(all.size() - after_prompt.size()));

@@ -19,11 +19,11 @@ enum class pass_task {
   round,  // its tree, and what the cache lacks before it
 };
 
-// The state of a text with a place that the next pass depends on.
+// What the next pass depends on, of a text that has a place.
 struct seat {
   bool is_ready = false;           // a round may begin
-  std::int32_t n_unread = 0;       // tokens that the target has still to read: if a round may begin, those that it
-                                   // takes with it; else those to be read before it
+  std::int32_t n_unread = 0;       // tokens that the target has still to read: together with the round if one may
+                                   // begin, else before it
   bool is_drafted_for = true;      // whether its rounds get a tree of drafted tokens
   std::int32_t n_passed_over = 0;  // latest passes, one after the other, that had no room for the text
 };
@@ -35,28 +35,29 @@ struct pass_limits {
   std::int32_t prefill_alone = 0;  // for prompts where no round is in the pass
   std::int32_t max_chunks = 0;     // prompts that are read beside rounds
   std::int32_t max_nodes = 0;      // drafted tokens of a whole tree
-  bool cuts_trees = false;         // trees may have fewer, down to none
+  bool cuts_trees = false;         // trees may have fewer drafted tokens, down to none
   std::int32_t max_lanes = 0;      // rounds are padded to a power of two, or to this number; 0: they are not
-  bool may_read_alone = true;      // prompts may have the pass where rounds leave them no row
+  bool may_read_alone = true;      // prompts may have the pass where rounds leave them no row, or too few
 };
 
 // The part that a text has in the pass that was planned.
 struct seat_task {
   pass_task kind = pass_task::none;
-  std::int32_t n_rows = 0;      // tokens of its prompt that the pass takes, by themselves or with a round
-  bool is_passed_over = false;  // it could have done something, but found no room
+  std::int32_t n_rows = 0;      // tokens that the pass reads of the text: a part of its prompt, or, with a round, what
+                                // the cache lacks before the last token
+  bool is_passed_over = false;  // the text could have done something, but found no room
 };
 
 // The pass that was planned, for all texts together.
 struct pass_plan {
   std::int32_t n_rounds = 0;
   std::int32_t n_lanes = 0;       // n_rounds, padded
-  std::int32_t prefill_rows = 0;  // that parts of prompts may have; 0 where nobody reads
+  std::int32_t prefill_rows = 0;  // rows that parts of prompts may have; 0 where nobody reads
 
   bool operator==(const pass_plan&) const = default;
 };
 
-// Returns the number of rounds in a pass after n of them were padded; n where max_lanes is 0: they are not padded.
+// Returns n rounds padded to a power of two, or to max_lanes if that is less; n if max_lanes is 0.
 inline std::int32_t lanes_of(std::int32_t n, std::int32_t max_lanes) {
   if (max_lanes <= 0 || n == 0) return n;
   std::int32_t lanes = 1;
@@ -65,7 +66,7 @@ inline std::int32_t lanes_of(std::int32_t n, std::int32_t max_lanes) {
   return (std::min)(lanes, max_lanes);
 }
 
-// Calls f(i) for each seat: those that were passed over most often come first, then as they stand.
+// Calls f(i) for each seat, those that were passed over most often first; equal ones in the order of the span.
 template <class FunctionT>
 void for_each_in_turn(std::span<const seat> seats, const FunctionT& f) {
   for (std::int32_t above = 1 << 30;;) {
@@ -80,21 +81,21 @@ void for_each_in_turn(std::span<const seat> seats, const FunctionT& f) {
   }
 }
 
-// Gives out the rows of the next pass: tasks[i] is what seats[i] does. The seats stand in turn.
+// Gives out the rows of the next pass: tasks[i] is what seats[i] does. The seats stand in the order of their turns.
 //
-// Rounds come first. Each has its last token, the tokens that its cache lacks and a whole tree, or, where trees may be
-// cut, at least its last token. A round that finds no room waits for the next pass, and then comes before rounds that
-// did not wait. Prompts get the rows that whole trees leave, limits.prefill_rows at most; where trees may be cut, a
-// quarter of the pass if that is more, but a node is left to each tree. Prompts are read as they stand, the first one
-// first. If rounds leave them no row, or less than a quarter of the rows that they want, the pass is theirs where
-// limits say so, and rounds wait.
+// Rounds come first. Each has its last token, the tokens that its cache lacks and a whole tree; where trees may be cut,
+// the tree may be smaller, or missing. A round that finds no room waits for the next pass, and then comes before rounds
+// that did not wait. Prompts get the rows that whole trees leave, limits.prefill_rows at most; where trees may be cut,
+// a quarter of the pass if that is more, but a node is left to each tree. Prompts are read in the order of the seats.
+// If rounds leave them no row, or less than a quarter of the rows that they want, and limits.may_read_alone is set, the
+// pass is theirs, and rounds wait.
 //
-// A round that takes more of its prompt with it than a tree has nodes counts as the reading of a prompt: prompts that
-// stand before it come before it.
+// A round that takes more of its prompt with it than a tree has nodes counts as the reading of a prompt: the prompts of
+// seats before its own come first.
 //
 // Shapes      tasks [seats]
-// Complexity  O(seats) for each different number of passes for which seats have been passed over; O(seats^2) if many
-//             rounds take much of their prompts with them
+// Complexity  O(seats) for each different value of n_passed_over; O(seats^2) if many rounds take much of their prompts
+//             with them
 inline pass_plan plan_step(std::span<const seat> seats, const pass_limits& limits, std::span<seat_task> tasks) {
   std::fill(tasks.begin(), tasks.end(), seat_task());
   const std::int32_t least_tree = limits.cuts_trees ? 0 : limits.max_nodes;
@@ -110,7 +111,8 @@ inline pass_plan plan_step(std::span<const seat> seats, const pass_limits& limit
       n += reads(j) ? (std::min)(seats[j].n_unread, most) : 0;
     return (std::min)(n, most);
   };
-  std::int32_t taken = 0, whole = 0, prefill = limits.prefill_rows;  // rows of rounds with least trees, and with whole
+  // Rows of rounds, with the least trees and with whole trees; rows that are left to prompts.
+  std::int32_t taken = 0, whole = 0, prefill = limits.prefill_rows;
   for_each_in_turn(seats, [&](std::size_t i) {
     const seat& s = seats[i];
     const std::int32_t of_prompt = s.n_unread > limits.max_nodes ? s.n_unread : 0;
@@ -153,7 +155,7 @@ inline pass_plan plan_step(std::span<const seat> seats, const pass_limits& limit
   return plan;
 }
 
-// The state of a text with a place that decides whether other texts may begin with its rows.
+// What decides, of a text that has a place, whether other texts may begin with its rows.
 struct reading {
   std::span<const token_id> tokens;
   std::int32_t n_held = 0;          // leading tokens whose rows the target's cache has
@@ -161,8 +163,8 @@ struct reading {
   bool has_begun = false;           // the text waits for nobody's rows
 };
 
-// Whether a text is to wait for another one, which goes before it: for full pages of rows that both begin with, that
-// the text does not hold, and that the other one is about to compute.
+// Whether a text is to wait for another one, which goes before it, for full pages of rows that both begin with: while
+// the text lacks them and the other one is about to compute them, or while the other's drafter has a page to read.
 inline bool waits_for(const reading& text, const reading& other, std::int32_t page_size) {
   const auto common =
       std::mismatch(text.tokens.begin(), text.tokens.end(), other.tokens.begin(), other.tokens.end()).first -

@@ -42,8 +42,9 @@ namespace espalier::detail {
 // text alone or for many: add_chunk() and add_round() put rows into a batch, finish_chunk() and verify() take its
 // logits.
 //
-//     prepare, then one of
-//       read_draft                 while draft_reads(): the drafter has not read the prompt
+//     prepare
+//     read_draft                   while draft_reads(): the drafter has not read the prompt
+//     then one of
 //       add_chunk, finish_chunk    while left() > 0: the target has not read the prompt
 //       a round                    take_ahead, or open_tree, grow_step..., close_tree; then add_round, draft_ahead for
 //                                  the next round, verify, commit
@@ -63,7 +64,7 @@ class served_text {
   using text_type = saved_text<TreePolicyT, ProcessorT>;
   using target_rows = detail::target_rows<number, ProcessorT>;
   static constexpr bool shares_rows = SharingKVStore<kv_type>;  // with other texts
-  static constexpr bool adopts_prompts = !reads_features;       // else it passes all of a text through the target
+  static constexpr bool adopts_prompts = !reads_features;       // else all of a text passes through the target
 
   served_text(DrafterT&& drafter, KVStoreT&& kv, std::int32_t sequence, const TreePolicyT& policy,
               const served_sizes& sizes)
@@ -132,7 +133,7 @@ class served_text {
   // are read when a policy asks about the nodes after them.
   bool draft_reads() const { return draft_reads_; }
   void set_draft_reads(bool reads) { draft_reads_ = reads; }
-  // Has the drafter read up to n tokens.
+  // Makes the drafter read up to n tokens.
   void read_draft(std::int32_t n) {
     if constexpr (PromptDrafter<drafter_type>)
       draft_reads_ = draft_reads_ && drafter_.read_prompt(n);
@@ -158,7 +159,7 @@ class served_text {
     return left(t) == 0 && !(drafts && draft_reads_) && t.written.left() > 0;
   }
 
-  // Adds the next tokens of the prompt to a pass, n at most. False, and nothing is added, where the cache has no room.
+  // Adds the next tokens of the prompt to a pass, n at most. Returns false, and adds none, where the cache has no room.
   bool add_chunk(forward_batch& batch, const text_type& t, std::int32_t n) {
     n = (std::min)(n, cache_.until_slide());
     first_row_ = batch.n_rows();
@@ -247,7 +248,7 @@ class served_text {
   // Drops the round that draft_ahead() began; the drafter keeps no trace of it.
   void forget_ahead() { ahead_.give_up(); }
 
-  // Adds the rows of the round to a pass. False, and nothing is added, where the cache has no room.
+  // Adds the rows of the round to a pass. Returns false, and adds none, where the cache has no room.
   bool add_round(forward_batch& batch, const text_type& t, node_order order) {
     const std::int32_t pending = cache_.pending(t.written.tokens());
     const std::int32_t rows = pending + tree_.size() - 1;

@@ -32,7 +32,7 @@ class text_cache {
   //! Errors      those of the store, if it has no such sequence
   text_cache(KVStoreT&& kv, std::int32_t sequence) : kv_(std::forward<KVStoreT>(kv)), sequence_(sequence) {
     kv_.size(sequence);
-    // Takes its memory now.
+    // The store takes memory for the sequence's tokens now.
     if constexpr (PrefixKVStore<kv_type>)
       kv_.remember(sequence, static_cast<std::int32_t>(kv_.prefix(sequence).size()), {});
   }
@@ -65,7 +65,8 @@ class text_cache {
 
   //! Makes the committed rows those of the text's beginning, its last token excepted, and drops all scratch.
   //!
-  //! Errors      input_error if the rows are of another text in the middle of this one; the next call mends that
+  //! Errors      input_error if rows of another text took the place of this one's while it was written; the next call
+  //!             mends that
   void follow(std::span<const token_id> tokens) {
     const auto before_pending = static_cast<std::int32_t>(tokens.size()) - 1;
     if constexpr (SharingKVStore<kv_type>) {
@@ -115,7 +116,7 @@ class text_cache {
   KVStoreT kv_;
   std::int32_t sequence_;
   held_prefix held_;
-  std::int32_t known_ = 0;  // until the text is followed: leading rows that are its, where the store does not tell
+  std::int32_t known_ = 0;  // leading rows that belong to the text, for follow() where the store does not tell
   bool in_step_ = false;
 };
 

@@ -10,12 +10,12 @@
 
 namespace espalier {
 
-//! Options of a text. With equal parts, options with a seed, stop conditions and prompts, texts are equal wherever they
-//! are served.
+//! Options of a text. Texts with equal parts, prompts, stop conditions and options, the seed among them, are equal
+//! wherever they are served.
 struct text_options {
   sampling_options sampling{};          //!< how the target's rows are sampled
   std::optional<std::uint64_t> seed{};  //!< if none is given, each text gets a different one: text::seed() tells it
-  std::uint32_t stream = 0;             //!< number of a sample: samples with one seed each need another one
+  std::uint32_t stream = 0;             //!< number of a sample: samples with the same seed need different numbers
   std::int32_t log_probs = -1;  //!< the target's log-probabilities in the round record: -1 none, 0 those of the text's
                                 //!< tokens, k also the k best at each place
   bool prompt_log_probs = false;  //!< those of the prompt's tokens, too, except its first, if log_probs >= 0: the whole

@@ -20,9 +20,10 @@
 
 namespace espalier::detail {
 
-// Applies the processor of a text in a round, by the nodes of its tree.
+// The processor of a text during a round. Paths are given by the nodes of the round's tree.
 //
-// Complexity  process: a copy of the row, the processor's, and one pass that checks it; no allocation after reserve()
+// Complexity  process: a copy of the row, the processor's own work, and one pass that checks the row; no allocation
+//             after reserve()
 template <class ProcessorT>
 class text_processor {
  public:
@@ -84,7 +85,7 @@ class text_processor {
     return answer;
   }
 
-  // Has the rows of this drafter pass through the processor in this round (`on`), or no longer.
+  // Makes the rows of this drafter pass through the processor in this round (`on`), or no longer.
   template <class DrafterT>
   void attach(DrafterT& drafter, bool on) {
     if constexpr (ProcessingDrafter<DrafterT, float>) {

@@ -25,7 +25,7 @@ namespace espalier::detail {
 enum class text_stage {
   waiting,  // the text waits for a place
   served,   // it has a place
-  held,     // a part has failed: it waits for resume()
+  held,     // a part has failed: the text waits for resume()
   ended,
 };
 
@@ -75,7 +75,7 @@ class text_table {
       raise<input_error>("the text has not begun, or has ended: resume() goes on with one that has ended.");
   }
 
-  // Returns memory for a text that is to be added: it is not known yet. Errors: input_error if too many wait already.
+  // Returns memory for a text, which add() then makes known. Errors: input_error if too many wait already.
   entry& spare(const PolicyT& policy, std::int32_t n_served, const ProcessorT& processor = {}) {
     if (n_waiting() >= max_waiting_ + max_texts_ - n_served) {
       raise<input_error>("no more than ", max_waiting_, " texts may wait for the ", max_texts_,
@@ -94,7 +94,7 @@ class text_table {
     return *spare_;
   }
 
-  // Makes the text in the spare memory known: it waits. Returns its number.
+  // Makes the text in the memory of spare() known, which then waits for a place. Returns its number.
   text_id add(std::int32_t priority) {
     entry& e = *std::exchange(spare_, nullptr);
     e.id = next_++;

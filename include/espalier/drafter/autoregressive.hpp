@@ -152,8 +152,8 @@ class node_columns {
 //! Errors      constructor, reserve: option_error for options out of range, and if backend or store has too little room
 //!             for a round; otherwise input_error for an empty context, for a text or tree that the cache has no room
 //!             for, and for a node that may not be asked about (StepDrafter) or whose token the model does not know;
-//!             numeric_error as sampler's; what the backend throws, after which the next round opens as if the failed
-//!             one had not been
+//!             numeric_error as sampler's; the exceptions of the backend, after which the next round opens as if the
+//!             failed one had not been
 template <class BackendT, class KVStoreT>
 class autoregressive {
   using kv_type = std::remove_reference_t<KVStoreT>;
@@ -181,8 +181,9 @@ class autoregressive {
 
   void process_rows(row_processor<number> process) { process_ = process; }
 
-  //! Has the drafter keep what root_state() and previous_state() return. Call it before reserve(). Without this call
-  //! the drafter takes no memory for that and copies no row. A decoder calls it for policies such as neural_delayed.
+  //! Makes the drafter keep the rows and states that root_state() and previous_state() return. Call it before
+  //! reserve(). Without this call the drafter takes no memory for them and copies no row. A decoder calls it for
+  //! policies such as neural_delayed.
   void keep_states() { keeps_states_ = true; }
   std::int32_t hidden_size() const {
     if constexpr (detail::KeepsHiddenStates<std::remove_reference_t<BackendT>>) return backend_.hidden_size();
@@ -515,7 +516,7 @@ class autoregressive {
   detail::list<token_id> text_;  // committed; the last token is pending
   detail::unset_numbers<number> rows_;
   bool keeps_states_ = false;
-  bool knows_previous_ = false;  // the row after the last, and its state, are those of the token before the pending one
+  bool knows_previous_ = false;  // row number max_nodes_ + 1, and its state, are of the token before the pending one
   detail::list<float> hidden_;   // [rows][hidden_size] by row; empty if states are not kept
   detail::list<std::int32_t> row_of_, renumbered_;
   detail::node_columns columns_;
@@ -525,7 +526,7 @@ class autoregressive {
   tree_view tree_{};
   std::span<const node_id> nodes_{};
   row_processor<number> process_;
-  std::int32_t n_added_ = 0;  // rows, to the pass under way
+  std::int32_t n_added_ = 0;  // number of rows added to the pass under way
   forward_batch batch_;
   prefill prefill_;
   double forward_seconds_ = 0;

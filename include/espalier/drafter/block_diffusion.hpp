@@ -41,7 +41,7 @@ struct block_diffusion_options {
 //!
 //! The model is kept by reference when given as an lvalue, by value otherwise. A model has vocab_size(),
 //! block_length(), max_positions() and
-//!   make_context() -> context                 makes what the model holds of one text
+//!   make_context() -> context                 makes a context: the data that the model holds of one text
 //!   read(context, backend, rows, position)    adds the hidden states of these rows to a context; the first row stands
 //!                                             at this position of the text, and all stand below max_positions()
 //!   request_type {context*, pending, position, place}   asks for the tokens after the pending one, which stands at

@@ -36,7 +36,7 @@ namespace espalier {
 //!             processor once for each node; no allocation after reserve() and the first process_rows()
 //! Law         those of StepDrafter and ProcessingDrafter, and of SharedDrafter if the block drafter is one
 //! Errors      numeric_error as sampler's, when a marginal is first asked for; input_error for a node that may not be
-//!             asked about (StepDrafter); what the block drafter throws
+//!             asked about (StepDrafter); the exceptions of the block drafter
 //! Source      DDTree, section 3: the product of the marginals
 template <class BlockDrafterT>
 class factorised {
@@ -50,8 +50,8 @@ class factorised {
   explicit factorised(BlockDrafterT&& inner, sampling_options sampling = {.temperature = 1.0F})
       : inner_(std::forward<BlockDrafterT>(inner)), sampler_(sampling) {}
 
-  //! Returns another factorised with the same sampling options, for a text of its own: over what drafter_for_text gives
-  //! of the block drafter.
+  //! Returns another factorised with the same sampling options, for a text of its own, over the block drafter that
+  //! drafter_for_text() makes of this one's.
   auto for_text(std::int32_t sequence) {
     return espalier::factorised(drafter_for_text(inner_, sequence), sampler_.options());
   }
@@ -140,7 +140,7 @@ class factorised {
     return {rows_.get(), inner_.block_length(), vocab_size()};
   }
 
-  // True if to ask about these nodes begins a round. The round before is then closed.
+  // True if asking about these nodes begins a round. The round before is then closed.
   bool opens(std::span<const node_id> nodes) {
     const bool opens = detail::opens_round(nodes, row_of_.size());
     if (opens) close_round();
@@ -185,7 +185,7 @@ class factorised {
 
   BlockDrafterT inner_;
   sampler<number> sampler_;
-  vocab_rows<number> logits_;       // of this round
+  vocab_rows<number> logits_;       // the block of this round
   std::unique_ptr<number[]> rows_;  // [block_length][vocab]
   row_processor<number> process_;
   std::unique_ptr<number[]> processed_;  // [nodes][vocab], if there is a processor

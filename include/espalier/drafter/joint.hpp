@@ -48,7 +48,7 @@ class joint {
     });
   }
 
-  //! Returns a joint for another text: of what drafter_for_text gives of each drafter.
+  //! Returns a joint for another text, of the drafters that drafter_for_text() makes of these.
   auto for_text(std::int32_t sequence) {
     return std::apply([&](auto&... drafters) { return espalier::joint(drafter_for_text(drafters, sequence)...); },
                       drafters_);
@@ -90,7 +90,7 @@ class joint {
     each([&](auto& drafter) { drafter.commit(tree, v); });
   }
 
-  //! Has each PromptDrafter that has room read up to n tokens of the prompt. Returns true if one of them has more to
+  //! Makes each PromptDrafter that has room read up to n tokens of the prompt. Returns true if one of them has more to
   //! read.
   bool read_prompt(std::int32_t n) {
     bool more = false;
@@ -173,7 +173,7 @@ class joint {
   }
 
   std::tuple<DraftersT...> drafters_;
-  std::int64_t length_ = 0;  // of the text
+  std::int64_t length_ = 0;  // length of the text
 };
 
 template <class... DraftersT>

@@ -32,15 +32,15 @@ struct ngram_options {
 };
 
 //! Drafts one token after the other: the token that most often followed the last n - 1 tokens, or, if nothing ever
-//! followed these, the last n - 2 tokens, and so on. It counts in the text that it follows and in what learn() was
-//! given. Of equally frequent tokens the lower one is drafted. The run's match (token_run::match) is the number of
-//! tokens after which its first token was found.
+//! followed these, the last n - 2 tokens, and so on. It counts in the text that it follows and in the texts that
+//! learn() was given. Of equally frequent tokens the lower one is drafted. The run's match (token_run::match) is the
+//! number of tokens after which its first token was found.
 //!
 //! Complexity  propose_run and commit: O(order^2) a token, expected, however long the text; begin: the same for each
 //!             token of the old or the new text after their common beginning. No allocation after construction, which
 //!             takes 7.3 MB for the default options, in proportion to capacity; learn allocates
 //! Law         that of Drafter: begin() forgets the counts of the old text, except those of the beginning that both
-//!             texts share; the counts of what learn() was given stay
+//!             texts share; the counts of the texts that learn() was given stay
 //! Errors      option_error for options out of range. An empty text is followed; nothing is drafted for it
 //! Source      as in llama.cpp's lookup decoding (common/ngram-cache.h), which takes contexts of 4 tokens to 1 and
 //!             wants a continuation to be frequent enough; here any will do, since a wrong one costs a row of the pass
@@ -156,7 +156,7 @@ class ngram {
 
   ngram_options options_;
   detail::ngram_index<entry> index_;
-  detail::list<std::int32_t> replaced_;  // [capacity][order - 1] what was best before the token came
+  detail::list<std::int32_t> replaced_;  // [capacity][order - 1] entry::best of each context before the token came
 };
 
 }  // namespace espalier

@@ -22,10 +22,9 @@ enum class tree_numbering {
 //! SGLang's arrays of trees with n rows each. The names are spelled as SGLang spells them; SGLang's elements are
 //! std::int64_t.
 //!
-//! Shapes      all [n_sequences][n]. positions: positions in the text; retrive_index: sequence * n + row;
-//!             retrive_next_token: row of the first child; retrive_next_sibling: row of the next child of the same
-//!             parent, -1 if there is none. Rows are counted from the sequence's first one; siblings are linked in
-//!             ascending order
+//! Shapes      all [n_sequences][n]. positions, retrive_index: as tree_numbering says; retrive_next_token: row of the
+//!             first child; retrive_next_sibling: row of the next child of the same parent; both -1 if there is none.
+//!             Rows are counted from the sequence's first one; siblings are linked in ascending order
 template <class IntegerT>
 struct sglang_tree {
   std::span<IntegerT> positions;

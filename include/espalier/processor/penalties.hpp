@@ -32,7 +32,7 @@ struct penalty_options {
 //!     R(z)  = z / r if z > 0, else z r               if t occurs in the prompt or the written text; else z
 //!
 //! Complexity  process: O(different tokens of prompt and text + path); commit: O(tokens). Memory is taken when prompt,
-//!             text and path have more different tokens, or a higher one, than any before
+//!             text and path have more different tokens than ever before, or a token with a higher number
 //! Law         that of Processor
 //! Errors      option_error for options out of range
 //! Source      r: Keskar et al., CTRL, section 4.1, with the product for negative logits of transformers

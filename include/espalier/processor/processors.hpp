@@ -70,7 +70,7 @@ class processors {
     return token && allows(path, *token) ? token : std::nullopt;
   }
 
-  //! The token that the first processor to prescribe any prescribes, if all processors allow it; else no value.
+  //! The token of the first processor that prescribes one, if all processors allow it; else no value.
   std::optional<token_id> prescribed(std::span<const token_id> path) {
     std::optional<token_id> token;
     const auto ask_one = [&](auto& part) {

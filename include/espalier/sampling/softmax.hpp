@@ -177,8 +177,7 @@ inline token_id argmax(std::span<const double> logits, row_origin row) {
 //! of 0.
 //!
 //! Shapes      logits, out: [vocab]; they may be the same row
-//! Complexity  three passes: the maximum, with the check; exponentials, with their sum; the division. Fewer would not
-//!             do: a sum of exponentials cannot begin before the maximum is known, nor the division before the sum
+//! Complexity  three passes: the maximum, with the check; exponentials, with their sum; the division
 //! Errors      those of max_logit
 inline void softmax(std::span<const float> logits, float temperature, std::span<float> out, row_origin row) {
   detail::softmax(logits, temperature, out, row);

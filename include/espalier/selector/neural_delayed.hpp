@@ -53,8 +53,8 @@ concept ChoosesDelayedTrees = requires(SelectorT& selector, const SelectorT& fix
 
 }  // namespace detail
 
-//! A policy that lets a selector choose a delayed tree in each round, by what draft and target said at the end of the
-//! text.
+//! A policy that lets a selector choose a delayed tree in each round, by the rows and hidden states of draft and target
+//! at the end of the text.
 //!
 //! A selector has choose(selector_features), which returns the number of a delayed_action, and target_hidden_size() and
 //! draft_hidden_size(), the sizes of the hidden states that it reads. Drafter and target must keep these states, as
@@ -181,7 +181,7 @@ class neural_delayed {
   bool may_choose_ = false;
   bool chosen_ = false;
   selector_features features_;
-  std::vector<float> target_row_, target_hidden_;  // where the pending token came from
+  std::vector<float> target_row_, target_hidden_;  // of the position that the pending token was drawn from
   detail::delayed_growth growth_;
 };
 

@@ -18,7 +18,7 @@ namespace espalier {
 //! The features that a selector chooses by: all that is known at the root of a round before anything is drafted.
 //!
 //! "Previous" is the position that the pending token was drawn from. The target has not read the pending token yet, so
-//! its row and state are of the previous position alone. The draft has read it, and says something at both positions.
+//! its row and state are of the previous position alone. The draft has read it, and has rows and states of both.
 //!
 //! Source      Delayed tree expansion, appendix E. It does not say whether the target's row is taken before truncation,
 //!             nor what the logarithm of 0 is. Here the row is taken before truncation, and logarithms are floored at
@@ -34,10 +34,11 @@ struct selector_features {
   std::span<const float> draft_hidden_root;  //!< [draft hidden] the draft's, pending token
   std::array<float, n_scalars> scalars{};    //!< in the order of scalar_names, as they are: not standardised
 
-  //! Sets the first six: entropies (nats) of target and draft at the previous position, and of the draft's row after
-  //! the pending token; then both Kullback-Leibler divergences (nats) and the L1 distance at the previous position.
+  //! Sets the first six scalars: entropies (nats) of target and draft at the previous position, and of the draft's row
+  //! after the pending token; then both Kullback-Leibler divergences (nats) and the L1 distance at the previous
+  //! position.
   //!
-  //! Shapes      p, q, q_root [vocab]: the target's row of untruncated_row(), and the draft's rows as drawn from
+  //! Shapes      p, q, q_root [vocab]: the target's row of untruncated_row(), and the rows that the draft draws from
   //! Complexity  two passes, of which the first reads two rows
   //! Errors      input_error for rows of different lengths
   template <class TargetT, class DraftT>
@@ -47,13 +48,14 @@ struct selector_features {
             previous.draft_to_target, previous.distance});
   }
 
-  //! Sets the next three: the number of tokens of the text, the pending one included, and how the target samples.
+  //! Sets the next three scalars: the number of tokens of the text, the pending one included, and how the target
+  //! samples.
   void set_text(std::int32_t length, const sampling_options& sampling) {
     set(6,
         {static_cast<double>(length), static_cast<double>(sampling.temperature), static_cast<double>(sampling.top_p)});
   }
 
-  //! Sets the last two: seconds of a draft pass and of a target pass of one row at this length.
+  //! Sets the last two scalars: seconds of a draft pass and of a target pass of one row at this length.
   void set_seconds(double draft, double target) { set(9, {draft, target}); }
 
  private:

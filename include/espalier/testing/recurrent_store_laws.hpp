@@ -179,8 +179,8 @@ class recurrent_store_laws {
 //! Checks the laws of RecurrentStore: which states are held after passes, commits and truncations, that each is the
 //! state of its rows, that the rows after it are there, and when there is no room for more.
 //!
-//! AccessT writes numbers into rows, and into the state that a pass leaves which has begun at the state after `from`
-//! slots; it reads the numbers of rows and of the state after n slots:
+//! AccessT writes numbers into rows, and into the state left by a pass that began at the state after `from` slots; it
+//! reads the numbers of rows and of the state after n slots:
 //!   access.write_row(kv, sequence, slot, number)      access.read_row(kv, sequence, slot) -> number
 //!   access.write_state(kv, sequence, from, number)    access.read_state(kv, sequence, n) -> number
 //!

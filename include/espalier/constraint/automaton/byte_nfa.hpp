@@ -19,7 +19,8 @@ struct nfa_part {
   std::int32_t begin, end;
 };
 
-// A nondeterministic automaton over bytes, made of parts. From each state of a part the end of the part can be reached.
+// A nondeterministic automaton over bytes, made of parts. From each state that a part's begin leads to, the part's end
+// can be reached.
 //
 // Errors      input_error for more than max_states states
 class byte_nfa {
@@ -32,8 +33,8 @@ class byte_nfa {
     bool takes_byte = false;
     std::uint8_t low = 0, high = 0;
     std::int32_t to = -1, other = -1;
-    // if a part with this state was repeated: the state that stands for it in the next repetition, of the innermost
-    // part that was repeated
+    // in a repeated part: the state that stands for this one in the next repetition of the innermost such part; -1:
+    // none
     std::int32_t next_copy = -1;
   };
 
@@ -76,7 +77,7 @@ class byte_nfa {
     return {(std::min)(a.first, b.first), size(), s, e};
   }
 
-  // The part that accepts nothing or one text of `a`; if `repeats`, any number of them in a row.
+  // The part that accepts the empty text or one text of `a`; if `repeats`, any number of texts of `a` in a row.
   nfa_part optional(nfa_part a, bool repeats) {
     const std::int32_t s = add({false, 0, 0, a.begin, -1}), e = add({});
     link(s, e);
@@ -91,7 +92,7 @@ class byte_nfa {
       state one = (*this)[s];
       for (std::int32_t* to : {&one.to, &one.other, &one.next_copy})
         *to += *to < 0 || *to < a.first || *to >= a.last ? 0 : moved;
-      // Links that were made after the end of the original belong to the original.
+      // The original's end may lead on by now, to states behind the part; the copy's end leads nowhere yet.
       if (s == a.end) one = {.next_copy = one.next_copy};
       add(one);
     }
@@ -119,7 +120,7 @@ class byte_nfa {
     if (most < 0) more = optional(copy(a), true);
     for (std::int32_t i = 0; i + 1 < n; ++i)
       note_copies(parts[static_cast<std::size_t>(i)], parts[static_cast<std::size_t>(i + 1)].first);
-    // Copies that may be left out lead to the end of the whole part.
+    // Before each copy that may be left out stands a state that also leads to the end of the whole part.
     const std::int32_t end = add({});
     for (std::int32_t i = 0; i < n; ++i) {
       if (i < least) continue;
@@ -138,7 +139,8 @@ class byte_nfa {
     return {a.first, size(), parts.front().begin, end};
   }
 
-  // Lets one state lead to another without a byte. It may be called at most twice with the same `from`.
+  // Lets one state lead to another without a byte. A state has room for two such links, those that it was made with
+  // included.
   void link(std::int32_t from, std::int32_t to) {
     state& s = states_[static_cast<std::size_t>(from)];
     (s.to < 0 ? s.to : s.other) = to;

@@ -69,8 +69,7 @@ class byte_writer {
   //! Writes a number that the reader's own number must equal, such as a size of the vocabulary.
   void expect(std::string_view, std::int64_t number) { write(number); }
 
-  //! Does nothing. In a reader's place, byte_reader::require checks that the values read so far do not contradict each
-  //! other.
+  //! Does nothing; byte_reader::require checks that the values read so far do not contradict each other.
   void require(bool) const {}
 
   //! Ends the block: fills in its length and checksum.

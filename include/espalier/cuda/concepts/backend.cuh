@@ -27,7 +27,7 @@ concept EnqueuesForward = requires(BackendT& backend, KVStoreT& kv, forward_batc
   { backend.forward(kv, batch, stream) } -> std::same_as<vocab_rows<typename BackendT::number>>;
 };
 
-// A backend, or a drafter over one, that keeps what failed on the host: see Backend.
+// A backend, or a drafter over one, that keeps the exceptions of its work on the host: see Backend.
 template <class PartT>
 concept KeepsFailure = requires(PartT& part) {
   part.raise_failure();
@@ -44,8 +44,8 @@ concept KeepsFailure = requires(PartT& part) {
 //!                                 logits will be, one for each output of the batch: the same address for the same
 //!                                 shapes. A text's processor changes the rows in place
 //! Optional
-//!   raise_failure()               throws what failed on the host, or between ranks, since the last call, if anything
-//!                                 did; a drafter over such a backend has it, too
+//!   raise_failure()               throws the first exception of work on the host, or between ranks, since the last
+//!                                 call, if there is one; a drafter over such a backend has it, too
 //! Laws
 //!   The laws of espalier::Backend. forward does not synchronise and does not allocate: a graph can capture it, and a
 //!   replay computes the batch as it is on the device at that time. Rows of padding change no other row.

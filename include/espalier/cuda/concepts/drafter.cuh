@@ -44,7 +44,7 @@ namespace espalier::cuda {
 //! Laws
 //!   The laws of espalier::Drafter. No member but reserve and begin synchronises
 //! Models
-//!   the refinements below; no_drafter
+//!   the models of the refinements below; joint, which has several parts; no_drafter
 template <class DrafterT>
 concept Drafter = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_t n, text_view text, fault* found,
                            std::span<const token_id> context, const text_batch& texts, path_view path,

@@ -27,7 +27,8 @@ namespace espalier::cuda {
 //!   The listed changes turn a row of float, without NaN and plus infinity, into the row that process(path, logits)
 //!   makes of it, bit for bit.
 //! Models
-//!   logit_bias, penalties, minimum_length, banned_sequences, forced_tokens; constrained; processors of such
+//!   logit_bias, penalties, minimum_length, banned_sequences, forced_tokens; constrained; processors that consist of
+//!   such processors
 template <class ProcessorT>
 concept ListingProcessor = espalier::Processor<ProcessorT> && espalier::detail::ListsChanges<ProcessorT, row_changes>;
 

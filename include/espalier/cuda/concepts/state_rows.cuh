@@ -12,9 +12,9 @@
 
 namespace espalier::cuda {
 
-//! The rows of the target's last pass whose hidden states a drafter reads, with the text and position of each: those of
-//! the accepted paths of a round, of the tokens that a prefill has read of one text, or of prompt chunks that a round
-//! has read. Kernels get it by value; which rows there are is known only on the device.
+//! The rows of the target's last pass whose hidden states a drafter reads, with the text and position of each: the rows
+//! of the accepted paths of a round, of the tokens of one text that a prefill has read, or of the prompt chunks that a
+//! round has read. Kernels get it by value; which rows there are is known only on the device.
 struct state_rows {
   text_batch texts;                       //!< the texts of a round
   path_view paths;                        //!< the accepted paths of a round, before they join the texts; else none

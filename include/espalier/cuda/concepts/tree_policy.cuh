@@ -129,9 +129,9 @@ std::int32_t max_depth(const PolicyT& policy) {
 //!   observe(texts, decisions, stream)  is told which verdicts were committed: decisions [places], on the device; a
 //!                                      token of -1 says that nothing was
 //! Optional
-//!   max_depth() -> int                 the longest path of its trees; max_nodes() without it. In a cascade so many
-//!                                      tokens may be accepted that the drafters of the other policies were not asked
-//!                                      about
+//!   max_depth() -> int                 the longest path of its trees; max_nodes() without it. In a cascade it bounds
+//!                                      the accepted tokens about which the drafters of the other policies were not
+//!                                      asked
 //!   parts() -> tuple of policy&        as espalier::TreePolicy's: each of these policies takes memory with reserve(),
 //!                                      and keeps what it has learnt. With it (see cascade):
 //!     limit_parts(capacities)          takes, before begin(), how many tokens each part of the drafter can hold
@@ -166,7 +166,7 @@ std::int32_t most_asked(const PolicyT& policy) {
   return most;
 }
 
-//! Has the policy take the memory that it needs to grow trees of so many texts from this drafter.
+//! Makes the policy take the memory that it needs to grow trees of so many texts from this drafter.
 template <class DrafterT, class PolicyT>
 void reserve_trees(PolicyT& policy, std::int32_t max_texts) {
   for_each_part(policy, [&]<class OneT>(OneT& one, auto index) {
@@ -181,7 +181,7 @@ void reserve_trees(PolicyT& policy, std::int32_t max_texts) {
   }
 }
 
-//! Has a drafter make room for the nodes that the policy may ask it about in rounds of so many texts. Each of several
+//! Lets a drafter make room for the nodes that the policy may ask it about in rounds of so many texts. Each of several
 //! parts is told how many tokens the others may bring in: a path of the merged tree is a path of one policy's tree.
 template <class PolicyT, class DrafterT>
 void reserve_draft(DrafterT& drafter, const PolicyT& policy, std::int32_t max_texts, fault* found) {

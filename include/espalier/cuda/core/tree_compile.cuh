@@ -300,9 +300,11 @@ class tree_compiler {
   }
   //! Index of the first mask word that no tree uses.
   std::int32_t spare_mask() const { return static_cast<std::int32_t>(spare_mask_); }
-  //! The node of each row, within its lane, of the batch compiled last, on the device; no_node for a row without one.
+  //! The node of each row within its lane, in the batch that was compiled last; no_node for a row without one. On the
+  //! device.
   const node_id* nodes() const { return words_.data(); }
-  //! The row of each node, within its lane, of the batch compiled last, on the device; -1 for a node that is not there.
+  //! The row of each node within its lane, in the batch that was compiled last; -1 for a node that is not there. On the
+  //! device.
   const std::int32_t* rows() const { return words_.data() + words_.size() / 6; }
 
  private:

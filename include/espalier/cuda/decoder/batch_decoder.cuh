@@ -78,7 +78,7 @@ struct text_place
   // Number of tokens that are read before the text's rounds begin: all but the last, which the first round reads.
   std::int32_t goal() const { return this->text->value.written.size() - 1; }
 
-  // Takes note that the device has another text here than the host, or none.
+  // Takes note that the device no longer has the host's text in this place.
   void lose_step() {
     n_read = n_known = n_drafted = n_under_way = 0;
     ++turn;
@@ -96,8 +96,8 @@ struct text_place
     rounds->release(this->number);
     has_rows = false;
   }
-  // A text waits for another one that reads the same beginning, to the last token: whether a store shares full pages
-  // alone is left to the store.
+  // Number of rows in a page of the rows for which a text waits while another one reads them: 1, so that the text waits
+  // for each token that both begin with. The store decides whether it shares full pages alone.
   std::int32_t page_size() const { return 1; }
 
   // A round writes at least one token: a text is ready for as many rounds as it has tokens left.
@@ -132,8 +132,8 @@ struct round_ticket {
 //! All texts' rounds are one round: each launch of a policy, a drafter, the verifier or a store works for all of them,
 //! and the target makes one pass. The host enqueues one round ahead of the one whose outcome it takes in. Texts join
 //! and leave between rounds, which does not touch the others. Each text has its own sampling, seed and stop conditions,
-//! its own processor where there is one, called as decoder says, and may have its own options of a TextwisePolicy. What
-//! is learnt of a text is its own, and stays with the text if it takes another place. The text in place i has sequence
+//! its own processor if there is one (decoder says how it is called), and may have its own options of a TextwisePolicy.
+//! The values that are learnt of a text stay with the text if it takes another place. The text in place i has sequence
 //! i of both caches.
 //!
 //! The function that plans passes for espalier::batch_decoder plans them here: up to batch_options::prefill_rows tokens
@@ -142,7 +142,8 @@ struct round_ticket {
 //! reads prompts in passes of its own.
 //!
 //! If a pass of max_rows has no room for a whole tree of each text, its rows go to those nodes that are expected to
-//! gain most, to whichever text they belong: by the draft's probabilities and by what was lately accepted of each text.
+//! gain most, to whichever text they belong: by the draft's probabilities and by the tokens lately accepted in each
+//! text.
 //! Trees shrink to plain decoding if need be. With batch_options::costs the host chooses, one round behind, how many
 //! rows a pass has: as many as are expected to pay. Trees that are drawn get their shares before anything is drawn,
 //! from earlier rounds alone. With batch_options::share_budget = false, and if the drafter cannot follow a cut (it is
@@ -159,8 +160,8 @@ struct round_ticket {
 //!             of the host that read prompts
 //! Law         a text is the one that decoder writes with the same parts, prompt, stop conditions and text_options,
 //!             whoever else is served, where the backends are batch-invariant. Where rows are short, or costs are
-//!             given, its trees depend on the other texts: with greedy and target_only its words are the same bit for
-//!             bit all the same, with other verifiers they are another draw of the same distribution
+//!             given, its trees depend on the other texts: its tokens are still the same with greedy and target_only,
+//!             and another draw of the same distribution with other verifiers
 //! Errors      as espalier::batch_decoder; option_error for max_rows below max_texts, or below a whole tree where trees
 //!             are not cut. A fault that a round finds in a text, or an exception of the text's processor, holds that
 //!             text alone. An exception that a part throws while a round is enqueued, or that a model of the host

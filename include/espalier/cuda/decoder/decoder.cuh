@@ -27,14 +27,14 @@
 
 namespace espalier::cuda {
 
-//! Tree speculative decoding of one sequence on the device: espalier::decoder, recompiled with parts that live there.
+//! Tree speculative decoding of one sequence on the device: espalier::decoder with parts that live there.
 //!
 //! A round is work in one stream, from the pending token to the committed text. The stream waits for the host only
-//! where a processor is called. Unless decoder_options::replay is false, a graph of the round is captured for each
-//! context_bucket and replayed; the first round of a bucket runs without one. The host enqueues one round ahead of the
-//! one whose outcome it takes in, and tokens are copied to the host meanwhile. Policy and verifier are kept by value;
-//! drafter, store and backend by reference when make_decoder got lvalues, by value otherwise. A prompt is read in one
-//! step. Log-probabilities and saved texts are for espalier::decoder alone.
+//! where a processor or a model of the host is called. Unless decoder_options::replay is false, a graph of the round is
+//! captured for each context_bucket and replayed; the first round of a bucket runs without one. The host enqueues one
+//! round ahead of the one whose outcome it takes in, and tokens are copied to the host meanwhile. Policy and verifier
+//! are kept by value; drafter, store and backend by reference when make_decoder got lvalues, by value otherwise. A
+//! prompt is read in one step. Log-probabilities and saved texts are for espalier::decoder alone.
 //!
 //! A processor stays on the host: the stream calls it there in the middle of a round, for each pass of the draft and
 //! for the target's, on a thread of the CUDA runtime. Between begin() and the end of a text, nobody else may use what
@@ -45,9 +45,9 @@ namespace espalier::cuda {
 //! Law         the text is the one that espalier::decoder writes with the same parts, seed and logits. If the host cut
 //!             a round at a stop token or string, a policy that learns has seen the whole round when resume() goes on
 //! Pre         a drafter serves one decoder, whose text it reads
-//! Errors      option_error, input_error when parts or prompt do not fit; numeric_error as espalier::decoder, and what
-//!             a processor throws, both one step later than there; cuda_error. After an error of step(), the text
-//!             stands at its last committed token, and step() may be called again
+//! Errors      option_error, input_error when parts or prompt do not fit; numeric_error as espalier::decoder, and the
+//!             exceptions of a processor, both one step later than there; cuda_error. After an error of step(), the
+//!             text stands at its last committed token, and step() may be called again
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 class decoder {
@@ -164,7 +164,7 @@ class decoder {
   }
 
   // Returns how many leading tokens of another text are in the draft's cache. Only tokens that the target's cache still
-  // holds count: what has overwritten these may have overwritten the draft's, too.
+  // holds count: a text that has overwritten their rows there may have overwritten the draft's rows, too.
   std::int32_t drafted_of(std::span<const token_id> other) const {
     const auto drafted = text_.tokens().first(static_cast<std::size_t>((std::min)(n_drafted_, n_held())));
     return static_cast<std::int32_t>(std::mismatch(drafted.begin(), drafted.end(), other.begin(), other.end()).first -
@@ -199,7 +199,7 @@ class decoder {
     watch_.lap();
     const std::span<const token_id> now = text_.tokens();
     n_drafted_ = (std::min)({n_drafted_, n_held(), text_.size() - 1});
-    // A drafter that reads the target's hidden states needs those of all that it has not drafted from.
+    // A drafter that reads the target's hidden states needs the states of all tokens that its cache does not hold.
     const std::int32_t known = (std::min)(n_held(), rounds_type::reads_features ? n_drafted_ : text_.size() - 1);
     rounds_.put(0, text_);
     rounds_.follow(0, text_, processor_);

@@ -13,8 +13,8 @@
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 
-//! How the host gets what was learnt of texts, and gives it back to the device: what the policy has learnt (each policy
-//! of a cascade, one after the other), and then what the rounds have.
+//! How the host gets the values that were learnt of texts, and gives them back to the device: first the policy's values
+//! (those of each policy of a cascade, one after the other), then the rounds' values.
 namespace espalier::cuda::detail {
 
 // Values that one part of the rounds has learnt of the texts. Shapes: from [places][n]

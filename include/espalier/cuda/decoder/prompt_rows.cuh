@@ -36,8 +36,8 @@ ESPALIER_KERNEL void set_chunks(ChunkT* to, some_chunks some) {
 
 inline constexpr unsigned chunk_threads = 128;
 
-// Writes the rows of chunks, and padding, into a pass from row `first` on; one block works for a row. The tokens of a
-// chunk see those before them. Chunk k is sequence texts.n + k of the pass.
+// Writes the rows of chunks, and padding, into a pass from row `first` on; one block works for a row. A token of a
+// chunk sees itself and the tokens before it. Chunk k is sequence texts.n + k of the pass.
 template <class ChunkT>
 ESPALIER_KERNEL void write_chunks(batch_arrays to, text_batch texts, const ChunkT* chunks, std::int32_t n_chunks,
                                   std::int32_t first, std::int32_t mask_begin, std::int32_t words) {

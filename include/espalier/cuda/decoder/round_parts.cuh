@@ -16,7 +16,7 @@
 
 namespace espalier::cuda::detail {
 
-// Number of texts that rounds are made for, and their options.
+// The number of texts that rounds are made for, and the options of the rounds.
 struct rounds_shape {
   node_order order = node_order::insertion;
   std::int32_t max_texts = 1;
@@ -24,7 +24,7 @@ struct rounds_shape {
   std::int32_t max_rows = 1 << 30;    // the most rows of a pass
   std::int32_t prefill_rows = 0;      // the most rows of a pass that read prompts beside trees
   bool share_budget = false;          // trees share the rows of a pass by what nodes are expected to gain
-  std::optional<cost_model> costs{};  // by which the number of rows is chosen
+  std::optional<cost_model> costs{};  // costs of passes, by which the number of rows is chosen
   bool keeps_learnt = false;          // the host gets what was learnt of each text
   bool replay = true;                 // rounds are captured as graphs and replayed
 };

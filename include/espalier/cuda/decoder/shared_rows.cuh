@@ -25,8 +25,8 @@ namespace espalier::cuda::detail {
 // gets the levels that are likeliest to be accepted, whatever will be drawn there. Other trees are grown whole, and cut
 // to their most probable paths: no chance is involved, so a draft may be cut by what it is.
 //
-// Law         the distribution of no text depends on the shares: what a tree is cut to follows from earlier rounds, or
-//             from a draft without random numbers
+// Law         the distribution of no text depends on the shares: they follow from earlier rounds, or from a draft
+//             without random numbers
 template <bool DrawsV>
 class shared_rows {
   using gains_type = std::conditional_t<DrawsV, level_gains, node_gains>;
@@ -45,8 +45,8 @@ class shared_rows {
     launch("forget_gains", forget_gains<text_gains>, {}, stream, gains_.data() + place);
   }
 
-  // Shares out n_rows rows, of trees that have grown, or of trees that are still to be drawn. Sets expected[i *
-  // from_next], for i below n_sizes, to the tokens that all texts would gain in a pass of texts.n << i rows.
+  // Shares out n_rows rows over trees that have grown, or over trees that are still to be drawn. For i below n_sizes,
+  // sets expected[i * from_next] to the number of tokens that all texts would gain in a pass of texts.n << i rows.
   void share(const text_batch& texts, std::int32_t n_rows, float* expected, std::ptrdiff_t from_next,
              std::int32_t n_sizes, cudaStream_t stream) const {
     launch("share_rows", share_rows<gains_type>, {.threads = share_threads, .shared_bytes = sizeof(share_memory)},

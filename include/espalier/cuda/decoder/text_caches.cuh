@@ -30,9 +30,8 @@
 
 namespace espalier::cuda::detail {
 
-// The texts of a decoder on the device, by place, and the models whose caches hold these texts; has the work between
-// rounds, which is done in the rounds' stream. The text in place i has sequence first_sequence + i of the target's
-// cache.
+// The texts of a decoder on the device, by place, and the models whose caches hold these texts; does the work between
+// rounds, in the rounds' stream. The text in place i has sequence first_sequence + i of the target's cache.
 template <class DrafterT, class KVStoreT, class BackendT>
 class text_caches {
  protected:
@@ -198,7 +197,7 @@ class text_caches {
   }
 
   prefill prefill_;
-  std::exception_ptr failure_;  // of a model of the host, in a round whose outcome has not been taken in
+  std::exception_ptr failure_;  // failure of a model of the host, in a round whose outcome has not been taken in
 };
 
 }  // namespace espalier::cuda::detail

@@ -62,8 +62,8 @@ struct round_arrival {
   std::int32_t capacity;
   std::span<const std::int32_t> learnt{};
   std::int32_t learnt_words = 0;    // number of words of a place
-  std::exception_ptr failure{};     // of a model of the host; looked for only if a text has a fault
-  std::exception_ptr processing{};  // of a processor, likewise
+  std::exception_ptr failure{};     // exception of a model of the host; looked for only if a text has a fault
+  std::exception_ptr processing{};  // exception of a processor, likewise
 
   tree_view tree(std::int32_t place) const {
     return tree::at(trees + static_cast<std::size_t>(place) * tree::n_words(capacity), capacity).view();
@@ -92,8 +92,8 @@ struct round_arrival {
 struct round_shape {
   std::int32_t lanes = 1;
   std::int32_t bucket = 0;         // tokens that a text may reach
-  std::int32_t n_rows = 1;         // of the target's pass, for trees
-  std::int32_t n_prompt_rows = 0;  // of the target's pass, for prompts
+  std::int32_t n_rows = 1;         // rows of the target's pass for trees
+  std::int32_t n_prompt_rows = 0;  // rows of the target's pass for prompts
   bool processes = false;          // processors change rows
 
   bool operator==(const round_shape&) const = default;
@@ -157,8 +157,8 @@ class lane_table {
 };
 
 // The rounds of texts on the device, as work in one stream. A text has a place, with its tokens, its state and a
-// sequence of both caches; a round is over the texts of some places, its lanes. What a round leaves for the host is
-// copied after it; two rounds may be under way.
+// sequence of both caches; a round is over the texts of some places, its lanes. The results of a round are copied to
+// the host after it; two rounds may be under way.
 //
 // A graph of the round is captured for each number of lanes, a power of two or all, each context_bucket, each
 // round_size and number of rows for prompts, and again where processors change rows. Where a pass has no room for
@@ -278,7 +278,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     return espalier::detail::limit_of(tree.n_draws, room, is_cut ? rows.limited_by : tree_limit::policy);
   }
 
-  // Errors: option_error for options that the verifier or the device does not take.
+  // Checks the options of a text. Errors: option_error for options that the verifier or the device does not take
   void check(const text_options& options) const {
     espalier::detail::require_text<VerifierT>(options, backend_);
     require_option("log_probs on the device", options.log_probs, -1, -1);
@@ -375,13 +375,13 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     bool says_expected = false;
   };
 
-  // Number of prompts that a pass with so many rows for prompts may read.
+  // Number of prompts that a pass with n_rows rows for prompts may read.
   std::int32_t max_chunks(std::int32_t n_rows) const {
     return (std::min)(prompt_rows::max_chunks(n_rows), shape_.max_texts);
   }
   // True if a tree may be cut to fewer nodes, so that others have room.
   bool cuts_trees() const { return can_cut && shape_.share_budget; }
-  // True if a pass may have no room for all trees, or should have less by costs, so that trees are cut.
+  // True if trees may have to be cut: a pass may have no room for all of them, or costs may ask for fewer rows.
   bool may_be_short() const {
     const std::int64_t all_rows = std::int64_t{shape_.max_texts} * (max_nodes_ + 1) + prefill_rows_;
     return cuts_trees() && max_nodes_ > 0 && (size_.has_costs() || all_rows > max_rows_);

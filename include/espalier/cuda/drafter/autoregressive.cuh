@@ -390,8 +390,8 @@ class draft_batch {
 //!
 //! Shapes      rows() [places][max_nodes + 1][vocab], the row of node u at u
 //! Complexity  propose: one pass over as many rows for each lane as the list has entries, padding included. For the
-//!             root there are two rows, the text's last two tokens; in a joint there is one row more than tokens that
-//!             another drafter may have brought in, and at least two. No synchronisation, no allocation
+//!             root there are two rows, the text's last two tokens; in a joint whose other drafters may have brought in
+//!             n tokens there are n + 1 rows, and at least two. No synchronisation, no allocation
 //! Law         StepDrafter's; given the same logits, the rows are the host's
 //! Errors      option_error if `sequence` is no sequence of the store, the model takes fewer rows than rounds of all
 //!             texts may ask about, or the store has fewer sequences than there are texts; input_error for an empty
@@ -459,7 +459,7 @@ class autoregressive {
     }
   }
 
-  //! Throws what a model of the host has thrown since the last call.
+  //! Throws the exception that a model of the host has thrown since the last call, if there is one.
   void raise_failure() requires detail::KeepsFailure<backend_type> { backend_.raise_failure(); }
 
   void process_rows(row_processor<number> process) { process_ = process; }

@@ -71,7 +71,8 @@ class block_diffusion {
 
   void ensure(std::int32_t, std::int32_t, cudaStream_t) const {}
 
-  //! Reads the states of rows 0 to n - 1 of the target's last pass, which were the tokens of one text from `first` on.
+  //! Reads the states of rows 0 to n - 1 of the target's last pass; the rows are the n tokens of one text from number
+  //! `first` on.
   template <class BackendT>
   void read(const BackendT& backend, std::int32_t place, std::int32_t first, std::int32_t n, cudaStream_t stream) {
     model_.read(context_, backend, state_rows::of_prefill(place, first, n), stream);
@@ -96,7 +97,7 @@ class block_diffusion {
     return model_.forward(context_, texts, length_, stream);
   }
 
-  //! Does nothing: read() has already seen everything that is committed.
+  //! Does nothing: read() has already seen the states of all committed rows.
   void commit(const text_batch&, path_view, cudaStream_t) const {}
 
   fault* found() const { return found_; }

@@ -119,8 +119,8 @@ class joint {
     });
   }
 
-  //! Throws what a model on the host has thrown since the last call, if anything; if several drafters have such a
-  //! model, the exception of the first that has one.
+  //! Throws the exception that a model of the host has thrown since the last call, if there is one. If models of
+  //! several drafters have thrown, it throws the exception of the first of them.
   void raise_failure() requires(detail::KeepsFailure<std::remove_reference_t<DraftersT>> || ...) {
     std::exception_ptr first;
     each([&]<class DrafterT>(DrafterT& drafter) {

@@ -31,7 +31,7 @@ ESPALIER_KERNEL void write_dense_rows(forward_batch_view batch, std::int32_t col
 
 //! Writes the whole mask of a forward batch on the device, one element for each row and column: 1 or 0 for integers and
 //! bool, 0 or minus infinity for other types (float, __half, __nv_bfloat16). Padding rows see the committed rows and
-//! the root of the sequence before them.
+//! the first row of the sequence before them.
 //!
 //! Shapes      out [batch.n_rows][columns], on the device
 //! Complexity  one launch, writes n_rows * columns elements; no synchronisation

@@ -29,7 +29,8 @@ struct sglang_mask_format {
   ESPALIER_HOST_DEVICE void began(std::int32_t, std::int64_t) const {}
 };
 
-// Checks that sequences have at most n rows; all sequences of a compiled batch have equally many.
+// Checks that sequences have at most n rows on average. In a batch that was compiled without packing all sequences have
+// equally many.
 //
 // Errors      input_error if they have more
 inline void require_rows(const char* whose, const forward_batch_view& batch, std::int32_t n) {

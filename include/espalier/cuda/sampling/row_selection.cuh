@@ -363,7 +363,7 @@ class row_selection {
   struct found_bin {
     bool is_there;
     std::int32_t bin;
-    std::uint32_t above, within;  // keys in larger bins, and keys in this bin; where no bin is found, `above` counts
+    std::uint32_t above, within;  // number of keys in larger bins, and in this bin; if no bin is found, `above` counts
                                   // the keys of all bins
   };
 

@@ -176,7 +176,7 @@ class adaptive_chain {
   device_array<token_id> tokens_;  // [texts]
   device_array<float> probabilities_;
   device_array<float> log_probs_;
-  device_array<std::int32_t> drafted_;  // [texts] in this round
+  device_array<std::int32_t> drafted_;  // [texts] number of tokens drafted in this round
   detail::values_by_place<detail::adaptive_length> by_place_;
 };
 

@@ -175,7 +175,7 @@ ESPALIER_KERNEL void __launch_bounds__(threadsN) keep_best(text_batch texts, Pre
                          was + static_cast<std::ptrdiff_t>(here.place) * (prefixes.budget + 1));
 }
 
-// The memory of the host's heap, which one thread runs if the pool of prefix_levels is too small.
+// The memory of a marginal_heap, which one thread runs, as on the host, if the pool of prefix_levels is too small.
 template <std::int32_t threadsN>
 struct prefix_heap_memory {
   std::uint64_t entries[threadsN + 1];
@@ -190,7 +190,7 @@ union alignas(16) best_first_memory {
 };
 
 // Copies n floats into shared memory, and waits for this thread's copies. Called by a block; a barrier must follow.
-// Pre: `to` is a multiple of 16
+// Pre: `to` is aligned to 16 bytes
 template <std::int32_t threadsN>
 __device__ void copy_floats(float* to, const float* from, std::int32_t n) {
   const auto thread = static_cast<std::int32_t>(threadIdx.x);

@@ -27,11 +27,11 @@ namespace espalier::cuda {
 //! espalier::dyspec_greedy on the device: the same tree from the same rows and random numbers.
 //!
 //! Complexity  `budget` draft passes of one row are launched. Each is followed by one launch that makes every draw that
-//!             the rows allow, and then finds the node to ask about next. As many passes are needed as there are nodes
-//!             that are drawn from, a third of the budget up to all of it. The other passes are padding; a captured
-//!             graph runs them all the same, and each costs what any pass of the draft does. If that matters, use
-//!             dyspec_threshold, which has one pass a level. A draw is one or two passes over a row by a cluster, and a
-//!             look at all nodes for the next draw. No allocation after reserve, no synchronisation
+//!             the rows allow, and then finds the node to ask about next. Only one pass is needed for each node that is
+//!             drawn from: between one and `budget` passes. The others are padding; a captured graph runs them all the
+//!             same, and each costs as much as any pass of the draft. If that matters, use dyspec_threshold, which has
+//!             one pass a level. A draw is one or two passes over a row by a cluster, and a look at all nodes for the
+//!             next draw. No allocation after reserve, no synchronisation
 //! Law         as espalier::dyspec_greedy
 //! Errors      option_error for options out of range
 //! Source      as espalier::dyspec_greedy. A queue with one entry for each node replaces its heap, and gives the same

@@ -34,7 +34,7 @@
 
 namespace espalier::detail {
 
-// A thread that runs one task at a time, beside the one that gives it.
+// A thread that runs one task at a time, beside the thread that gives it the task.
 //
 // Complexity  start: no allocation after the first
 class side_thread {
@@ -49,7 +49,7 @@ class side_thread {
     thread_.join();
   }
 
-  // Has the thread call task.run(). Errors: std::system_error if no thread can be made; then nothing has begun. Pre:
+  // Makes the thread call task.run(). Errors: std::system_error if no thread can be made; then nothing has begun. Pre:
   // run() throws nothing, the task exists until wait() returns, and no task is under way.
   template <class TaskT>
   void start(TaskT& task) {
@@ -88,15 +88,15 @@ class side_thread {
 // The next round's tree, grown by a second thread while the target's pass over this one is under way.
 //
 //     start       this round's tree has grown; from here on the drafter is the second thread's
-//     rows        for the verifier
-//     commit      the verdict is there, and the drafter takes it, or has taken it, or has taken another
+//     rows        the draft's rows of this round, for the verifier
+//     commit      the verdict is known: the drafter takes it, or has taken it already, or has taken another one
 //     take        the next round begins: its tree, if there is one
 //     give_up     instead of commit, or of take
 //
 // It guesses the verdict, a node and a token, that is the most probable if the target's rows are the draft's. The
-// draft's row of a node whose children were not asked about is found by one more pass, in which its token is the last
-// of the text. Random numbers depend on their place in the tree, not on the order of calls, so a tree does not depend
-// on when it is drawn.
+// draft's row of a node that it was not asked about is found by one more pass, in which the node's token is the last of
+// the text. Random numbers depend on their place in the tree, not on the order of calls, so a tree does not depend on
+// when it is drawn.
 //
 // Complexity  beside the tree's own passes, one pass of one row at most and, if the verifier reads them, a copy of the
 //             round's rows; no allocation once warm
@@ -259,7 +259,7 @@ class drafting_ahead {
     return best;
   }
 
-  // Guesses the token after a leaf: its own becomes the last of the text for one pass.
+  // Guesses the token after a leaf: for one pass the leaf's token becomes the last of the text.
   void ask_after(node_id leaf) {
     drafter_->commit(this_round_, {this_round_.parent[leaf], this_round_.token[leaf]});
     alone_.reset(this_round_.token[leaf], 0);

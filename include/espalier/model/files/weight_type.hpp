@@ -14,8 +14,8 @@ namespace espalier {
 //! of 256 weights with a scale for each 32 (q6_k: 16) and, in q4_k and q5_k, an offset; scales and offsets are
 //! quantised, too.
 //!
-//! Law         scale, offset and scale * q are exact in F32, so that a weight is rounded at most once: by adding its
-//!             offset, or by the scale of i8_rows, which is any F32
+//! Law         scale, offset and, but for i8_rows, scale * q are exact in F32. So a weight is rounded at most once: by
+//!             adding its offset or, in i8_rows, by its scale, which is any F32
 //! Source      ggml's block formats of the same names; i8_rows is this library's: a tensor of int8 and one of scales
 enum class weight_type : std::uint8_t { f32, f16, bf16, i8_rows, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k };
 

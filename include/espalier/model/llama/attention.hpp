@@ -151,7 +151,7 @@ class attention_worker {
     return static_cast<int>(n);
   }
 
-  // Fills visible_ with the places in columns_ of the columns seen, ascending.
+  // Fills visible_ with the places in columns_ of the columns that a mask shows, ascending, and counts them.
   int list_visible(std::span<const std::uint32_t> mask) {
     std::size_t n = 0;
     for (std::size_t w = 0; w < mask.size(); ++w) {
@@ -165,7 +165,7 @@ class attention_worker {
 
   float* scores_of(int query) { return scores_.data() + static_cast<std::ptrdiff_t>(query) * stride_; }
 
-  // Calls body(first, width) for runs of score_block queries, then of smaller powers of two, width being a constant.
+  // Calls body(first, width) for runs of WidthT queries, then of smaller powers of two, width being a constant.
   template <int WidthT, class BodyT>
   static void in_blocks(int first, int n, BodyT&& body) {
     for (; first + WidthT <= n; first += WidthT)
@@ -311,9 +311,9 @@ class attention_worker {
 };
 
 // Divides the attention of a layer among the threads of a team. Each thread calls this function, which calls
-// attend(sequence, task) for the tasks that fall to the thread. A task is a key-value head, with its query heads, for a
-// run of rows; a thread that is free takes the next. Where the rows allow it, the number of tasks is a multiple of the
-// number of threads.
+// attend(sequence, task) for the tasks that fall to the thread. A task is a key-value head, with up to max_queries of
+// its query heads, for a run of rows; a thread that is free takes the next. Where the rows allow it, the number of
+// tasks is a multiple of the number of threads.
 //
 // Pre: the team's tickets were reset before its last barrier.
 template <class AttendT>

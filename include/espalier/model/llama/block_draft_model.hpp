@@ -53,7 +53,7 @@ struct block_draft_weights {
   linear_type features;  //!< [hidden_size][layers read * hidden_size]
   linear_type pending;   //!< [hidden_size][hidden_size]
   norm_type features_norm, pending_norm, final_norm;
-  float* masked = nullptr;  //!< [block_length][hidden_size], added to rows that are still to be written
+  float* masked = nullptr;  //!< [block_length][hidden_size], added to the rows of tokens that are to be drafted
   std::vector<layer_type> layers;
   linear_type head;  //!< the target's output matrix
 
@@ -186,7 +186,7 @@ struct block_draft_caches {
 //! Errors      load: model_error for files that do not fit, themselves or the target; option_error for a target whose
 //!             option hidden_layers lacks a layer. read and forward: input_error for states of another width, a token
 //!             outside the vocabulary. NaN weights give NaN logits
-//! Source      Chen et al., DFlash, with a pending token of its own matrix; examples/models/block.py is the reference
+//! Source      Chen et al., DFlash, but with a matrix for the pending token; examples/models/block.py is the reference
 class block_draft_model {
  public:
   using context_type = block_draft_context;
@@ -305,8 +305,8 @@ class block_draft_model {
     int position;
   };
 
-  // The PlaceT of a pass over blocks: rows begin with the pending token and what is masked, not with an embedding, and
-  // end in the logits of each place.
+  // The PlaceT of a pass over blocks: the stream begins as begin_rows() writes it, not with embeddings, and the logits
+  // go to the room of each request.
   struct block_place {
     block_draft_model& model;
     int length;
@@ -428,7 +428,7 @@ class block_draft_model {
   }
 
   // Writes the thread's columns of the first stream, n rows for each request: the sum of the pending token's product
-  // and the last state of the context. Rows still to be written add `masked`, which tells them apart.
+  // and the last state of the context. Rows of tokens that are to be drafted add `masked`, which tells them apart.
   void begin_rows(int thread, int n) {
     pass_.multiply(thread, weights_.pending.matrix, pending_, static_cast<int>(requests_.size()), root_, false,
                    weights_.layers.front().query.matrix);

@@ -14,7 +14,7 @@ namespace espalier::detail {
 
 // Reads the tensors of a block draft into whatever holds its weights:
 //   expect_rows(place, first, rows, type)  how the file stores rows first, first + 1, ... of a matrix
-//   set_row(place, row, weights)           row `row` of a matrix, a weight_row; those of one come in ascending order
+//   set_row(place, row, weights)           row `row` of a matrix, a weight_row; rows of one matrix come in order
 //   set_vector(place, values, n)           the scale of a norm
 // With only_check, it reads no tensor and sets nothing, but raises an error for a tensor that the file lacks and calls
 // expect_rows.

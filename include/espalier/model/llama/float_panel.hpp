@@ -42,8 +42,8 @@ struct float_panel {
     }
   }
 
-  // For fewer rows than this the hardware's own prefetch of the weights is better than software's; for more, it stops
-  // between cache lines.
+  // With fewer rows than this the hardware's own prefetch of the weights is better than the software's. With more, the
+  // hardware's stops between cache lines.
   static constexpr int prefetch_rows = 3;
 
  private:

@@ -31,8 +31,9 @@ concept HostKVStore = KVStore<KVStoreT> && requires(KVStoreT& kv, int layer, int
 //! Minimal definition
 //!   HostKVStore, whose layers are those of attention, RecurrentStore, and
 //!   shape() -> recurrent_shape
-//!   kept_row(layer, sequence, slot) -> float*           [shape().row_size]
-//!   state(layer, sequence, n) -> const float*           [shape().state_size] of a state that is held; null for n = 0
+//!   kept_row(layer, sequence, slot) -> float*           the slot's row, [shape().row_size]
+//!   state(layer, sequence, n) -> const float*           the state held after n slots, [shape().state_size]; null for
+//!                                                       n = 0
 //!   spare_state(layer, sequence, from) -> float*        where hold_state(sequence, from, n) expects the state after n
 //! Laws
 //!   All may be called from several threads at once, and do not throw.

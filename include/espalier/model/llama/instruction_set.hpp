@@ -53,7 +53,7 @@ inline bool may_use_tiles() {
     constexpr long request_permission = 0x1023, tile_data = 18;  // of arch_prctl; the component of the state
     unsigned a = 0, b = 0, c = 0, d = 0;
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d >> 24 & 3U) != 3) return false;  // AMX-TILE, AMX-INT8
-    if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c >> 27 & 1U) == 0) return false;           // the next may be asked
+    if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c >> 27 & 1U) == 0) return false;           // xgetbv exists
     asm volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
     return (a >> 17 & 3U) == 3 && ::syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
   }();

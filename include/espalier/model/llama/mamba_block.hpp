@@ -19,14 +19,15 @@
 
 namespace espalier::detail {
 
-// The inputs of one step of the recurrence, for one head. They point into the row that the store keeps of the token.
+// The inputs of one step of the recurrence, for one head. They point into the row that the store keeps of the token,
+// and y to where the output goes.
 struct mamba_inputs {
   const float* x;      // [head_dim]
   const float* into;   // [state] B, by which x goes into the state
   const float* reads;  // [state] C, by which the state is read
   float step;          // step of time
   float decay;         // e^(step * A)
-  float* y;            // [head_dim]; null: only the state is wanted
+  float* y;            // [head_dim] the output; null: only the state is wanted
 };
 
 // The recurrence of one head over a tree of tokens: state = decay * state + step * x (outer) into, y = state * reads.

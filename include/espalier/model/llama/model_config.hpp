@@ -68,12 +68,12 @@ struct model_config {
   bool parallel_residual = false;  //!< attention and MLP both read the layer's input
 
   float embedding_scale = 1.0F;
-  float attention_scale = 0.0F;  //!< of the scores; 0: 1 / sqrt(head_dim)
+  float attention_scale = 0.0F;  //!< factor of the scores; 0: 1 / sqrt(head_dim)
   float attention_cap = 0.0F;    //!< scores become cap * tanh(score / cap); 0: they stay
   float logit_cap = 0.0F;        //!< the same for logits
 
   int window = 0;                //!< tokens that a row of a layer in `windowed` sees, its own included; 0: all
-  std::vector<bool> windowed{};  //!< [n_layers], or empty: none
+  std::vector<bool> windowed{};  //!< [n_layers] whether a layer has the window; empty: none has
 
   mamba_shape mamba{};            //!< of the layers in `recurrent`
   std::vector<bool> recurrent{};  //!< [n_layers] whether a layer is Mamba-2 instead of attention; empty: none is
@@ -226,7 +226,7 @@ struct model_config {
     if (n_attention_layers() == n_layers) recurrent.clear(), mamba = {};
   }
 
-  // transformers writes an infinite number as {"__float__": "Infinity"}.
+  // Reads the limits of the step of time. transformers writes an infinite number as {"__float__": "Infinity"}.
   void read_steps(const detail::json_reader& json) {
     mamba.least_step = 0.0F;
     mamba.greatest_step = std::numeric_limits<float>::infinity();

@@ -16,7 +16,7 @@ namespace espalier::detail {
 // A part of a transformer that has weights. Matrices are query_key_value (outputs in that order), attention_out, gate,
 // up, down, head and embedding, which is the head, too, where the config ties them. In a recurrent layer
 // query_key_value is the projection before the recurrence, and attention_out the projection after it. A block draft has
-// two matrices, query and key_value, in the place of query_key_value.
+// query and key_value in the place of query_key_value, and two more matrices, features and pending.
 enum class model_part : std::uint8_t {
   embedding,
   attention_norm,
@@ -55,8 +55,8 @@ enum class step_kind : std::uint8_t {
   rotate,     // normalises and rotates the heads of queries and keys in `from`; keys and values go into the cache
   attend,     // writes what attention makes of the queries in `from` and of the cache to `to`
   recur,      // writes what the recurrence of a Mamba-2 block makes of `from` to `to`
-  activate,   // writes the activation of `from` to `to`; on the host `to` already holds what is activated, and `from`
-              // what multiplies it
+  activate,   // writes the activation of `from` to `to`; on the host changes `to` itself, and, where `gated`,
+              // multiplies it by `from`
   add_norm,   // adds the norm of each row of `from` to the row of `to`
   keep,       // copies `from` to the hidden states that the caller may read after the pass
   cap         // turns each number x of `to` into limit * tanh(x / limit)
@@ -66,11 +66,11 @@ enum class step_kind : std::uint8_t {
 enum class step_rows : std::uint8_t {
   stream,      // [hidden_size] the residual stream
   normed,      // [hidden_size]
-  mlp_normed,  // [hidden_size] of the MLP, where attention and MLP read one input
+  mlp_normed,  // [hidden_size] the MLP's norm, where attention and MLP start from the same stream
   projected,   // [query_size + 2 kv_size], or [mamba.projected()] in a recurrent layer
   mixed,       // [query_size], or [mamba.inner()] in a recurrent layer
-  widened,     // [gate and up][intermediate_size], or [up][intermediate_size] where nothing gates; on the host only
-               // [up], and only where a gate is: the rest goes to `activated`
+  widened,     // [gate and up][intermediate_size], or [up][intermediate_size] where nothing gates; on the host [up] if
+               // there is a gate, else unused: gate, or up alone, is written to `activated`
   activated,   // [intermediate_size]
   logits       // [vocab_size]
 };
@@ -83,12 +83,12 @@ struct model_step {
   step_rows from = step_rows::stream;
   step_rows to = step_rows::stream;
   model_part part = model_part::attention_norm;  // the matrix or norm; `up` stands for gate and up where `gated`
-  bool adds = false;                             // multiply: to the rows of `to`, which are kept
+  bool adds = false;                             // multiply: adds the product to what `to` holds
   bool gated = false;                            // multiply and activate: gate and up, not up alone
-  bool outputs_only = false;     // a row for each output: normalise makes row i of `to` of row batch.outputs[i]
+  bool outputs_only = false;     // a row for each output: normalise writes the norm of row batch.outputs[i] to row i
   bool local_rotary = false;     // rotate: by model_config::local_rope_theta
   activation_kind activation{};  // activate
-  std::int32_t layer = -1;       // of the weights; -1: of no layer
+  std::int32_t layer = -1;       // layer that the step belongs to; -1: none
   std::int32_t cache_layer = 0;  // rotate, attend: number of the layer in the cache; recur: among recurrent layers
   std::int32_t column = 0;       // multiply: first column of `to` that is written
   std::int32_t next = 0;         // number of the next step with a matrix, whose weights may be fetched meanwhile
@@ -97,8 +97,8 @@ struct model_step {
 };
 static_assert(std::is_trivially_copyable_v<model_step>);
 
-// The steps of a pass, in the order in which they are made: first those of no layer that precede the layers, then
-// layer after layer, then the final norm and the head.
+// The steps of a pass, in the order in which they are made: the embedding, layer after layer, the final norm, the head,
+// and the cap of logits, if there is one.
 class model_steps {
  public:
   model_steps() = default;
@@ -172,7 +172,7 @@ class model_steps {
     add_back(config, activated, model_part::down, model_part::mlp_out_norm, layer);
   }
 
-  // Adds a product that goes back to the stream, itself or its norm.
+  // Adds a product whose result is added to the stream, or whose norm is, if the config has output norms.
   void add_back(const model_config& config, step_rows from, model_part part, model_part norm, int layer) {
     const step_rows to = config.output_norms ? step_rows::normed : step_rows::stream;
     add(step_kind::multiply, from, to, part, layer).adds = !config.output_norms;

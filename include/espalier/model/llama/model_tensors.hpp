@@ -15,7 +15,7 @@
 
 namespace espalier::detail {
 
-// A part of a layer; layer 0 where it belongs to none.
+// A part of a model, and the layer that it belongs to, if it belongs to one.
 struct part_place {
   model_part part;
   int layer = 0;
@@ -53,7 +53,7 @@ auto& linear_at(WeightsT& weights, part_place place) {
   return weights.head;
 }
 
-// Returns the norm over the whole stream that a part is.
+// Returns the norm that a part is, one of those over the whole stream.
 template <class WeightsT>
 auto& norm_at(WeightsT& weights, part_place place) {
   if (place.part == model_part::attention_norm) return layer_at(weights, place).attention_norm;
@@ -82,8 +82,8 @@ float* scale_at(WeightsT& weights, part_place place) {
   }
 }
 
-// Returns the numbers that a recurrent layer has beside its matrices; null for other parts, and in weights without such
-// layers.
+// Returns the numbers of a part that a recurrent layer has beside its matrices; null for other parts, and in weights
+// without such layers.
 template <class WeightsT>
 float* recurrent_at([[maybe_unused]] WeightsT& weights, [[maybe_unused]] part_place place) {
   if constexpr (requires { layer_at(weights, place).mamba; }) {
@@ -250,12 +250,12 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
 
 // Reads the tensors of a model, by the names that each kind of file gives them, into whatever holds its weights:
 //   expect_rows(place, first, rows, type)  how the file stores rows first, first + 1, ... of a matrix
-//   set_row(place, row, weights)           row `row` of a matrix, a weight_row; those of one come in ascending runs
+//   set_row(place, row, weights)           row `row` of a matrix, a weight_row
 //   wants(place, row)                      optional: whether row `row` of a matrix is to be read
 //   inputs(place, type)                    optional: which columns of its rows set_row gets, whole blocks of the type
 //   set_vector(place, values, n)           the scale of a norm, or what a recurrent layer has beside matrices
 //   set_bias(place, first, values, n)      biases of outputs first, first + 1, ..., or of a norm
-// In whatever order and form the file has them, the two rows that turn together arrive head_dim / 2 apart, and the
+// In whatever order and form the file has them, the two rows that turn together arrive rotary_dims / 2 apart, and the
 // scale of a norm arrives whole, not less one.
 template <class WeightsT>
 class model_tensors {
@@ -335,9 +335,9 @@ class model_tensors {
   void read_projections(const std::string& base, part_place place) {
     const int q = c_.query_size(), kv = c_.kv_size(), dim = c_.head_dim;
     const auto in_order = [](int row) { return row; };
-    // Rows 2 i and 2 i + 1 of a head turn together.
+    // In the file, rows 2 i and 2 i + 1 of a head turn together.
     const auto in_pairs = [dim](int row) { return row - row % dim + row % 2 * (dim / 2) + row % dim / 2; };
-    // Query, key and value of one head together.
+    // The file has query, key and value of one head together.
     const auto by_heads = [q, dim](int row) { return row / dim % 3 * q + row / (3 * dim) * dim + row % dim; };
     if (c_.layout == model_config::layout_type::gpt_neox) {
       projection(base + names_.query_key_value, place, 0, q + 2 * kv, by_heads);

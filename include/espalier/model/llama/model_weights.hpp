@@ -100,7 +100,7 @@ struct weight_loader {
   bool wants(part_place place, int row) const { return part.own_row(place, row) >= 0; }
   column_range inputs(part_place place, weight_type type) const { return part.inputs_to_read(place, type); }
 
-  // Calls use(matrix or rows) for the one that holds the part.
+  // Calls use() with the weight_matrix or the weight_rows that holds the part.
   template <class UseT>
   void at(part_place place, UseT&& use) {
     if constexpr (requires { weights.embedding; }) {
@@ -142,7 +142,7 @@ struct weight_loader {
   }
 
  private:
-  // Returns the type in which rows are held: floats if the part does not begin and end with a block of the type.
+  // Returns the type in which rows are held: floats if the part's inputs are not whole blocks of the type.
   weight_type type_of(part_place place, weight_type held) const {
     if (!part.is_cut(place)) return held;
     const int block = block_weights(held);
@@ -228,7 +228,7 @@ struct model_weights {
   }
 
   //! Loads a part of the model, such as detail::rank_rows: the outputs of each matrix that the part has, numbered from
-  //! 0, or all outputs of the inputs that it has.
+  //! 0, or all outputs, with the inputs that it has.
   template <class PartT>
   static model_weights load(const model_config& config, tensor_source& file, weight_storage storage,
                             const PartT& part) {

@@ -22,8 +22,8 @@ class panel_part {
 
   // Reads blocks first_block to first_block + n - 1.
   //
-  // With `fetch`, fetch_ahead() is called for all of them at once: a product of integers with few rows needs what
-  // follows soon.
+  // With `fetch`, fetch_ahead() is called for all of them here: a product of integers with few rows will soon need the
+  // blocks that follow.
   //
   // Pre         the layout is not of numbers (F16, BF16); n <= max_blocks
   panel_part(const panel_layout& layout, const std::byte* panel, int first_block, int n, bool fetch = false)

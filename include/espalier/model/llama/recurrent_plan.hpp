@@ -19,15 +19,15 @@ namespace espalier::detail {
 struct recurrent_step {
   std::int32_t slot;
   std::int32_t row;   // row of the batch; -1: an earlier token
-  std::int32_t from;  // memory that holds the state before the step; -1: the state that the walk begins at
-  std::int32_t to;    // memory for the state after the step, which may be the same
+  std::int32_t from;  // number of the memory with the state before the step; -1: the state that the walk begins at
+  std::int32_t to;    // number of the memory for the state after the step; it may be the same
 };
 
 // The steps of one sequence in a pass. They are the same in every layer.
 struct recurrent_walk {
   std::int32_t sequence;
   std::int32_t begin, end;       // steps begin to end - 1 of the plan
-  std::int32_t start;            // slots that the state at the beginning has seen
+  std::int32_t start;            // number of slots that the state at the beginning has seen
   std::int32_t hold = -1;        // number of slots that were seen by the state that the store keeps after the pass; -1:
                                  // none is kept
   std::int32_t hold_after = -1;  // step after which that state stands

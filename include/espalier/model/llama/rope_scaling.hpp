@@ -18,7 +18,7 @@ struct rope_scaling {
 
   kind_type kind = kind_type::none;
   double factor = 1.0;              //!< linear, llama3, yarn: how many times longer the context has become
-  double original_positions = 0.0;  //!< llama3, yarn: the context before
+  double original_positions = 0.0;  //!< llama3, yarn: the context's length before
   double low_frequency = 1.0;       //!< llama3: pairs that turn less often than this in that context are slowed by the
                                     //!< factor
   double high_frequency = 4.0;      //!< llama3: pairs that turn more often than this in that context are not slowed

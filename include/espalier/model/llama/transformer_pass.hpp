@@ -32,10 +32,10 @@
 namespace espalier::detail {
 
 struct pass_options {
-  int max_rows = 1;       // of one pass
-  int max_positions = 1;  // of the rotary tables
+  int max_rows = 1;       // rows of one pass
+  int max_positions = 1;  // positions of the rotary tables
   matrix_arithmetic arithmetic = matrix_arithmetic::exact;
-  int max_inputs = 0;                       // of any product
+  int max_inputs = 0;                       // inputs of any product
   int vocab_size = 0;                       // columns of the logits; 0: whoever runs the pass says where logits go
   bool keeps_inputs = true;                 // false: whoever runs the pass says where `mixed` and `activated` lie
   std::span<const int> hidden_layers = {};  // layers after which the stream is kept
@@ -77,7 +77,7 @@ class transformer_pass {
       require_option("hidden_layers", layer, 0, config.n_layers - 1);
     const int heads = config.n_heads + 2 * config.n_kv_heads, each = heads / team.n_threads();
     whole_heads_ = heads % team.n_threads() == 0 && each * config.head_dim % weight_matrix::granule == 0;
-    options_.hidden_layers = {};  // they may go away
+    options_.hidden_layers = {};  // the caller's list may go away
     reserve(options.max_rows);
   }
 

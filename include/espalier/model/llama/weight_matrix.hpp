@@ -34,14 +34,14 @@ namespace espalier {
 //! Complexity  weights are read from memory once for any number of rows that fit the cache together with one panel
 class weight_matrix {
  public:
-  static constexpr int granule = 32;  //!< runs of outputs into which work may be divided
+  static constexpr int granule = 32;  //!< outputs of a run, into which work may be divided
 
   weight_matrix() = default;
   weight_matrix(int outputs, int inputs, detail::instruction_set instructions = detail::best_instruction_set())
       : outputs_(outputs), inputs_(inputs), instructions_(instructions) {}
 
-  //! Sets the type that rows first, first + 1, ... will have. A granule with rows of several types, or with rows whose
-  //! type was not set, is held as floats.
+  //! Sets the type that rows first, first + 1, ... will have. A granule whose rows have several types, or none yet, is
+  //! held as floats.
   void expect_rows(int first, int rows, weight_type type) {
     granules_.resize(n_granules());
     for (int g = first / granule; g * granule < first + rows; ++g) {
@@ -151,7 +151,7 @@ class weight_matrix {
   // The weights of 32 outputs: floats in panels [inputs][float_width], other types in one panel_layout.
   struct granule_type {
     weight_type type = weight_type::f32;
-    int rows = 0;  // rows whose type was said
+    int rows = 0;  // rows whose type was set
     float* data = nullptr;
   };
   struct output_place {

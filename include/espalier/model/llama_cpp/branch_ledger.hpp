@@ -19,8 +19,8 @@ namespace espalier {
 //! own.
 //!
 //! One id of each text is its trunk: it has all committed rows. A row takes the id that ends at its parent. If another
-//! row has taken that, it gets a free id, which first receives the rows of the parent's path. At the commit the id of
-//! the last accepted row becomes the trunk. The other ids keep the rows that they share with it, and are free.
+//! row has taken that id, it gets a free one, which first receives the rows of the parent's path. At the commit the id
+//! of the last accepted row becomes the trunk. The other ids keep the rows that they share with it, and are free.
 //!
 //! EngineT changes the engine's lists of ids, and copies no keys or values:
 //!   engine.copy(from, to, begin, end)   gives `to` the rows of `from` at positions begin to end - 1, too
@@ -138,7 +138,7 @@ class branch_ledger {
   struct scratch_row {
     std::int32_t parent = none;  // a scratch row, or none if it follows the committed rows
     std::int32_t depth = 0;
-    std::int32_t id = none;         // its own sequence id among those through it; none: no pass has written it
+    std::int32_t id = none;         // its own sequence id among the ids through it; none: no pass has written it
     std::int32_t batch_row = none;  // its number in the batch that is being placed
   };
   struct text_rows {

@@ -100,7 +100,7 @@ class loaded_llama_cpp {
   }
 
   llama_model* get() const { return model_; }
-  // True if a server went away: no more passes are possible.
+  // True if a server went away, or did not answer in time: no more passes are possible.
   bool lost() const { return remote_ && remote_->lost(); }
 
   // Makes a call that may reach servers: see remote_thread::run.
@@ -174,9 +174,10 @@ class loaded_llama_cpp {
 //! A model that llama.cpp runs, from a GGUF file: see llama_cpp_backend for its passes and llama_cpp_kv for caches.
 //! Copies share the weights.
 //!
-//! With `servers` the layers are on ggml's RPC servers, which must be of the same version, and passes go over the
-//! network. If a server goes away in the middle of a pass, the error names it. The model's memory in this process is
-//! then lost and stays allocated, and ggml does not connect to that server again before the process ends.
+//! With `servers` the layers are on ggml's RPC servers, which must be of this ggml's version, and passes go over the
+//! network. If a server goes away in the middle of a pass, the error names it, or several servers of which it is one.
+//! The model's memory in this process is then lost and stays allocated, and ggml does not connect to that server again
+//! before the process ends.
 //!
 //! Errors      model_error if llama.cpp cannot load the file, and for a model whose cache has no row for each token
 //!             (recurrent, hybrid, diffusion, encoders); option_error for options out of range, or for servers if
@@ -204,10 +205,10 @@ class llama_cpp_model {
   std::int32_t max_positions() const { return llama_model_n_ctx_train(loaded_->get()); }
   const llama_cpp_options& options() const { return options_; }
 
-  //! The tokens of a text. If `begins` is set, those that the model wants at the beginning of a text come first.
-  //! Special tokens may be written out in the text.
+  //! The tokens of a text. If `begins` is set, the tokens that the model wants at the beginning of a text come first,
+  //! and the tokens that it wants at the end come last. Special tokens may be written out in the text.
   //!
-  //! Errors      input_error for more than 2^31 bytes
+  //! Errors      input_error for 2^31 bytes or more
   std::vector<token_id> tokens(std::string_view text, bool begins = true) const {
     if (text.size() > static_cast<std::size_t>((std::numeric_limits<std::int32_t>::max)()))
       raise<input_error>("a text of ", text.size(), " bytes is too long for llama.cpp's tokenizer.");

@@ -162,7 +162,7 @@ class remote_thread {
   // objects that it refers to must be its own or outlive it.
   //
   // Errors      the call's own; llama_cpp_error if a connection breaks or `patience` runs out: it names the server, or
-  //             those among which it is. No further call is made then
+  //             several servers of which it is one. No further call is made then
   void run(std::function<void()> call, double patience) {
     const std::lock_guard one_at_a_time(calls_);
     server_losses& losses = server_losses::all();

@@ -35,7 +35,7 @@ struct rank_traffic {
 //!                                       before the call this rank's block is filled, afterwards all blocks are
 //!   all_to_all(from, to_each, to, from_each)   from: a block for each rank, of to_each[r] bytes; to: a block of each
 //!                                       rank, of from_each[r] bytes
-//!   traffic() -> rank_traffic           what this rank has sent
+//!   traffic() -> rank_traffic           the calls of this rank, and the bytes that it has sent
 //! Laws
 //!   All ranks make the same calls in the same order, with the same counts; each ends, for every rank, in the same
 //!   bytes or in an error within a stated time.

@@ -60,8 +60,8 @@ struct parallel_options {
   }
 };
 
-//! Loads and returns a rank's part of a transformer's weights. Norms are whole; of every matrix a rank has the outputs
-//! of its part, or, with rank_split::sums, of attention_out and down all outputs of the inputs of its part.
+//! Loads and returns a rank's part of a transformer's weights. Norms are whole. Of every matrix a rank has the outputs
+//! of its part; with rank_split::sums, of attention_out and down it has all outputs, but only the inputs of its part.
 //!
 //! Complexity  reads only the rank's rows of a matrix. Of a matrix that is divided by inputs, it reads of every row the
 //!             blocks (of at least 32 inputs) that hold the rank's inputs, or the whole row if the rest is less than 16
@@ -227,7 +227,7 @@ class rank_vocabulary {
 
   rank_shares shares_;
   std::vector<std::size_t> counts_;  // [ranks] bytes
-  std::vector<std::size_t> starts_;  // [ranks] where its next row is, in floats
+  std::vector<std::size_t> starts_;  // [ranks] where the next row of each rank is, in floats
   std::vector<maximum> maxima_;      // [ranks][rows]
 };
 
@@ -270,7 +270,7 @@ class rank_place {
     return config;
   }
 
-  // Says where in the blocks the pass writes what other ranks will need.
+  // Says where in the blocks the pass writes the rows that other ranks will need.
   void begin(transformer_pass& pass, const forward_batch_view& batch) const {
     pass.set_rows(step_rows::mixed, queries_.own_block(blocks_, batch.n_rows()));
     pass.set_rows(step_rows::activated, intermediate_.own_block(blocks_, batch.n_rows()));
@@ -365,9 +365,9 @@ class rank_place {
   rank_shares queries_, hidden_, intermediate_;
   rank_vocabulary vocabulary_;
   float_block buffers_;
-  float* blocks_ = nullptr;        // [max_rows][the widest of what is exchanged]
+  float* blocks_ = nullptr;        // [max_rows][width of the widest rows that are exchanged]
   float* whole_ = nullptr;         // as many: rows of all ranks
-  float* parts_ = nullptr;         // [ranks][max_rows][own hidden]: what each rank's inputs add
+  float* parts_ = nullptr;         // [ranks][max_rows][own hidden]: the products with each rank's inputs
   float* logit_blocks_ = nullptr;  // [max_rows][vocab_size]
   float* logits_ = nullptr;        // [max_rows][vocab_size]
 };
@@ -455,7 +455,7 @@ class parallel_backend {
   model_weights weights_;
   agreement<CommunicatorT> agreement_;
   int max_positions_;
-  std::unique_ptr<thread_team> team_;  // of its own: ranks may be threads of one process
+  std::unique_ptr<thread_team> team_;  // the backend's own team: ranks may be threads of one process
   detail::rank_place<CommunicatorT> place_;
   detail::transformer_pass pass_;
 };

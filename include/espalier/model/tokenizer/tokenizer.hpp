@@ -167,9 +167,9 @@ struct prompt_piece {
 //! Law         decode(tokens) is the concatenation of piece(token), byte for byte: text may be shown token by token; a
 //!             character may be spread over several tokens
 //! Complexity  encoding n bytes: O(n log n)
-//! Errors      of what reads a file: model_error that names the file, the part that does not fit, and what is
-//!             supported. Of what encodes: input_error for a text of more than 2^28 bytes, or one over which a pattern
-//!             of the file takes too many steps
+//! Errors      functions that read a file: model_error that names the file, the part that does not fit, and what is
+//!             supported; functions that encode: input_error for a text of more than 2^28 bytes, or one over which a
+//!             pattern of the file takes too many steps
 class tokenizer {
  public:
   //! Reads a tokenizer from a folder with a tokenizer.json, together with tokenizer_config.json,

@@ -22,8 +22,8 @@ namespace espalier {
 struct selector_origin {
   std::string target;      //!< identity of the target model (model_identity)
   std::string draft;       //!< identity of the draft model
-  std::int32_t vocab = 0;  //!< tokens of both
-  std::string verifier;    //!< its name in the registry
+  std::int32_t vocab = 0;  //!< tokens of the vocabulary that both models share
+  std::string verifier;    //!< the verifier's name in the registry
 
   friend bool operator==(const selector_origin&, const selector_origin&) = default;
 };
@@ -60,7 +60,7 @@ struct selector_tensors {
     });
   }
 
-  // Weights that come as bytes and are held in 4 bits must fit there without loss.
+  // Checks that weights which come as bytes and are held in 4 bits fit there without loss.
   void check_bits(const std::string& name, int row, std::span<const float> values) const {
     const float scale = nibble_scale(values);
     for (const float value : values) {
@@ -88,7 +88,8 @@ inline const std::string& selector_entry(const safetensors_file& file, const std
   return found->second;
 }
 
-// Returns such an entry as a number. Errors: model_error if it is missing, or is no whole number from 1 to 2^30.
+// Returns an entry of the file's metadata as a number. Errors: model_error if it is missing, or is no whole number from
+// 1 to 2^30.
 inline std::int32_t selector_number(const safetensors_file& file, const std::string& key) {
   const std::string& text = selector_entry(file, key);
   char* end = nullptr;
@@ -112,7 +113,7 @@ inline std::int32_t length_of(const safetensors_file& file, const std::string& n
 
 }  // namespace detail
 
-//! A delayed_selector and what it was trained for: a safetensors file of examples/nde.
+//! A delayed_selector, with the models and the verifier that it was trained for: a safetensors file of examples/nde.
 //!
 //! Its metadata has format ("espalier-nde-selector 2"), target, draft, vocab and verifier. Its tensors are those of
 //! delayed_selector. Matrices are F32, F16 or BF16, which are held as floats, or I8 of -7 to 7 with row scales, which
@@ -129,8 +130,8 @@ struct selector_file {
 
 //! Reads a selector from a safetensors file.
 //!
-//! Errors      model_error that names the file, and what in it is missing, of another shape, not finite, out of range,
-//!             cut short, or of another format
+//! Errors      model_error that names the file, and the part of it that is missing, of another shape, not finite, out
+//!             of range, cut short, or of another format
 inline selector_file load_selector(safetensors_file file) {
   constexpr const char* format = "espalier-nde-selector 2";
   if (detail::selector_entry(file, "format") != format) {

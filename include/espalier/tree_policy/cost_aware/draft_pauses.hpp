@@ -6,7 +6,7 @@
 
 namespace espalier {
 
-//! Decides in which rounds the draft is asked: those of a text in which asking gains tokens over plain decoding.
+//! Decides in which rounds of a text the draft is asked: as long as asking gains tokens over plain decoding.
 //!
 //! A text begins with a credit of two tokens, which is two plain rounds. That is about the cost of finding out that a
 //! draft is useless, and it is enough to survive some bad luck in the first rounds. Each round that asks adds its gain

@@ -105,8 +105,8 @@ class round_budget {
   //! True if a chain of at most n tokens, all accepted, would save time, either in one text or in all texts at once.
   bool can_gain(std::int32_t n) const { return n >= least_chain_; }
 
-  //! True if drafting for a text is expected to gain more than it costs that the draft first reads `unread` tokens of
-  //! the text. n_texts texts are written, with `context` tokens in the cache of each; this text goes on for `left`
+  //! True if drafting for a text is expected to gain more than the draft's reading of `unread` tokens of the text costs
+  //! before. n_texts texts are written, with `context` tokens in the cache of each; this text goes on for `left`
   //! tokens. The expected gain is that of chains whose tokens are accepted as often as first children recently were.
   bool worth_reading(std::int32_t n_texts, std::int32_t context, std::int32_t unread, std::int32_t left) const {
     const double plain = rate_of(n_texts, context), draft = costs_.draft_pass.of_texts(n_texts, n_texts, context);

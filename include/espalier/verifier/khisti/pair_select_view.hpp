@@ -189,8 +189,8 @@ class pair_select_view {
 
   ESPALIER_HOST_DEVICE explicit pair_select_view(const memory& kept) : kept_(kept) {}
 
-  // Writes the distribution of the selected token to memory.distribution[turn % 2], and returns it. The team is that of
-  // b; all its threads call this and see what it writes.
+  // Writes the distribution of the selected token to memory.distribution[turn % 2], and returns it. All threads of the
+  // team of b call this function and see the numbers that it writes.
   //
   // Complexity  one pass over p, a and b that writes the ranks, one over a and b, and one over these and the ranks that
   //             writes the distribution. Up to ExactVocab tokens are sorted as well: n log n comparisons of one thread,
@@ -426,7 +426,7 @@ class pair_select_view {
   memory kept_;
   std::size_t n_ranks_ = 0;
   std::size_t small_rank_ = 0;
-  std::size_t n_large_ = 0;  // of this thread
+  std::size_t n_large_ = 0;  // number of large tokens of this thread
 };
 
 }  // namespace espalier::detail

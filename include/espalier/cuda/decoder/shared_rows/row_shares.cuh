@@ -19,7 +19,7 @@
 //! How the rows of a pass are shared out over texts, and how the texts' trees are cut to their shares.
 namespace espalier::cuda::detail {
 
-// The share of a text: all its rows of better bins than this one, and some of its rows of this one.
+// The share of a text: all its rows in bins better than `bin`, and n_in_bin of its rows in `bin`.
 struct tree_share {
   std::int32_t bin;
   std::int32_t n_in_bin;
@@ -29,7 +29,7 @@ struct tree_share {
 struct share_arrays {
   const text_gains* gains;
   tree_share* shares;
-  float* expected;           // entry i: gained by all texts, if the pass had 2^i rows for each lane
+  float* expected;           // entry i: tokens that all texts would gain if the pass had 2^i rows for each lane
   std::ptrdiff_t from_next;  // number of floats from one entry to the next
   std::int32_t n_sizes;
 };
@@ -42,14 +42,13 @@ struct share_memory {
   warp_sums sums;
   std::int32_t roots;   // number of lanes that are not empty
   std::int32_t limits;  // sum of the limits of all trees
-  tree_share all;       // the rows of all texts as if they were one's
+  tree_share all;       // the share of all texts together, as if they were one text
   std::int32_t even;    // rows that each text gets besides, if all bins leave rows over
 };
 
 // Shares out `n_rows` rows over all lanes, roots included: the rows that gain most; among rows of the same bin, those
 // of the first lanes. Run by one block. If rows are shared before trees are drawn, each tree's limit becomes its text's
-// share, and rows that are left are divided evenly; if there is room for all that trees may be, the limits stay as they
-// are.
+// share, and rows that are left are divided evenly; if there is room for the largest trees, the limits stay the same.
 template <class GainsT>
 ESPALIER_KERNEL void __launch_bounds__(share_threads)
     share_rows(text_batch texts, share_arrays arrays, std::int32_t n_rows) {
@@ -136,7 +135,7 @@ struct cut_memory {
 };
 
 // Cuts trees whose nodes have one draw each to the nodes that the texts' shares are for; one block works for a lane. A
-// node comes after its parent, and is in no better bin, so that the nodes that stay are a tree.
+// node comes after its parent, and is in no better bin than its parent, so that the nodes that stay are a tree.
 template <class GainsT>
 ESPALIER_KERNEL void __launch_bounds__(share_threads)
     cut_trees(text_batch texts, const text_gains* all_gains, const tree_share* shares, cut_arrays to) {
@@ -167,8 +166,8 @@ ESPALIER_KERNEL void __launch_bounds__(share_threads)
   }
   if (n_kept == n) return;
 
-  // The tree is changed in place: a node's new number is no larger, and what is linked to it comes later. Draw i has
-  // node i + 1.
+  // The tree is changed in place: a node's new number is no larger than its old one, and its draws come later than the
+  // node itself. Draw i has node i + 1.
   const auto next_kept = [&](std::int32_t draw) {
     while (draw >= 0 && now[draw + 1] == no_node)
       draw = tree.next_draw[draw];

@@ -54,7 +54,8 @@ struct text_gains {
   }
 };
 
-// The nodes of a tree that is there, each worth a row: what they gain follows from the probabilities of their paths.
+// The nodes of a tree that has grown, each of which takes one row. Their gains follow from the probabilities of their
+// paths.
 struct node_gains {
   const float* path_log_prob;
   float log_worth;
@@ -72,12 +73,12 @@ struct node_gains {
   }
 };
 
-// The levels of a tree that is still to be drawn. A level gains a token where it is accepted, whatever is drawn there,
-// and takes as many rows as it has had draws. A level that was never seen is taken to be one draw.
+// The levels of a tree that is still to be drawn. A level gains a token if it is accepted, whatever is drawn there, and
+// takes as many rows as the most draws that it has had. A level that was never seen is taken to be one draw.
 struct level_gains {
   const std::int32_t* seen;
   float log_share;
-  std::int32_t limit;  // draws
+  std::int32_t limit;  // the most draws of the tree
 
   __device__ static level_gains of(const text_in_batch& here, const text_gains& gains) {
     return {gains.seen, gains.log_share(), here.tree.size->limit};

@@ -11,8 +11,8 @@
 
 namespace espalier::cuda::detail {
 
-//! The greatest score of a row and head in a split, and the sum of the weights, which are relative to it. If the row
-//! saw nothing in the split, they are minus infinity and 0, and its part is not written.
+//! The greatest score of a row and head in a split, and the sum of its weights, each relative to that score. If the row
+//! saw nothing in the split: minus infinity and 0, and attention_arguments::parts has no numbers for it.
 struct part_score {
   float most;
   float total;
@@ -31,7 +31,8 @@ struct attention_arguments {
   NumberT* out;
   float* parts;
   part_score* part_scores;
-  std::int32_t* whole_blocks;  // by position: number of blocks of a row that its tile has summed; nullptr: none
+  std::int32_t* whole_blocks;  // if by_position: blocks of 64 keys, from a row's first on, that its tile has summed;
+                               // nullptr: no tile has summed any
   float exponent_scale;        // scores times this are exponents of 2
   float cap;                   // scores become cap * tanh(score * cap_scale) first; 0: they stay
   float cap_scale;
@@ -52,7 +53,7 @@ inline constexpr std::int32_t max_mask_columns = 32768;
 //! Number of splits of attention by position: block b of 64 keys belongs to split b % position_splits.
 inline constexpr std::int32_t position_splits = 8;
 
-//! The first unit of work of part `split`. In kernels. Pre: n_units < 2^26.
+//! Returns the first unit of work of split number `split`. Pre: n_units < 2^26.
 __device__ inline std::int32_t split_begin(std::int32_t n_units, std::int32_t split, std::int32_t n_splits) {
   return n_units * split / n_splits;
 }

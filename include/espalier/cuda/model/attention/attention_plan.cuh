@@ -53,7 +53,7 @@ struct estimated_plan {
 };
 
 //! The plan of one form and number of splits. Its time is the number of thread blocks that a multiprocessor gets, times
-//! the number of blocks of 64 slots that each of them works on, plus the time of merging.
+//! the number of blocks of 64 slots that each of them works on, plus the times of starting them and of merging.
 inline estimated_plan estimate(const attention_shape& shape, const attention_tuning& tuning, const tile_form& form,
                                std::int32_t n_rows, std::int32_t n_sequences, std::int32_t max_context,
                                std::int32_t splits) {

@@ -25,7 +25,7 @@ struct attention_shape {
 
 //! How the scores of one layer become weights.
 struct attention_scores {
-  float scale = 1.0F;       //!< of the scores; > 0
+  float scale = 1.0F;       //!< factor of the scores; > 0
   float cap = 0.0F;         //!< scaled scores become cap * tanh(score / cap); 0: they stay
   std::int32_t window = 0;  //!< tokens that a row sees, itself included, counted along its path; 0: all
 };

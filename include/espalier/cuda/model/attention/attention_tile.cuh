@@ -138,9 +138,9 @@ __device__ inline tile_blocks find_blocks(const tile_place& place, const forward
   return {seen, listed + 1, (s.prefix + 63) / 64, s.prefix, listed[0]};
 }
 
-//! The blocks of 64 slots that every row of a tile sees whole, from slot 0 up to the first block that is not. In these
-//! blocks a key's slot is its position. The other columns are left to path_attention. Called by all threads of the
-//! block.
+//! The blocks of 64 slots that every row of a tile sees whole, from slot 0 up to the first block that some row does
+//! not. In these blocks a key's slot is its position. The other columns are left to path_attention. Called by all
+//! threads of the block.
 __device__ inline tile_blocks find_whole_blocks(const tile_place& place, const forward_batch_view& batch,
                                                 std::uint32_t* seen, std::int32_t seen_words) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32), warp = static_cast<std::int32_t>(threadIdx.x / 32);
@@ -211,7 +211,7 @@ struct slot_copier {
   const NumberT* first_key;  // this lane's chunk of row 0 of the cache
   std::int64_t to_values;    // distance from keys to values, in numbers
   std::uint32_t offset;      // offset of this lane's chunk in the first step
-  std::int32_t own = -1;     // the row of the cache whose position this lane finds; -1: no row of the tile sees it
+  std::int32_t own = -1;     // position in the cache of the row that this lane finds; -1: no row of the tile sees it
 
   __device__ slot_copier(const kv_view<NumberT>& kv_, const tile_place& place_, const tile_blocks& blocks_)
       : kv(kv_), place(place_), blocks(blocks_) {

@@ -18,8 +18,8 @@ namespace espalier::cuda::detail {
 //! The sizes of a tile of attention by wgmma: three warpgroups work on 64 rows of queries each, and a fourth one copies
 //! the blocks of 64 slots.
 //!
-//! Matrices in shared memory are panels of 64 numbers, row after row of 128 bytes, swizzled as matrix_descriptor says;
-//! queries, keys and values alike. The eight lanes that copy a row's chunks write to different banks.
+//! Matrices in shared memory, of queries, keys or values, are panels of 64 rows of 64 numbers. A panel's row has 128
+//! bytes, swizzled as matrix_descriptor says; the eight lanes that copy its chunks write to different banks.
 template <class NumberT, int dim>
 struct warpgroup_tile {
   static constexpr int warps = 4;  // warps of a warpgroup
@@ -67,8 +67,8 @@ struct warpgroup_tile {
   }
 };
 
-//! The state of a warpgroup and its 64 rows: the state of a warp with 16 rows, warp after warp. Products are made by
-//! wgmma, which the warpgroup starts and waits for.
+//! The state of a warpgroup with 64 rows: each of its four warps has the state of 16 rows, in order. Products are made
+//! by wgmma, which the warpgroup starts and waits for.
 template <class NumberT, int dim>
 struct warpgroup_sums : warp_attention<NumberT, dim, 1> {
   using base = warp_attention<NumberT, dim, 1>;

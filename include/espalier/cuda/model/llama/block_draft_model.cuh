@@ -170,7 +170,7 @@ namespace espalier::cuda {
 //! The weights of a block draft in the memory of the device, matrices as NumberT in rows of inputs, norms as float.
 //! Query, key and value projections are one matrix, rows in that order; so are gate and up.
 //!
-//! Complexity  load: reads the file once; 4 MiB of host memory. Synchronises
+//! Complexity  load: reads the file once; host memory for 2^21 numbers. Synchronises
 //! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for, or a
 //!             weight beyond the range of __half if NumberT is that; cuda_error
 template <class NumberT>
@@ -189,7 +189,7 @@ struct block_draft_weights {
   detail::array_pieces<float> vectors;
   linear_type features;       //!< [hidden_size][layers read * hidden_size]
   linear_type pending;        //!< [hidden_size][hidden_size]
-  NumberT* masked = nullptr;  //!< [block_length][hidden_size], what a row not yet written starts from
+  NumberT* masked = nullptr;  //!< [block_length][hidden_size], added to the rows of tokens that are to be drafted
   norm_type features_norm, pending_norm, final_norm;
   std::vector<layer_type> layers;
   linear_type head;  //!< the target's, which the model that owns these weights sets
@@ -259,7 +259,7 @@ struct block_draft_weights {
 //! Law         a row's numbers do not depend on the numbers in other rows
 //! Errors      load: model_error for files that do not fit, themselves or the target; option_error for a target whose
 //!             option hidden_layers lacks a layer, or for max_texts out of range; cuda_error
-//! Source      Chen et al., DFlash, with a pending token of its own matrix; examples/models/block.py is the reference
+//! Source      Chen et al., DFlash, but with a matrix for the pending token; examples/models/block.py is the reference
 template <class NumberT, class LogitT = float, class AttentionT = tree_attention<NumberT>>
 class block_draft_model {
  public:
@@ -393,7 +393,7 @@ class block_draft_model {
   struct place {
     const block_draft_model& of;
     const context_type& context;
-    int n_lanes, n;  // rows of a lane
+    int n_lanes, n;  // n: rows of a lane
 
     void embed(const forward_batch_view&, cudaStream_t stream) const { of.begin_stream(context, n_lanes, n, stream); }
     void add(const detail::model_step&, int number, const linear_type& linear, const NumberT* x, int rows,
@@ -548,11 +548,11 @@ class block_draft_model {
   detail::array_pieces<float> floats_;
   detail::array_pieces<LogitT> logits_memory_;
   detail::array_pieces<std::int32_t> integers_;
-  NumberT* features_ = nullptr;  // [rows][layers read * hidden_size]; rows: of a block, or read at once
+  NumberT* features_ = nullptr;  // [most_rows()][layers read * hidden_size]
   float* root_ = nullptr;        // [max_texts][hidden_size]
   detail::model_memory<NumberT, LogitT>
-      memory_;  // rows, of logits [max_texts][block_length]; of a read, keys and values
-                // alone are projected
+      memory_;  // most_rows() rows of each array, of logits max_texts * block_length; in a read, `projected` has keys
+                // and values alone
   detail::block_draft_rows lines_{};
 };
 

@@ -101,14 +101,14 @@ ESPALIER_KERNEL void cap_numbers(NumberT* numbers, std::int64_t n, float cap) {
 //
 // WeightsT is laid out as model_weights. PlaceT says what differs between a model on one device, a rank and a draft:
 //   embed(batch, stream)                        fills the stream
-//   add(step, number, linear, x, rows, stream)  computes a product that goes back, without its bias: adds it to
-//                                               memory.stream where step.adds, else writes it to memory.output
+//   add(step, number, linear, x, rows, stream)  computes the product of attention_out or down, without its bias: adds
+//                                               it to memory.stream where step.adds, else writes it to memory.output
 //   stream_changed()                            is called when a norm has written to the stream
 //   kept(layer) -> float*                       the memory to which the stream after a layer is copied
 template <class NumberT, class LogitT, class AttentionT, class WeightsT, class PlaceT>
 class step_launcher {
  public:
-  const model_steps& steps;    // all of the model
+  const model_steps& steps;    // all steps of the model
   const model_config& config;  // its numbers of heads and intermediate_size are those that this device has
   const matrix_products& products;
   const step_products& numbers;

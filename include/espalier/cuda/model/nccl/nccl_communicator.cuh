@@ -187,7 +187,7 @@ class nccl_communicator {
   }
 
   // Says what has failed, and has NCCL's communicator aborted: by the watching thread, as ncclCommAbort may wait until
-  // graphs are gone; or here, before there is such a thread, and so any graph.
+  // graphs are gone; or here, while there is no such thread, and so no graph.
   void break_off(const std::string& what) {
     said_ = what + ", says rank " + std::to_string(rank_) +
             ": a rank is dead or late. The text goes on from its last committed token with new ranks.";
@@ -236,7 +236,7 @@ class nccl_communicator {
   double timeout_;
   int rank_, size_;
   detail::pass_marks marks_;
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards comm_, said_, watched_ and leaves_
   ncclComm_t comm_ = nullptr;
   std::string said_;
   bool watched_ = false, leaves_ = false;

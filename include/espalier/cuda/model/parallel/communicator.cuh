@@ -21,9 +21,9 @@ namespace espalier::cuda {
 //!                                       failed, every byte of the rows becomes 0xFF, which is NaN
 //!   raise_failure()                     throws the failure of a call between ranks, if there was one
 //! Laws
-//!   All ranks make the same calls in the same order, with the same bytes. No call synchronises or allocates: a graph
-//!   can capture a pass, and a replay makes its calls again. A pass ends, on every rank, in the same blocks or in a
-//!   failure within a stated time; then no stream waits any more.
+//!   All ranks make the same calls in the same order, with blocks of the same size. No call synchronises or allocates:
+//!   a graph can capture a pass, and a replay makes its calls again. A pass ends, on every rank, in the same blocks or
+//!   in a failure within a stated time; then no stream waits any more.
 //! Errors
 //!   rank_error, from raise_failure() and from every later call between ranks
 //! Models

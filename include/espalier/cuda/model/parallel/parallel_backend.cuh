@@ -63,7 +63,7 @@ struct parallel_options {
 //! and so are the biases of attention_out and down. Of every matrix a rank has the outputs of its part. With
 //! rank_split::sums it has of attention_out and down all outputs, and the inputs of its part.
 //!
-//! Complexity  as espalier::rank_weights; 4 MiB of host memory. Synchronises
+//! Complexity  as espalier::rank_weights; host memory for 2^21 numbers. Synchronises
 //! Errors      as model_weights
 template <class NumberT>
 class rank_weights {
@@ -102,15 +102,15 @@ struct rank_buffers {
   NumberT* projected = nullptr;    // [max_rows][own queries + 2 own kv_size]
   NumberT* wide = nullptr;         // [max_rows][gate, up][own intermediate]
   NumberT* blocks = nullptr;       // results of attention or activation, rank after rank
-  NumberT* whole = nullptr;        // [max_rows] those of all ranks, with rank_split::outputs
+  NumberT* whole = nullptr;        // [max_rows] the results of all ranks side by side, with rank_split::outputs
   float* stream = nullptr;         // [max_rows][hidden]
   float* output = nullptr;         // [max_rows][hidden] a product whose norm is added to the stream
-  float* embedded = nullptr;       // [ranks][embedding_choice::stride_of(max_rows)]
+  float* embedded = nullptr;       // [ranks][embedding_choice::stride_of(max_rows, hidden)]
   float* hidden_blocks = nullptr;  // a product that goes back to the stream, rank after rank
   float* partial = nullptr;        // [max_rows][hidden] sums over this rank's inputs, with rank_split::sums
   float* parts = nullptr;          // sums over each rank's inputs, for the columns of this rank
   LogitT* logits = nullptr;        // [max_rows][vocab]
-  LogitT* logit_blocks = nullptr;  // the same, rank after rank
+  LogitT* logit_blocks = nullptr;  // the logits, rank after rank
   part_maximum* maxima = nullptr;  // [ranks][maxima_stride(max_rows)], with rank_logits::maxima
 
   rank_buffers(const model_config& config, const rank_part& part, const parallel_options& options, int ranks) {

@@ -20,11 +20,11 @@ __device__ inline double number_of_key(std::uint64_t key) {
   return __builtin_bit_cast(double, key);
 }
 
-// Finds the best entries of a list by keys of 64 bits: a larger key is better, and of equal keys that of the earlier
-// entry. A key of 0 stands for no entry. Used by a block of threadsN threads, 256 or more, with a thread for each of
-// the best.
+// Finds the best entries of a list by keys of 64 bits: an entry with a larger key is better, and of entries with equal
+// keys the earlier one. A key of 0 stands for no entry. Used by a block of threadsN threads, 256 or more, with a thread
+// for each of the best.
 //
-// Complexity  at most eight looks at each key of the list, and one that collects
+// Complexity  at most eight looks at each key of the list, and one more to collect the best
 template <std::int32_t threadsN>
 class best_of_list {
  public:
@@ -98,7 +98,7 @@ class best_of_list {
     std::int32_t next;
   };
   // Returns, in thread i, the siblings of node i of n nodes in order; each thread gives the parent of its node. Called
-  // by all threads. Overwrites what find() has found. Pre: a barrier since that was read
+  // by all threads. Overwrites the entries that find() has found. Pre: a barrier since these were read
   __device__ siblings siblings_of(std::int32_t n, node_id parent) {
     const std::int32_t i = thread();
     if (i < n) shared_.key[i] = ~static_cast<std::uint64_t>(parent), shared_.place[i] = i;

@@ -24,7 +24,6 @@ namespace espalier::cuda::detail {
 //
 // Shapes      tokens and log_probs of children [places][entries][k]; last [places][entries]: number of an entry's last
 //             draw, -1 before the first; before [k + 1]: -1, 0, 1, ..., the draw before each draw
-//             draw, -1 before the first; before [k + 1]: -1, 0, 1, ..
 struct drawn_children_view {
   child_lists children;
   std::int32_t* last;

@@ -29,7 +29,8 @@ struct level_memory {
   std::uint32_t kept[level_draws / 32];  // one bit for each draw
 };
 
-// The array in which the nodes to ask about next are listed. Shapes: nodes [places][stride], the first n of each
+// The array in which the nodes to ask about next are listed. Shapes: nodes [places][stride], of which the first n are
+// written
 struct next_level {
   node_id* nodes;
   std::int32_t n;

@@ -15,9 +15,9 @@
 namespace espalier::cuda::detail {
 
 // Appends n draws in order to a tree of the given size; thread i has draw i, which gets a node of its own. Called by a
-// block of threadsN threads. Overwrites what `best` has found.
+// block of threadsN threads. Overwrites the entries that `best` has found.
 //
-// Pre         as append_draws; a barrier since what `best` has found was read
+// Pre         as append_draws; a barrier since the entries that `best` has found were read
 template <std::int32_t threadsN>
 __device__ void append_in_order(const tree_writer& tree, const tree_size& size, std::int32_t n, listed_draw own,
                                 best_of_list<threadsN>& best) {
@@ -49,7 +49,7 @@ __device__ void rebuild_tree(const tree_writer& tree, std::int32_t n, const cons
   memory.has_child[i + 1] = 0;
   if (is_there && own.node != no_node) memory.now[own.node] = static_cast<std::uint16_t>(i + 1);
   if (i == 0) memory.now[root_node] = 0;
-  // Reads the old node before anything is overwritten.
+  // Reads the parent in the old tree before anything is overwritten.
   listed_draw draw;
   if (is_there) draw = listed_draw::of(tree, own.parent, own.token, own.log_prob);
   __syncthreads();

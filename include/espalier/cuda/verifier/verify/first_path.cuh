@@ -33,7 +33,7 @@ inline constexpr unsigned path_threads = 256;
 
 // A node of the first path; entries are numbered by depth.
 struct path_entry {
-  double weight;            // 1 for the root, else passed_on() from the parent; a leaf is accepted with it
+  double weight;            // 1 for the root, else passed_on() from the parent; a leaf's chance to be accepted
   row_transform transform;  // the transform of its target row, if it is an inner node
   float share;              // share of the draft's row that a rejection of its first draw takes from the target's row
   node_id node;

@@ -174,7 +174,7 @@ class byte_pair_model {
     struct symbol {
       token_id token;
       std::int32_t before, after;  // its neighbours, -1 at the ends
-      std::int32_t bytes;          // 0 if it is merged into the one before
+      std::int32_t bytes;          // 0 if it is merged into the symbol before it
     };
     struct candidate {
       std::int32_t rank, left, bytes;

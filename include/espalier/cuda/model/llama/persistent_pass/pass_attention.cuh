@@ -14,9 +14,9 @@
 namespace espalier::cuda::detail {
 
 // Attention of a persistent pass. What a row sees is counted by its place in the row's text: key p is in slot p, as far
-// as the slots follow one another, and then in that of the next bit of the row's mask. Keys are summed in blocks of 16:
-// warp w takes blocks w, w + pass_warps, ..., and the sums of the warps are merged in order. So a row's bits depend on
-// its text alone, and not on which of its keys lie in a tree.
+// as the slots follow one another, and then in the slot that the next bit of the row's mask shows. Keys are summed in
+// blocks of 16: warp w takes blocks w, w + pass_warps, ..., and the sums of the warps are merged in order. So a row's
+// bits depend on its text alone, and not on which of its keys lie in a tree.
 
 inline constexpr int pass_queries = 16;  // pairs of row and head that share keys
 inline constexpr int pass_keys = 16;     // keys of a block
@@ -32,8 +32,8 @@ constexpr std::size_t attention_work_bytes() {
   return values > sums ? values : sums;
 }
 
-// Returns the column that shows the row its k-th tree key, counted from 0, in its mask; -1 if the mask has no more than
-// k bits. Called by a whole warp; each lane has its own k, 0 or more.
+// Returns the column of set bit number k, from 0, of a row's mask; -1 if no more than k bits are set. Called by a whole
+// warp; each lane has its own k, 0 or more.
 __device__ inline std::int32_t find_column(const std::uint32_t* mask, std::int32_t words, std::int32_t k) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   std::int32_t column = -1;
@@ -87,7 +87,7 @@ struct pass_attention {
   std::int32_t first_row;
   std::int32_t n_rows;
 
-  // Of this warp: the rows' queries i / 4 and i / 4 + 8 are lane i's.
+  // The state of this warp, of which lane i has queries i / 4 and i / 4 + 8.
   std::uint32_t query[chunks][2][4] = {};
   float sum[dim / 8][4] = {};
   float most[2] = {-INFINITY, -INFINITY};

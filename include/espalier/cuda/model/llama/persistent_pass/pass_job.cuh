@@ -94,11 +94,11 @@ struct pass_job {
 
 // A row of the batch, as far as a block has to know it.
 struct pass_row {
-  std::int32_t sequence = -1;  // its id in the store; -1: padding
+  std::int32_t sequence = -1;  // number of its sequence in the store; -1: padding
   std::int32_t position = 0;
   std::int32_t cache_row = -1;  // where its key goes in a layer, -1: nowhere
   std::int32_t prefix = 0;
-  std::int32_t straight = 0;  // the first so many keys that it sees lie in slots 0, 1, ...
+  std::int32_t straight = 0;  // number of the first keys that it sees which lie in slots 0, 1, ...
   std::int32_t seen = 0;      // keys that it sees
   std::int32_t mask_begin = 0;
   std::int32_t mask_words = 0;

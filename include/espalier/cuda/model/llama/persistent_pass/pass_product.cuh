@@ -17,7 +17,7 @@ namespace espalier::cuda::detail {
 
 // Runs of eight numbers lie in shared memory as the tensor cores' lanes want them: lane i has run i % 4 of a chunk, of
 // row i / 4. So a lane's 16 bytes are inputs 8 (i % 4) to 8 (i % 4) + 7 of both factors, and the inputs that one
-// instruction multiplies are not neighbours: their order is the same in both, and no other.
+// instruction multiplies are not neighbours: their order is the same in both, which is enough.
 
 // Starts to copy a tile of weights, with zeros beyond the inputs. Called by all threads of the block.
 template <class NumberT>
