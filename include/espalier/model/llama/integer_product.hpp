@@ -104,8 +104,7 @@ template <class DotsT>
 [[gnu::always_inline, gnu::target("avx2,fma")]] inline void multiply_256(const integer_product& p) {
   const panel_part& part = p.part;
   const __m256i low = _mm256_set1_epi8(15), zero = _mm256_set1_epi8(static_cast<char>(part.zero));
-  const std::int32_t zeros =
-      DotsT::signed_codes ? 0 : -part.zero;  // takes back the zero that every code has in excess
+  const std::int32_t zeros = DotsT::signed_codes ? 0 : -part.zero;  // takes back the zero that every code has in excess
   for (int b = 0; b < part.n_blocks; ++b) {
     if (p.rows > panel_part::few_rows) part.fetch_ahead(b);
     for (int lane = 0; lane < panel_layout::outputs; lane += 8) {
