@@ -233,11 +233,11 @@ class recurrent_kv {
     std::int32_t from = ArchiveT::reads ? 0 : state_at(sequence, n);
     archive(from);
     if constexpr (ArchiveT::reads) {
-      if (from < 0) truncate(sequence, 0);
+      if (from < 0) return truncate(sequence, 0);
       if (from > n || n - from > most_behind())
         raise<input_error>("the saved sequence has ", n - from,
                            " rows after its recurrent state, but there is room for ", most_behind(), ".");
-      first_kept_[index(sequence)] = from < 0 ? 0 : needed(from);
+      first_kept_[index(sequence)] = needed(from);
       states_[index(sequence)] = {from > 0 ? from : none, none};
     }
     if (from < 0) return;

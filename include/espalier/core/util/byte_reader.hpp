@@ -86,7 +86,7 @@ class byte_reader {
   }
 
  private:
-  void require_left(std::size_t n, std::size_t bytes) const {
+  void require_left(std::uint64_t n, std::size_t bytes) const {
     if (n > rest_.size() / bytes) raise<input_error>("the ", what_, " is cut short: it ends where more must follow.");
   }
 
@@ -145,7 +145,7 @@ class byte_reader {
   std::size_t read_size(std::size_t bytes) {
     std::uint64_t size = 0;
     read(size);
-    require_left(static_cast<std::size_t>(size), bytes);
+    require_left(size, bytes);
     return static_cast<std::size_t>(size);
   }
 
