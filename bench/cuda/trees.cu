@@ -252,7 +252,7 @@ void measure(bench::bench_run& run, const bench::text_arguments& pair, int max_t
 
 int main(int argc, char** argv) {
   bench::text_arguments pair;
-  int max_tokens = 64, max_texts = 6;
+  int max_tokens = 64, max_texts = 4;
   return bench::run_program(
       argc, argv, "measure_trees", "trees over a small model at a large model's cost",
       [&](bench::bench_run& run) { measure(run, pair, max_tokens, max_texts); },
