@@ -106,17 +106,18 @@ class methods {
 
   std::vector<method> at(float temperature) {
     found_.clear(), temperature_ = temperature;
-    const std::vector<int> few{16, 64}, more{8, 16, 32, 64, 128, 256, 512, 1024};
+    // Above 256 nodes best_first asks about more nodes than the cache of a draft of 1,024 positions has slots for.
+    const std::vector<int> few{16, 64}, more{8, 16, 32, 64, 128, 256}, all{8, 16, 32, 64, 128, 256, 512, 1024};
     if (temperature == 0) {
       plain_and_chains(greedy(), greedy(), [](int n) { return device::chain({.length = n}); });
-      trees(greedy(), more);
+      trees(greedy(), more, all);
       step(
           "EAGLE-2's tree", few, [](int n) { return device::eagle2({.budget = n}); }, greedy());
     } else {
       plain_and_chains(target_only(), block_verification(), [](int n) { return device::sampled_chain({.length = n}); });
-      trees(target_only(), few);
+      trees(target_only(), few, few);
       step(
-          "DySpec by thresholds, residual walk", more,
+          "DySpec by thresholds, residual walk", {8, 16, 32, 64, 128},
           [](int n) { return device::dyspec_threshold({.budget = n, .threshold = 0.5 / n}); }, residual_walk());
       step(
           "DySpec, residual walk", few, [](int n) { return device::dyspec_greedy({.budget = n}); }, residual_walk());
@@ -141,13 +142,13 @@ class methods {
   }
 
   template <class VerifierT>
-  void trees(VerifierT verifier, const std::vector<int>& budgets) {
+  void trees(VerifierT verifier, const std::vector<int>& budgets, const std::vector<int>& of_block) {
     step(
         "DynaTree", {16, 64, 256}, [](int n) { return device::dynatree({.budget = n}); }, verifier);
     step(
         "best_first", budgets, [](int n) { return device::best_first({.budget = n, .max_depth = 8}); }, verifier);
     if (!with_.block) return;
-    for (const int n : budgets)
+    for (const int n : of_block)
       add(
           "best_first over the block (DDTree)", n, [this] { return device::block_diffusion(*with_.block); },
           [n] { return device::best_first({.budget = n}); }, verifier);
