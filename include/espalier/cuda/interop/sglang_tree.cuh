@@ -79,7 +79,8 @@ ESPALIER_KERNEL void write_sglang_links(forward_batch_view batch, std::int32_t n
 //!
 //! Complexity  one launch; a row looks at its mask words and at the rows up to its next sibling. No synchronisation
 //! Law         the same arrays as espalier::interop::write_sglang_tree
-//! Errors      input_error if sequences have more rows than n, or n is beyond 4096; cuda_error
+//! Pre         no sequence has more rows than n
+//! Errors      input_error if sequences have more rows than n on average, or n is beyond 4096; cuda_error
 template <class IntegerT>
 void write_sglang_tree(const forward_batch_view& batch, std::int32_t n, const sglang_tree<IntegerT>& out,
                        cudaStream_t stream, tree_numbering numbering = tree_numbering::of_batch) {
