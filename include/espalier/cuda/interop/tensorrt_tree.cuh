@@ -95,8 +95,8 @@ void launch_tensorrt_arrays(const forward_batch_view& batch, const tensorrt_tree
 //! Complexity  one launch, a block a sequence; writes the arrays once. No synchronisation
 //! Law         the same arrays as espalier::interop::write_tensorrt_tree
 //! Pre         no sequence has more rows than max_tokens
-//! Errors      input_error for a shape that its check() refuses, if sequences have more rows than max_tokens on average,
-//!             or if max_tokens is beyond 1088; cuda_error
+//! Errors      input_error for a shape that its check() refuses, if sequences have more rows than max_tokens on
+//!             average, or if max_tokens is beyond 1088; cuda_error
 inline void write_tensorrt_tree(const forward_batch_view& batch, const tensorrt_tree_shape& shape,
                                 const tensorrt_tree& out, cudaStream_t stream) {
   shape.check();

@@ -51,8 +51,8 @@ namespace espalier::cuda {
 //!
 //! Tensor cores are used by mma.sync or by wgmma: on compute capability 9.0, where the program is compiled for sm_90a
 //! (CMAKE_CUDA_ARCHITECTURES 90a, or nvcc -gencode arch=compute_90a,code=sm_90a); code for plain sm_90 has no wgmma:
-//! has_warpgroups() tells. The two may add up in different orders. With batch_invariant all sums are made by wgmma where
-//! it is there; else the shape of a batch decides, by the costs of the tuning. By wgmma tiles are of 192 rows:
+//! has_warpgroups() tells. The two may add up in different orders. With batch_invariant all sums are made by wgmma
+//! where it is there; else the shape of a batch decides, by the costs of the tuning. By wgmma tiles are of 192 rows:
 //! three warpgroups of 64, of which one is expected to have its softmax while others multiply, and a fourth one that
 //! copies keys and values through a ring of eight buffers. It copies 16 bytes at a time (cp.async): a bulk copy of a
 //! row would leave it unswizzled, and a tensor map knows neither pages of any size nor slots that nobody sees.
