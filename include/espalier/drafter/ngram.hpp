@@ -43,7 +43,8 @@ struct ngram_options {
 //!             texts share; the counts of the texts that learn() was given stay
 //! Errors      option_error for options out of range. An empty text is followed; nothing is drafted for it
 //! Source      as in llama.cpp's lookup decoding (common/ngram-cache.h), which takes contexts of 4 tokens to 1 and
-//!             wants a continuation to be frequent enough; here any will do, since a wrong one costs a row of the pass
+//!             wants a continuation to be frequent enough; here any will do, since a wrong one costs no more than a
+//!             row of the pass
 class ngram {
  public:
   explicit ngram(ngram_options options = {})

@@ -61,8 +61,9 @@ class row_processor {
   void (*call_)(void*, const text_batch&, node_list, vocab_rows<NumberT>, cudaStream_t) = nullptr;
 };
 
-//! espalier::ProcessingDrafter on the device: process_rows(process) is called before each round is enqueued, and gives
-//! the drafter the processors that its logits must pass through.
+//! espalier::ProcessingDrafter on the device: process_rows(process) gives the drafter the processors that its logits
+//! must pass through. It is called before the launches of a round are enqueued or captured, not before a captured round
+//! is replayed.
 //!
 //! Models
 //!   autoregressive

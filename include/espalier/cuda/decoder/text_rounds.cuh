@@ -461,7 +461,9 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     if (learnt_words() > 0) keep(texts);
   }
 
-  // Enqueues the growth of the texts' trees, and shares out the rows of the pass if `shares`; cuts trees if `cuts`.
+  // Enqueues the growth of the texts' trees. With `shares` the rows of the pass are shared out, if they are too few for
+  // whole trees (`cuts`) or if there are costs: drawn trees get their limits before they grow; other trees grow whole,
+  // and are cut afterwards if `cuts`.
   void draft(const text_batch& texts, std::int32_t n_rows, bool shares, bool cuts) {
     const cudaStream_t s = stream_.get();
     const auto share = [&] {

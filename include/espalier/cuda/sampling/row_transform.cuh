@@ -15,7 +15,8 @@ namespace espalier::cuda {
 
 namespace detail {
 
-inline constexpr token_id every_tie = INT32_MAX;  // the last token of a cut that keeps all tokens with its number
+// The value of last_lowest and last_least for a cut that keeps every token that lies exactly at it.
+inline constexpr token_id every_tie = INT32_MAX;
 
 }  // namespace detail
 

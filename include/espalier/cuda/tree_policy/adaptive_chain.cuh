@@ -36,8 +36,8 @@ struct adaptive_length {
 };
 
 // Appends the most probable token after the node that was asked about; one thread works for a lane. The new node is
-// asked about next if the tree is not full, the text's length is not reached, and the token's probability is not below
-// the text's `confidence`.
+// asked about next if the tree is not full, the chain is shorter than the text's adaptive_length::length, and the
+// token's probability is not below the text's `confidence`.
 //
 // Shapes      tokens, probabilities, log_probs, by_place, drafted, next [places]
 template <class LengthT>
@@ -57,7 +57,9 @@ ESPALIER_KERNEL void append_while_sure(text_batch texts, node_list asked, child_
   next[here.place] = goes_on ? u : no_node;
 }
 
-// Appends the run of each text, up to its length; one thread works for a lane. Shapes: by_place, drafted [places]
+// Appends the run of each text, but no more tokens than its adaptive_length::length; one thread works for a lane.
+//
+// Shapes      by_place, drafted [places]
 template <class LengthT>
 ESPALIER_KERNEL void append_runs_of_length(text_batch texts, text_runs runs, const LengthT* by_place,
                                            std::int32_t* drafted) {

@@ -429,8 +429,8 @@ class verification {
   std::int32_t max_nodes_;
   std::int32_t vocab_;
   std::int32_t n_ahead_;
-  device_array<sampling_options> samplings_;  // [places], as the arrays below
-  device_array<row_transform> transforms_;
+  device_array<sampling_options> samplings_;  // [places], as decisions_
+  device_array<row_transform> transforms_;    // [places][n_ahead_], as first_ratio_
   device_array<double> first_ratio_;
   detail::first_path path_;
   [[no_unique_address]] typename argument::memory kept_;

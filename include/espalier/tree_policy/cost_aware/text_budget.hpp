@@ -58,8 +58,8 @@ class text_budget {
     can_ask_ = limit > 0;
   }
 
-  //! Notes that the draft is asked about n nodes of the next level. At the first level the draft also reads the tokens
-  //! that were written since it was last asked.
+  //! Notes that the draft is asked about n nodes of the next level. At the first level it is also charged with the
+  //! tokens that were written since it was last asked; those of rounds of limit 0 do not count.
   void ask(std::int32_t n) {
     const std::int32_t unread = nodes_.empty() ? unread_ : 0;
     now().add_nodes(nodes_.size(), n, unread);
@@ -82,7 +82,8 @@ class text_budget {
   round_budget* shared_ = nullptr;  // the budget shared in this round, or null
   // by level of this round: nodes asked about, with the tokens that the draft had to read
   std::vector<std::int32_t> nodes_;
-  std::int32_t unread_ = 0;  // tokens written since the draft was last asked
+  // tokens that the next ask() charges: those written since the draft was last asked, but for rounds of limit 0
+  std::int32_t unread_ = 0;
   std::int32_t context_ = 0;
   bool can_ask_ = false;
 };

@@ -14,8 +14,9 @@
 
 namespace espalier::cuda::detail {
 
-// The arguments of embed(): rows of the embedding, or of a part of it, become rows of the stream. A token outside the
-// vocabulary gives NaN in the row, and so in its logits, where a verifier reports it.
+// The arguments of embed(): rows of the embedding, or of a part of it, become rows of the stream. A token that the
+// table does not have gives NaN in the row. If the table is a rank's part, the row is then taken from the rank that has
+// the token; for a token outside the whole vocabulary NaN reaches the logits, where a verifier reports it.
 //
 // Shapes: tokens [rows]; table [vocab][width], whose first row is of token `first`; stream [rows][width]
 template <class NumberT>

@@ -25,7 +25,9 @@ inline constexpr std::int32_t level_draws = 2 * level_threads;  // draws from th
 
 struct level_memory {
   cub::BlockScan<std::int32_t, level_threads>::TempStorage scan;
-  std::uint32_t place[level_draws];      // by draw: its entry in the upper half, its number there in the lower half
+  // By draw: in the upper half the entry of its parent in the list of asked nodes, in the lower half its number among
+  // the draws of that parent.
+  std::uint32_t place[level_draws];
   std::uint32_t kept[level_draws / 32];  // one bit for each draw
 };
 

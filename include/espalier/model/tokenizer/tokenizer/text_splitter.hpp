@@ -98,7 +98,8 @@ class regex_translation {
     }
   }
 
-  // Translates a property. A name of more than two letters is a script, in the narrow sense.
+  // Translates a property. A name of more than two letters, but for Any, Alphabetic and White_Space, is a script. PCRE2
+  // would take a bare name for Script_Extensions; Oniguruma means the property Script, which is sc: in PCRE2.
   void property() {
     const std::size_t end = pattern_.find('}', at_);
     if (look(2) != '{' || end == std::string_view::npos) refuse("\\p without a name in braces");

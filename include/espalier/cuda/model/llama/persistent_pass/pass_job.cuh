@@ -21,17 +21,20 @@ inline constexpr int pass_max_units = 16;  // units of a tile, at most
 inline constexpr int pass_max_layers = 32;
 inline constexpr std::size_t pass_weight_bytes = 96 * 1024;  // bytes of a tile's weights, at most
 
-// One product of the pass, by tiles of 16 rows and some units. A unit is eight outputs: four from u / per * span + u %
-// per * 4 on, and the four that lie `distance` behind them, so that one thread gets both of what belongs together, as
-// the two of a rotated pair.
+// One product of the pass. Its outputs are divided into units of eight: unit u is four outputs from (u / per) * span +
+// (u % per) * 4 on, and the four that lie `distance` behind them. So one thread gets both of two outputs that belong
+// together: the two of a rotated pair, or gate and up. `per` units follow one another by 4; then the next ones begin
+// `span` further. For heads, per, span and distance are dim / 8, dim and dim / 2.
+//
+// A block multiplies a group of 16 rows by a tile of tile_units units at a time.
 struct pass_product {
   std::int32_t units = 0;
   std::int32_t inputs = 0;
   std::int32_t per = 1;
   std::int32_t span = 8;
   std::int32_t distance = 4;
-  // Block b works on tiles b % tile_blocks, b % tile_blocks + tile_blocks, ... of the columns, and on groups b /
-  // tile_blocks, b / tile_blocks + group_blocks, ... of the rows.
+  // Block b works on tiles b % tile_blocks, b % tile_blocks + tile_blocks, ..., and on groups b / tile_blocks,
+  // b / tile_blocks + group_blocks, ....
   std::int32_t tile_units = 1;
   std::int32_t n_tiles = 0;
   std::int32_t tile_blocks = 1;
@@ -87,7 +90,7 @@ struct pass_job {
   std::int32_t vocab = 0;
   std::int32_t max_positions = 0;  // a position that is not below it gives NaN
   std::int32_t query_stride = 0;
-  std::int32_t attention_rows = 1;  // rows of one unit of attention
+  std::int32_t attention_rows = 1;  // rows whose attention, for one key-value head, a block computes together
   std::int32_t weight_bytes = 0;    // bytes of shared memory for a tile of weights
   float epsilon = 0;
 };
