@@ -134,7 +134,7 @@ inline pass_plan plan_step(std::span<const seat> seats, const pass_limits& limit
   if (wanted > 0 && plan.n_rounds > 0) {
     const std::int32_t kept = limits.cuts_trees && limits.max_nodes > 0 ? plan.n_lanes : 0;
     const std::int32_t share = (std::max)(limits.rows - whole, limits.cuts_trees ? limits.rows / 4 : 0);
-    const std::int32_t beside = (std::max)(0, (std::min)(share, limits.rows - taken - kept));
+    const std::int32_t beside = (std::max)(std::int32_t{0}, (std::min)(share, limits.rows - taken - kept));
     plan.prefill_rows = (std::min)(prefill, beside);
     reads_alone = limits.may_read_alone && (beside == 0 || beside < wanted / 4);
   }
