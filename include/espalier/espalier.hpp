@@ -15,6 +15,7 @@
 #endif
 
 #include "espalier/backend/callable.hpp"
+#include "espalier/backend/outside.hpp"
 #include "espalier/backend/text.hpp"
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/constraint.hpp"

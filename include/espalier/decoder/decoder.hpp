@@ -130,6 +130,7 @@ class decoder {
   //! Errors      as begin()
   void resume(std::span<const token_id> more, stop_conditions stop = {}) {
     if (current().state() == status::idle) return begin(more, std::move(stop));
+    if (in_pass_) give_up();
     text_.written.resume(more, std::move(stop), context_, backend_.vocab_size());
     text_.policy_in_step = false;
     text_.read_again();
@@ -147,6 +148,7 @@ class decoder {
   void load(saved_text<TreePolicyT, ProcessorT> saved) {
     detail::require_text<VerifierT>(saved.written.options(), backend_);
     saved.move_to(text_.policy, context_, backend_.vocab_size());
+    if (in_pass_) give_up();
     text_ = std::move(saved);
     begin_text();
   }
@@ -156,9 +158,45 @@ class decoder {
   //! `piece_of(token)` gives the characters of a token: it is needed for stop strings and for round_record::shown.
   template <class PieceT = no_pieces>
   bool step(const PieceT& piece_of = {}) {
-    const text& t = current();
-    philox_chance chance(t.seed(), t.options().stream, static_cast<std::uint32_t>(t.size()));
+    philox_chance chance = chance_of_step();
     return advance(chance, piece_of, true);
+  }
+
+  //! The first half of a step, for an engine that makes its passes itself: drafts, and returns the rows of the target's
+  //! pass that the step needs. The engine computes their logits, however and whenever it likes, and hands them to
+  //! end_step(), or calls give_up(); meanwhile nothing waits, and other decoders go on. step() is these two halves with
+  //! a pass of the backend between them, and writes the same text.
+  //!
+  //!     while (decode.current().running()) {
+  //!       const forward_batch_view batch = decode.begin_step();
+  //!       if (batch.n_rows() > 0) decode.end_step(engine.logits_of(batch));
+  //!     }
+  //!
+  //! Post        no rows: the step needed no pass and is over, or no text is running; last_round() tells
+  //! Errors      as step(); input_error if a step has begun already
+  forward_batch_view begin_step() {
+    require_no_pass();
+    if (!current().running()) return {};
+    philox_chance chance = chance_of_step();
+    [[maybe_unused]] guard_type guard{*this};
+    begin_pass(chance, true);
+    guard.finished = true;
+    return in_pass_ ? batch_.view() : forward_batch_view{};
+  }
+
+  //! The second half of a step: takes the logits of the pass that begin_step() asked for, verifies and commits.
+  //!
+  //! Shapes      logits [batch.outputs.size()][vocab_size()], read until this returns
+  //! Errors      as step(); input_error if no step has begun, or for logits of another shape
+  template <class PieceT = no_pieces>
+  void end_step(vocab_rows<number> logits, const PieceT& piece_of = {}) {
+    if (!in_pass_) raise<input_error>("no step has begun: begin_step() comes before end_step().");
+    detail::require_pieces<PieceT>(current());
+    [[maybe_unused]] guard_type guard{*this};
+    require_rows_of(logits, static_cast<std::int32_t>(batch_.view().outputs.size()), backend_.vocab_size());
+    philox_chance chance = chance_of_step();
+    end_pass(chance, logits, piece_of);
+    guard.finished = true;
   }
 
   //! Does what step() does, with a chance of the caller's, for example the enumerator's. A tree that was drafted ahead
@@ -192,9 +230,12 @@ class decoder {
     return generate(prompt, std::move(stop), [](const round_record&) {});
   }
 
-  //! Gives up a step that was left by a jump, in a program without exceptions: then the text stands at its last
-  //! committed token.
-  void give_up() { served_.give_up(text_); }
+  //! Gives up a step that has begun and will not end, or that was left by a jump, in a program without exceptions: then
+  //! the text stands at its last committed token.
+  void give_up() {
+    in_pass_ = false;
+    served_.give_up(text_);
+  }
 
   //! Returns the text that is being written, or was written last.
   const text& current() const { return text_.written; }
@@ -226,6 +267,7 @@ class decoder {
 
   void start(std::span<const token_id> prompt, stop_conditions stop, const text_options& options) {
     detail::require_text<VerifierT>(options, backend_);
+    if (in_pass_) give_up();
     if constexpr (ESPALIER_HOSTED == 0) target_.sample(options.sampling, backend_.vocab_size());  // may raise an error
     text_.written.begin(prompt, std::move(stop), options, context_, backend_.vocab_size());
     if constexpr (ResettingPolicy<TreePolicyT>) text_.policy.reset();
@@ -266,40 +308,79 @@ class decoder {
     lap_draft(before);
   }
 
+  philox_chance chance_of_step() const {
+    const text& t = current();
+    return philox_chance(t.seed(), t.options().stream, static_cast<std::uint32_t>(t.size()));
+  }
+
+  void require_no_pass() const {
+    if (in_pass_)
+      raise<input_error>("a step has begun: end_step() or give_up() comes before another step of this decoder.");
+  }
+
   // Makes one step. own_chance: `chance` is that of step(). Then the next round's chance is known, too, so that it can
   // be drafted ahead.
   template <class ChanceT, class PieceT>
   bool advance(ChanceT& chance, const PieceT& piece_of, bool own_chance) {
+    require_no_pass();
     if (!current().running()) return false;
     detail::require_pieces<PieceT>(current());
-    watch_.lap();
     [[maybe_unused]] guard_type guard{*this};
-    served_.prepare(text_);
-    read_draft();
-    batch_.clear();
-    if (served_.writes(text_)) {
-      round(chance, piece_of, own_chance);
-    } else {
-      read_chunk();
-      served_.end_if_read(text_);
-    }
-    served_.record().state = current().state();
+    begin_pass(chance, own_chance);
+    if (in_pass_) end_pass(chance, checked_forward(backend_, store(), batch_.view()), piece_of);
     guard.finished = true;
     return true;
   }
 
-  // Makes the target read a part of the prompt, while more is left of it than a round's pass takes beside the tree.
-  void read_chunk() {
-    const std::int32_t n = (std::min)({served_.left(text_), options_.prefill_rows, max_rows_of(backend_)});
-    if (n <= 0) return;
-    require_room(served_.add_chunk(batch_, text_, n));
-    const auto logits = checked_forward(backend_, store(), batch_.view());
-    served_.finish_chunk(text_, backend_, logits);
-    seconds().target_forward = watch_.lap();
+  // Drafts, and fills batch_ with the rows of the target's pass. Post: in_pass_: there is such a pass. If not, the step
+  // is over.
+  template <class ChanceT>
+  void begin_pass(ChanceT& chance, bool own_chance) {
+    watch_.lap();
+    served_.prepare(text_);
+    read_draft();
+    batch_.clear();
+    if (served_.writes(text_)) {
+      draft(chance, own_chance);
+    } else {
+      add_chunk();
+    }
+    in_pass_ = batch_.n_rows() > 0;
+    if (!in_pass_) end_reading();
   }
 
+  // Takes the logits of the pass: of a round, or of a part of the prompt.
   template <class ChanceT, class PieceT>
-  void round(ChanceT& chance, const PieceT& piece_of, bool own_chance) {
+  void end_pass(ChanceT& chance, vocab_rows<number> logits, const PieceT& piece_of) {
+    seconds().target_forward += watch_.lap();
+    if (served_.record().tree.n_nodes > 0) {
+      const verdict v = served_.verify(text_, logits, verifier_, target_, chance);
+      seconds().verify = watch_.lap();
+      const double drafted = seconds().draft_forward;
+      served_.commit(text_, v, backend_, target_, piece_of);
+      seconds().commit = watch_.lap() - (seconds().draft_forward - drafted);
+      served_.record().state = current().state();
+    } else {
+      served_.finish_chunk(text_, backend_, logits);
+      end_reading();
+    }
+    in_pass_ = false;
+  }
+
+  // Ends a step in which the prompt was read, and the text, if it was only to be read.
+  void end_reading() {
+    served_.end_if_read(text_);
+    served_.record().state = current().state();
+  }
+
+  // Adds a part of the prompt, as long as it is too long for a round's pass to take it beside the tree.
+  void add_chunk() {
+    const std::int32_t n = (std::min)({served_.left(text_), options_.prefill_rows, max_rows_of(backend_)});
+    if (n > 0) require_room(served_.add_chunk(batch_, text_, n));
+  }
+
+  template <class ChanceT>
+  void draft(ChanceT& chance, bool own_chance) {
     const double before = draft_forward_seconds();
     if (!served_.take_ahead(text_)) {
       served_.open_tree(text_, true, static_cast<detail::no_budget*>(nullptr));
@@ -311,13 +392,6 @@ class decoder {
     require_room(served_.add_round(batch_, text_, options_.order));
     if (own_chance) served_.draft_ahead(text_);
     seconds().compile = watch_.lap();
-    const auto logits = checked_forward(backend_, store(), batch_.view());
-    seconds().target_forward += watch_.lap();
-    const verdict v = served_.verify(text_, logits, verifier_, target_, chance);
-    seconds().verify = watch_.lap();
-    const double drafted = seconds().draft_forward;
-    served_.commit(text_, v, backend_, target_, piece_of);
-    seconds().commit = watch_.lap() - (seconds().draft_forward - drafted);
   }
 
   auto& store() { return served_.cache().store(); }
@@ -336,6 +410,7 @@ class decoder {
   detail::served_text<DrafterT, TreePolicyT, KVStoreT, backend_type, ProcessorT> served_;
   detail::target_rows<number, ProcessorT> target_;
   forward_batch batch_;
+  bool in_pass_ = false;  // a step has begun, and batch_ is its pass
   stopwatch watch_;
 };
 

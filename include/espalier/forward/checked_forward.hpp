@@ -2,11 +2,25 @@
 // Tested by tests/decoder/sharing.cpp
 #pragma once
 
+#include <cstdint>
+
 #include "espalier/concepts/backend.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/probabilities.hpp"
 
 namespace espalier {
+
+//! Checks that logits have this shape; a pass without outputs may have any vocabulary.
+//!
+//! Errors      input_error if they have another
+template <class NumberT>
+void require_rows_of(const vocab_rows<NumberT>& logits, std::int32_t n, std::int32_t vocab) {
+  if (logits.n_rows != n || (n > 0 && logits.vocab != vocab)) {
+    raise<input_error>("the backend returned ", logits.n_rows, " rows of ", logits.vocab, " logits, but was asked for ",
+                       n, " rows of ", vocab, ".");
+  }
+}
 
 //! Runs a forward pass, checks that it gave as many rows as were asked for, each of the vocabulary's length, and
 //! returns them.
@@ -16,11 +30,7 @@ template <class BackendT, class KVStoreT>
 requires Backend<BackendT, KVStoreT>
 auto checked_forward(BackendT& backend, KVStoreT& kv, forward_batch_view batch) {
   const auto logits = backend.forward(kv, batch);
-  const auto n = static_cast<std::int32_t>(batch.outputs.size());
-  if (logits.n_rows != n || (n > 0 && logits.vocab != backend.vocab_size())) {
-    raise<input_error>("the backend returned ", logits.n_rows, " rows of ", logits.vocab, " logits, but was asked for ",
-                       n, " rows of ", backend.vocab_size(), ".");
-  }
+  require_rows_of(logits, static_cast<std::int32_t>(batch.outputs.size()), backend.vocab_size());
   return logits;
 }
 

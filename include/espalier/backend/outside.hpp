@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSL-1.0
+// Tested by tests/decoder/halves.cpp
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/probabilities.hpp"
+
+namespace espalier {
+
+//! Stands in the place of the backend where an engine makes the target's passes itself, between decoder::begin_step()
+//! and end_step(): it says how large passes may be, and makes none.
+//!
+//! Errors      constructor: option_error for sizes out of range. forward: input_error, as step() of such a decoder
+template <class NumberT = float>
+class outside_backend {
+ public:
+  explicit outside_backend(std::int32_t vocab_size, std::int32_t max_rows = (std::numeric_limits<std::int32_t>::max)())
+      : vocab_size_(vocab_size), max_rows_(max_rows) {
+    require_option("vocabulary size", vocab_size, 1, 1 << 30);
+    require_option("max_rows", max_rows, 1, (std::numeric_limits<std::int32_t>::max)());
+  }
+
+  std::int32_t vocab_size() const { return vocab_size_; }
+  std::int32_t max_rows() const { return max_rows_; }
+
+  template <class KVStoreT>
+  vocab_rows<NumberT> forward(KVStoreT&, const forward_batch_view&) {
+    raise<input_error>("the passes of this decoder are made outside: call begin_step() and end_step(), not step().");
+  }
+
+ private:
+  std::int32_t vocab_size_, max_rows_;
+};
+
+}  // namespace espalier
