@@ -95,7 +95,6 @@ struct drafts {
 struct method {
   std::string name;
   int budget;  // drafted tokens of a round at most
-  float temperature;
   std::function<bench::text_writer()> make;
 };
 
@@ -173,7 +172,7 @@ class methods {
     if (budget > most_) return;
     using made = device::decoder<decltype(drafter()), decltype(policy()), VerifierT,
                                  device::contiguous_kv<number_type>&, priced_backend&>;
-    found_.push_back({name, budget, temperature_, [=, this, t = temperature_] {
+    found_.push_back({name, budget, [=, this, t = temperature_] {
                         return bench::writing_with(std::make_shared<made>(
                             drafter(), policy(), verifier, target_.kv, backend_,
                             decoder_options{.text = {.sampling = {.temperature = t}, .seed = 11}}));
