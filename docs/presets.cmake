@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-# cmake -DROOT=<repository> -P presets.cmake: every preset of CMakePresets.json stands in the table of CONTRIBUTING.md, and
-# every one but release, which ./run test builds, in the workflow's list and in ./run. Neither list has another one.
+# cmake -DROOT=<repository> -P presets.cmake: every preset of CMakePresets.json stands in the table of CONTRIBUTING.md,
+# and every one but release, which ./run test builds, in the workflow's list and in ./run. Neither list has another one.
 cmake_minimum_required(VERSION 3.24)
 file(READ "${ROOT}/CMakePresets.json" json)
 file(READ "${ROOT}/CONTRIBUTING.md" page)

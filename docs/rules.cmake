@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSL-1.0
 # cmake -DROOT=<repository> -P rules.cmake: what holds for every page. Names every breach.
 #
-# Lines have at most 100 columns, tables and code aside; every target of a link exists; so does each header that is named.
+# Lines have at most 100 columns, tables and code aside; every target of a link exists, and so does each header that is
+# named.
 # A link to a heading names a heading of that page. The table of parts in README.md says which are on the device. Pages
 # that a benchmark recorded begin with a comment, and may be wider.
 cmake_minimum_required(VERSION 3.24)

@@ -19,7 +19,7 @@ enum class pass_task {
   round,  // its tree, and what the cache lacks before it
 };
 
-// What the next pass depends on, of a text that has a place.
+// A text that has a place, as plan_step() sees it: all that the next pass depends on.
 struct seat {
   bool is_ready = false;           // a round may begin
   std::int32_t n_unread = 0;       // tokens that the target has still to read: together with the round if one may
@@ -155,7 +155,7 @@ inline pass_plan plan_step(std::span<const seat> seats, const pass_limits& limit
   return plan;
 }
 
-// What decides, of a text that has a place, whether other texts may begin with its rows.
+// A text that has a place, as waits_for() sees it: all that decides whether other texts may begin with its rows.
 struct reading {
   std::span<const token_id> tokens;
   std::int32_t n_held = 0;          // leading tokens whose rows the target's cache has

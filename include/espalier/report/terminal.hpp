@@ -120,8 +120,8 @@ class terminal_tree {
     open_.pop_back();
   }
 
-  // Draws the line that leads to child i: " ━ " to an only child; else " ━┳━ " to the first child, and to each other
-  // one "┣━ ", below the joint of the first.
+  // Draws the line that leads to child i: " ━ " to an only child; else " ━┳━ " to the first child, and to each
+  // other one "┣━ ", below the joint of the first.
   void connect(const branch& b, std::size_t i, node_id child) {
     const bool here = i == b.on_path;
     const bool passes = b.on_path > i && b.on_path < b.n_children;  // the path goes on down

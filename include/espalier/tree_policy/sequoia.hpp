@@ -25,8 +25,8 @@ namespace espalier {
 //! probability, draws of rank 2 with another, and so on, at every node and in every text. It is a dynamic programme
 //! over sizes, levels and children.
 //!
-//! Of trees for which the same number of tokens is computed, the one whose nodes have fewer children is taken; then the
-//! one whose later children have fewer descendants.
+//! If the same number of tokens is computed for several trees, the tree whose nodes have fewer children is taken; then
+//! the one whose later children have fewer descendants.
 //!
 //! Shapes      acceptance [ranks]: by the rank of a draw, beginning with the first draw of a node, how often this draw
 //!             is the accepted one if the node is accepted
