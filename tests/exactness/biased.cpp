@@ -18,17 +18,17 @@ using namespace espalier::testing;
 namespace {
 
 template <class PolicyT, class VerifierT>
-double worst_bias(const PolicyT& policy, const VerifierT& verifier, std::size_t n) {
-  lossless_report report;
+double worst_bias(const PolicyT& policy, const VerifierT& verifier) {
+  coverage report;
   for (const tiny_model& model : tiny_models())
-    round_difference(model, policy, verifier, report, {.n_tokens = n});
+    round_difference(model, policy, verifier, report);
   return report.largest_difference;
 }
 
 // The same, printed for the documentation.
 template <class PolicyT, class VerifierT>
-double shown_bias(const char* what, const PolicyT& policy, const VerifierT& verifier, std::size_t n) {
-  const double worst = worst_bias(policy, verifier, n);
+double shown_bias(const char* what, const PolicyT& policy, const VerifierT& verifier) {
+  const double worst = worst_bias(policy, verifier);
   std::cout << "bias " << worst << ": " << what << "\n";
   return worst;
 }
@@ -146,66 +146,65 @@ struct traversal_by_bound {
 // What does not compile as a decoder, tried all the same.
 TEST_CASE("pairs that do not compile are biased") {
   static_assert(!compatible(fixed::sampling, specinfer::lossless));
-  CHECK(shown_bias("SpecInfer on a tree of best tokens", fixed({.depth = 2, .breadth = 2, .budget = 6}), specinfer(),
-                   3) > 0.05);
+  CHECK(shown_bias("SpecInfer on a tree of best tokens", fixed({.depth = 2, .breadth = 2, .budget = 6}), specinfer()) >
+        0.05);
   static_assert(!compatible(chain::sampling, naive::lossless));
-  CHECK(shown_bias("naive on a chain of best tokens", chain({.length = 2}), naive(), 3) > 0.05);
+  CHECK(shown_bias("naive on a chain of best tokens", chain({.length = 2}), naive()) > 0.05);
   static_assert(!compatible(distinct_draws::sampling, traversal::lossless));
-  CHECK(shown_bias("traversal's update for independent draws, without replacement", distinct_draws{{2, 2}}, traversal(),
-                   3) > 0.005);
+  CHECK(shown_bias("traversal's update for independent draws, without replacement", distinct_draws{{2, 2}},
+                   traversal()) > 0.005);
   static_assert(!compatible(dynatree::sampling, residual_walk::lossless));
   CHECK(shown_bias("the residual walk on a tree of best tokens", fixed({.depth = 1, .breadth = 2, .budget = 2}),
-                   residual_walk(), 2) > 0.05);
+                   residual_walk()) > 0.05);
   static_assert(!compatible(distinct_draws::sampling, naive_tree::lossless));
   static_assert(!compatible(iid_paths::sampling, block_verification::lossless));
 }
 
 TEST_CASE("acceptance by the weights of block verification is biased") {
-  CHECK(worst_bias(sampled_chain({.length = 3}), block_verification(), 4) < 1e-12);
-  CHECK(shown_bias("the nodes of a path accepted by the weights w", sampled_chain({.length = 3}), block_by_weight(),
-                   4) > 0.02);
+  CHECK(worst_bias(sampled_chain({.length = 3}), block_verification()) < 1e-12);
+  CHECK(shown_bias("the nodes of a path accepted by the weights w", sampled_chain({.length = 3}), block_by_weight()) >
+        0.02);
 }
 
 TEST_CASE("independent acceptance on two paths is biased, and not on one") {
-  CHECK(worst_bias(sampled_chain({.length = 3}), deepest_accepted(), 4) < 1e-12);
+  CHECK(worst_bias(sampled_chain({.length = 3}), deepest_accepted()) < 1e-12);
   CHECK(shown_bias("nodes accepted independently on two paths", iid_paths({.paths = 2, .length = 2}),
-                   deepest_accepted(), 3) > 0.02);
+                   deepest_accepted()) > 0.02);
 }
 
 TEST_CASE("a list of draws sorted by probability is biased") {
   const redrawn<iid_paths> same{iid_paths({.paths = 2, .length = 2}), [](auto, auto&) {}};
   const redrawn<iid_paths> sorted{iid_paths({.paths = 2, .length = 2}), sort_by_probability};
-  CHECK(worst_bias(same, naive_tree(), 3) < 1e-12);
-  CHECK(shown_bias("draws sorted by probability, naive tree", sorted, naive_tree(), 3) > 0.05);
-  CHECK(worst_bias(same, specinfer_in_list_order(), 3) < 1e-12);
-  CHECK(shown_bias("draws sorted by probability, SpecInfer in list order", sorted, specinfer_in_list_order(), 3) >
-        0.05);
+  CHECK(worst_bias(same, naive_tree()) < 1e-12);
+  CHECK(shown_bias("draws sorted by probability, naive tree", sorted, naive_tree()) > 0.05);
+  CHECK(worst_bias(same, specinfer_in_list_order()) < 1e-12);
+  CHECK(shown_bias("draws sorted by probability, SpecInfer in list order", sorted, specinfer_in_list_order()) > 0.05);
   // Its own random order makes SpecInfer indifferent to that of the list.
-  CHECK(worst_bias(sorted, specinfer(), 3) < 1e-12);
+  CHECK(worst_bias(sorted, specinfer()) < 1e-12);
 }
 
 TEST_CASE("a list of draws without its repetitions is biased where multiplicity counts") {
   const redrawn<iid_paths> once{iid_paths({.paths = 3, .length = 1}), drop_repeated};
-  CHECK(shown_bias("repetitions dropped, SpecInfer", once, specinfer(), 2) > 0.004);
-  CHECK(shown_bias("repetitions dropped, traversal", once, traversal(), 2) > 0.004);
+  CHECK(shown_bias("repetitions dropped, SpecInfer", once, specinfer()) > 0.004);
+  CHECK(shown_bias("repetitions dropped, traversal", once, traversal()) > 0.004);
   // Without repetitions, independent draws are draws without replacement.
-  CHECK(worst_bias(once, residual_walk(), 2) < 1e-12);
-  CHECK(worst_bias(once, traversal_without_replacement(), 2) < 1e-12);
+  CHECK(worst_bias(once, residual_walk()) < 1e-12);
+  CHECK(worst_bias(once, traversal_without_replacement()) < 1e-12);
 }
 
 TEST_CASE("traversal with the bound of a public implementation is biased") {
-  CHECK(shown_bias("traversal with min(S / (1 - q(x)), 1)", iid_paths({.paths = 2, .length = 2}), traversal_by_bound(),
-                   3) > 0.02);
+  CHECK(shown_bias("traversal with min(S / (1 - q(x)), 1)", iid_paths({.paths = 2, .length = 2}),
+                   traversal_by_bound()) > 0.02);
 }
 
 TEST_CASE("drawn tokens that are dropped for their probability are biased") {
   const redrawn<distinct_draws> pruned{distinct_draws{{2}}, drop_unlikely};
-  CHECK(shown_bias("drawn tokens dropped for their probability", pruned, residual_walk(), 2) > 0.1);
+  CHECK(shown_bias("drawn tokens dropped for their probability", pruned, residual_walk()) > 0.1);
 }
 
 // What a budget could be used for instead of a threshold that falls: too many draws, cut to the budget afterwards.
 TEST_CASE("more draws than the budget, of which the likeliest are kept, are biased") {
   const redrawn<distinct_draws> cut{distinct_draws{{3}}, keep_two_likeliest};
-  CHECK(worst_bias(distinct_draws{{2}}, residual_walk(), 2) < 1e-12);
-  CHECK(shown_bias("more draws than the budget, the likeliest kept", cut, residual_walk(), 2) > 0.05);
+  CHECK(worst_bias(distinct_draws{{2}}, residual_walk()) < 1e-12);
+  CHECK(shown_bias("more draws than the budget, the likeliest kept", cut, residual_walk()) > 0.05);
 }

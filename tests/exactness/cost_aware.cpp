@@ -124,7 +124,7 @@ int for_each_verifier(const FunctionT& f) {
 
 template <class PolicyT>
 void check_rounds(const char* name, int least_verifiers) {
-  lossless_report report;
+  coverage report;
   std::set<std::int32_t> sizes;
   int states = 0;
   for (const cost_aware_options& options : settings) {
@@ -306,11 +306,11 @@ TEST_CASE("cost_aware over runs writes the target's distribution, whatever it ha
 }
 
 TEST_CASE("cost-aware draws that are not kept are biased") {
-  lossless_report kept, dropped;
+  coverage kept, dropped;
   for (const tiny_model& w : tiny_models()) {
     const cost_aware_draws policy(settings[0]);
-    round_difference(w, redrawn<cost_aware_draws>{policy, [](auto, auto&) {}}, residual_walk(), kept, {.n_tokens = 3});
-    round_difference(w, redrawn<cost_aware_draws>{policy, drop_unlikely}, residual_walk(), dropped, {.n_tokens = 3});
+    round_difference(w, redrawn<cost_aware_draws>{policy, [](auto, auto&) {}}, residual_walk(), kept);
+    round_difference(w, redrawn<cost_aware_draws>{policy, drop_unlikely}, residual_walk(), dropped);
   }
   std::cout << "bias " << dropped.largest_difference << ": cost-aware draws dropped where they are unlikely\n";
   CHECK(kept.largest_difference < 1e-12);

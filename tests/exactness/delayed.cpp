@@ -23,7 +23,7 @@ tiny_model::row_function markov(const std::vector<std::vector<double>>& rows) {
 
 // Tokens a round, on average.
 template <class VerifierT>
-double efficiency(const tiny_model& w, delayed_options shape, VerifierT verifier, lossless_report& report) {
+double efficiency(const tiny_model& w, delayed_options shape, VerifierT verifier, coverage& report) {
   double mean = 0;
   for (const auto& [text, probability] : round_distribution(w, delayed(shape), verifier, report))
     mean += probability * static_cast<double>(text.size());
@@ -33,7 +33,7 @@ double efficiency(const tiny_model& w, delayed_options shape, VerifierT verifier
 }  // namespace
 
 TEST_CASE("delayed trees commit as many tokens a round as the vectors say") {
-  lossless_report report;
+  coverage report;
   int compared = 0;
   for (const auto& entry : load_vectors("delayed.json")) {
     const std::int32_t vocab = entry["markov"]["V"];

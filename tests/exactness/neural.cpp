@@ -181,7 +181,7 @@ TEST_CASE("a selector that is asked in each of three rounds") {
 }
 
 TEST_CASE("without a selector the tree is the options', and delayed's") {
-  lossless_report report;
+  coverage report;
   const tiny_model w = tiny_models()[0];
   const neural_delayed<> policy({.paths = 2, .trunk = 1, .length = 1});
   CHECK(policy.max_nodes() == 3);

@@ -102,11 +102,10 @@ class any_policy {
   void open(const round_start& start) { held_->open(start); }
   void reset() { held_->reset(); }
   std::span<const node_id> begin(tree<>& tree) { return held_->begin(tree); }
-  template <class ChanceT>
-  std::span<const node_id> take(tree<>& tree, const sampled_rows<double>& rows, ChanceT& chance) {
-    if constexpr (std::is_same_v<ChanceT, enumerating_chance>) return held_->take(tree, rows, chance);
-    return {};
+  std::span<const node_id> take(tree<>& tree, const sampled_rows<double>& rows, enumerating_chance& chance) {
+    return held_->take(tree, rows, chance);
   }
+  std::span<const node_id> take(tree<>&, const sampled_rows<double>&, philox_chance&) { return {}; }
   void observe(tree_view tree, verdict v) { held_->observe(tree, v); }
 
  private:

@@ -19,6 +19,7 @@
 
 using namespace espalier;
 using testing::check_lossless;
+using testing::check_pair;
 using testing::law_error;
 
 namespace {
@@ -77,30 +78,67 @@ std::string broken(const CallT& call) {
 
 TEST_CASE("a verifier that is lossless for less than it says is caught, with the text and both probabilities") {
   const std::string message = broken([] { check_lossless(chain({.length = 1}), first_child()); });
-  CHECK(says(message, "the pair is not lossless. Over the tiny model \"unlike, vocabulary 2\"",
-             "the tokens 1 1 1 0 with probability 0.38", "the target alone writes them with 0.18"));
-  CHECK(says(broken([] { check_lossless(iid_paths({.paths = 2, .length = 1}), first_child()); }), "is not lossless"));
+  CHECK(says(message, "the verifier is not lossless for trees that are a single path",
+             "over the tiny model \"unlike, vocabulary 2\"", "the target alone writes them with "));
+  const std::string pair = broken([] { check_pair(iid_paths({.paths = 2, .length = 1}), first_child()); });
+  CHECK(says(pair, "the parts are not lossless over models of 32 tokens", "after 0 accepted tokens", "is written too"));
   CHECK(says(broken([] { check_lossless(chain({.length = 1}), beyond()); }), "adds token 2", "vocabulary 2 tokens"));
 }
 
 TEST_CASE("a policy that names a regime which its trees are not of is caught") {
-  CHECK(says(broken([] { check_lossless(best_as_iid(), specinfer()); }), "is not lossless"));
+  CHECK(says(broken([] { check_lossless(best_as_iid(), specinfer()); }), "without having picked it"));
 }
 
-TEST_CASE("pairs that are lossless pass, at temperature 0 the greedy one, and report what was run") {
-  const auto report = check_lossless(iid_paths({.paths = 2, .length = 2}), specinfer());
-  CHECK(report.n_outcomes > 10000);
-  CHECK(report.largest_difference < 1e-14);
-  CHECK(check_lossless(chain({.length = 3}), greedy()).n_outcomes ==
-        static_cast<std::int64_t>(testing::tiny_models().size()));
-  CHECK(check_lossless(iid_paths({.paths = 2, .length = 1}), khisti()).n_outcomes > 500);
-  CHECK(check_lossless(sampled_chain({.length = 2}), naive(), {.n_tokens = 2}).n_outcomes > 100);
+TEST_CASE("pairs that are lossless pass, at temperature 0 the greedy one, and say what was covered") {
+  const auto covered = check_lossless(iid_paths({.paths = 2, .length = 2}), specinfer());
+  CHECK(covered.complete());
+  CHECK(covered.n_outcomes > 10000);
+  CHECK(covered.n_models == static_cast<std::int32_t>(testing::tiny_models().size()));
+  CHECK(covered.limit == 4);
+  CHECK(covered.budget == 4);
+  CHECK(covered.depth == 6);
+  CHECK(covered.draws == 5);
+  CHECK(covered.n_histories == 3);
+  CHECK(covered.vocabulary == 4);
+  CHECK(covered.drawn_vocabulary == 40);
+  CHECK(covered.drawn_depth == 8);
+  CHECK(covered.n_keys > 1000);
+  CHECK(covered.n_picks > 1000);
+  CHECK(covered.largest_difference < 1e-12);
+  CHECK(says(in_words(covered), "every outcome: ", "room for 0 to 4 drafted tokens of the budget of 4",
+             "3 histories of verdicts", "each with a key of its own"));
+  CHECK(check_lossless(chain({.length = 3}), greedy()).complete());
+  CHECK(check_lossless(iid_paths({.paths = 2, .length = 1}), khisti()).complete());
+  CHECK(check_lossless(sampled_chain({.length = 2}), naive()).complete());
 }
 
-TEST_CASE("trees of too many outcomes are refused, not tried for days") {
+TEST_CASE("of trees of too many outcomes those with little room are run, and the coverage says so") {
+  const auto covered = check_pair(iid_paths(), specinfer(), {.max_outcomes = 10000});
+  CHECK(!covered.complete());
+  CHECK(covered.budget == 8);
+  CHECK(covered.limit >= 1);
+  CHECK(covered.limit < 8);
+  CHECK(says(in_words(covered), "of the budget of 8"));
+  testing::coverage one;
+  const testing::tiny_model model = testing::tiny_models()[8];
   const std::string message =
-      message_of<option_error>([] { check_lossless(iid_paths(), specinfer(), {.max_outcomes = 10000}); });
-  CHECK(says(message, "more than 10000 outcomes", "a budget of a few nodes"));
+      message_of<option_error>([&] { testing::round_distribution(model, iid_paths(), specinfer(), one, 1000); });
+  CHECK(says(message, "more than 1000 outcomes", "a budget of a few nodes"));
+}
+
+TEST_CASE("texts of different lengths are compared with the target on all of their beginnings") {
+  const auto row = [](std::span<const token_id>) { return std::vector<double>{0.25, 0.75}; };
+  const testing::text_distribution right{{{0}, 0.25}, {{1, 0}, 0.1875}, {{1, 1, 0}, 0.140625}, {{1, 1, 1}, 0.421875}};
+  CHECK(testing::largest_difference_from(right, row).size() < 1e-15);
+  testing::text_distribution wrong = right;
+  wrong[{1, 1, 0}] += 0.1;
+  wrong[{1, 1, 1}] -= 0.1;
+  const auto off = testing::largest_difference_from(wrong, row);
+  CHECK(off.text == std::vector<token_id>{1, 1, 0});
+  CHECK(off.size() == Approx(0.1));
+  wrong.erase(std::vector<token_id>{0});  // outcomes that are missing
+  CHECK(testing::largest_difference_from(wrong, row).text.empty());
+  CHECK(testing::largest_difference_from({{{2}, 1.0}}, row).size() == 1);
 }
 
 TEST_CASE("distributions are compared on all texts of both; what is not a number is as far as can be") {

@@ -4,13 +4,17 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include "espalier/concepts/regime.hpp"
+#include "espalier/config.hpp"
+#include "espalier/core/chance.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/require_token.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
+#include "espalier/core/weights.hpp"
 
 namespace espalier {
 
@@ -22,6 +26,113 @@ inline std::int32_t times_drawn(tree_view tree, node_id u, token_id token) {
   for (const node_id child : tree.draws(u))
     n += tree.token[child] == token ? 1 : 0;
   return n;
+}
+
+// True if draws with this chance are compared with the drafter's rows: where ESPALIER_CHECKS is 1, and for the chance
+// of proofs.
+template <class ChanceT>
+constexpr bool checks_draws() {
+  if constexpr (requires { ChanceT::checks_draws; }) return ChanceT::checks_draws;
+  return ESPALIER_CHECKS != 0;
+}
+
+// A chance that hands every decision on to another one. It first compares the weights of each pick of a drafted token
+// with the drafter's row: they must be the row itself, or, in the regime without_replacement, the row without tokens
+// that were drawn at the node. A pick among fewer or more weights than the vocabulary has tokens is another decision of
+// the policy, and is not compared.
+//
+// Complexity  of such a pick: O(vocab (1 + draws made at the node)) more; no allocation
+template <regime Sampling, class TreeT, class RowsT, class ChanceT>
+class watched_chance {
+  static constexpr bool is_distinct = compatible(Sampling, regime::without_replacement);
+
+ public:
+  watched_chance(const TreeT& tree, const RowsT& rows, ChanceT& chance)
+      : tree_(tree), rows_(rows), chance_(chance), n_before_(tree.view().n_draws) {}
+
+  bool accept(double p, double q, chance_key at) { return chance_.accept(p, q, at); }
+  std::int32_t index(std::int32_t n, chance_key at) { return chance_.index(n, at); }
+
+  template <Weights WeightsT>
+  std::int32_t pick(const WeightsT& weights, chance_key at) {
+    const tree_view tree = tree_.view();
+    if (at.use == purpose::draft && at.node >= 0 && at.node < tree.n_nodes) {
+      if (!rows_.has(at.node))
+        raise<input_error>("the policy draws from node ", at.node, ", which it has not asked about.");
+      const auto row = rows_.row(at.node);
+      if (row.size() == weights.size()) compare(tree, at.node, row, weights);
+    }
+    const std::int32_t token = chance_.pick(weights, at);
+    if (at.use == purpose::draft && token >= 0) ++n_picked_;
+    return token;
+  }
+
+ private:
+  template <class RowT, class WeightsT>
+  void compare(tree_view tree, node_id u, const RowT& row, const WeightsT& weights) {
+    double of_weights = 0, of_row = 0;
+    std::int32_t n_missing = 0;  // tokens of the row whose weight is 0 though the tree has no draw of them at u
+    const auto undrawn_weight = [&](std::size_t t) {
+      const bool drawn = is_distinct && times_drawn(tree, u, static_cast<token_id>(t)) > 0;
+      return drawn ? 0.0 : static_cast<double>(row[t]);
+    };
+    for (std::size_t t = 0; t < row.size(); ++t) {
+      const double w = static_cast<double>(weights[t]), q = undrawn_weight(t);
+      of_weights += w;
+      if (is_distinct && w == 0 && q > 0) {
+        ++n_missing;
+      } else {
+        of_row += q;
+      }
+    }
+    // A policy may pick several tokens of a node before it records them in the tree.
+    const bool may_miss = n_missing <= n_picked_ - (tree.n_draws - n_before_);
+    // Draws beyond all tokens that the row can give come from any other tokens.
+    if (of_row == 0 && is_distinct) return require_undrawn(tree, u, weights);
+    for (std::size_t t = 0; t < row.size(); ++t) {
+      const double q = undrawn_weight(t), w = static_cast<double>(weights[t]);
+      if (is_distinct && w == 0 && (q == 0 || may_miss)) continue;
+      const double share = of_weights > 0 ? w / of_weights : 0, expected = of_row > 0 ? q / of_row : 0;
+      if (std::abs(share - expected) <= 1e-5 * (share + expected) + 1e-7) continue;
+      raise<input_error>("the policy draws at node ", u, " from weights that are not the drafter's row",
+                         is_distinct ? " without the tokens drawn there before" : "", ": token ", t, " has ", share,
+                         " of the weights, and ", expected, " of the row.");
+    }
+  }
+
+  template <class WeightsT>
+  static void require_undrawn(tree_view tree, node_id u, const WeightsT& weights) {
+    for (const node_id child : tree.draws(u)) {
+      if (static_cast<double>(weights[static_cast<std::size_t>(tree.token[child])]) > 0) {
+        raise<input_error>("the policy draws at node ", u, " from weights that give token ", tree.token[child],
+                           ", which was drawn there before, another chance.");
+      }
+    }
+  }
+
+  const TreeT& tree_;
+  const RowsT& rows_;
+  ChanceT& chance_;
+  std::int32_t n_before_;      // draws that the tree had at the beginning of the step
+  std::int32_t n_picked_ = 0;  // tokens picked in this step
+};
+
+// Calls step(chance), in which a policy takes the drafter's answer, with a chance that compares its draws with the
+// answer's rows, if draws are to be checked and the policy draws tokens.
+template <regime Sampling, class TreeT, class AnswerT, class ChanceT, class StepT>
+auto with_checked_draws(const TreeT& tree, const AnswerT& answer, ChanceT& chance, const StepT& step) {
+  using watched = watched_chance<Sampling, TreeT, AnswerT, ChanceT>;
+  if constexpr (checks_draws<ChanceT>() && !compatible(Sampling, regime::deterministic) &&
+                requires {
+                  answer.has(node_id{});
+                  answer.row(node_id{});
+                } &&
+                std::is_invocable_v<StepT, watched&>) {
+    watched checked(tree, answer, chance);
+    return step(checked);
+  } else {
+    return step(chance);
+  }
 }
 
 }  // namespace detail

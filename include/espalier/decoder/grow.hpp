@@ -60,6 +60,27 @@ void require_budget(const TreeT& tree, std::int32_t most) {
   }
 }
 
+// A call of one function of a policy, which takes an answer of the drafter: take(), or one of its halves.
+enum class half { take, consider, choose };
+template <half Which, class PolicyT, class TreeT, class AnswerT>
+struct policy_step {
+  PolicyT& policy;
+  TreeT& tree;
+  const AnswerT& answer;
+
+  template <class ChanceT>
+  requires(Which != half::take ||
+           requires(PolicyT & p, TreeT& t, const AnswerT& a, ChanceT& c) { p.take(t, a, c); }) auto
+  operator()(ChanceT& chance) const {
+    if constexpr (Which == half::consider)
+      return policy.consider(tree, answer, chance);
+    else if constexpr (Which == half::choose)
+      return policy.choose(tree, answer, chance);
+    else
+      return policy.take(tree, answer, chance);
+  }
+};
+
 // The state of a tree that grows step by step: the nodes that are wanted, and the part of the drafter that is asked
 // about them. Between wanted() and take() that part is asked, alone or together with the drafters of other texts.
 class growth {
@@ -99,7 +120,8 @@ class growth {
   // Does the second half of take(), for policies that share a budget.
   template <class PolicyT, class TreeT, class DrafterT, class AnswerT, class ChanceT>
   void choose(PolicyT& policy, TreeT& tree, DrafterT& drafter, const AnswerT& answer, ChanceT& chance) {
-    want(policy, tree, drafter, policy.choose(tree, answer, chance));
+    const policy_step<half::choose, PolicyT, TreeT, AnswerT> step{policy, tree, answer};
+    want(policy, tree, drafter, with_checked_draws<PolicyT::sampling>(tree, answer, chance, step));
   }
 
   // Hands the policy the answer of this part of the drafter about the nodes that were wanted.
@@ -110,7 +132,8 @@ class growth {
       want(policy, tree, drafter, policy.template take<Index>(tree, answer, chance));
     } else {
       if (wanted_[0] == root_node) show_draft_states(policy, part_of(drafter, index));
-      want(policy, tree, drafter, policy.take(tree, answer, chance));
+      const policy_step<half::take, PolicyT, TreeT, AnswerT> step{policy, tree, answer};
+      want(policy, tree, drafter, with_checked_draws<PolicyT::sampling>(tree, answer, chance, step));
     }
   }
 

@@ -223,7 +223,8 @@ class served_text {
   // The two halves of take() for policies that share a budget.
   template <class AnswerT, class ChanceT>
   void consider(text_type& t, const AnswerT& answer, ChanceT& chance) {
-    t.policy.consider(tree_, answer, chance);
+    const policy_step<half::consider, TreePolicyT, tree<>, AnswerT> step{t.policy, tree_, answer};
+    with_checked_draws<TreePolicyT::sampling>(tree_, answer, chance, step);
   }
   template <class AnswerT, class ChanceT>
   void choose(text_type& t, const AnswerT& answer, ChanceT& chance) {

@@ -15,6 +15,7 @@
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/core/tree_order.hpp"
+#include "espalier/testing/coverage.hpp"
 #include "espalier/testing/law_error.hpp"
 #include "espalier/testing/random_tree.hpp"
 
@@ -28,13 +29,15 @@ class backend_laws {
   backend_laws(BackendT& backend, MakeKVT make_kv, ReadRowT read_row, float tolerance)
       : backend_(backend), make_kv_(std::move(make_kv)), read_row_(std::move(read_row)), tolerance_(tolerance) {}
 
-  void check() {
+  coverage check() {
+    covered_.n_sequences = 2;
     for (std::uint32_t seed = 0; seed < 4; ++seed) {
       a_node_equals_plain_decoding_along_its_path(seed);
       sequences_do_not_meet(seed);
     }
     only_what_is_asked_for();
     a_chain_at_once_or_in_parts();
+    return covered_;
   }
 
  private:
@@ -49,7 +52,8 @@ class backend_laws {
     return text;
   }
 
-  bool same(const row_type& a, const row_type& b) const {
+  bool same(const row_type& a, const row_type& b) {
+    ++covered_.n_logits_rows;
     return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                       [&](float x, float y) { return tolerance_ > 0 ? std::abs(x - y) <= tolerance_ : x == y; });
   }
@@ -124,6 +128,8 @@ class backend_laws {
                       view.depth[u], ", of a tree of ", view.n_nodes, " nodes after ", prefix,
                       " committed rows are not those of plain decoding along its path.");
         }
+        const std::int32_t depth = *std::max_element(view.depth, view.depth + view.n_nodes);
+        covered_.drawn_depth = (std::max)(covered_.drawn_depth, depth);
         // Committing the deepest path leaves the same cache rows as plain decoding.
         const auto deepest = static_cast<node_id>(std::max_element(view.depth, view.depth + view.n_nodes) - view.depth);
         std::vector<std::int32_t> kept(static_cast<std::size_t>(pending));
@@ -200,6 +206,7 @@ class backend_laws {
   MakeKVT make_kv_;
   ReadRowT read_row_;
   float tolerance_;
+  coverage covered_;
 };
 
 }  // namespace detail
@@ -209,13 +216,15 @@ class backend_laws {
 //! that are asked for have logits; a chain may come in parts. Logits are compared bit for bit, or may differ by
 //! `tolerance`.
 //!
+//!     std::cout << testing::check_backend(my_model, make_kv, read_row);
+//!
 //! Pre         logits of float; make_kv(n_sequences) returns an empty store of at least 64 rows; read_row(kv, sequence,
 //!             slot) returns the contents of that slot as a value that == compares; max_rows() is at least 40
 //! Errors      law_error with what is wrong. A backend whose rounding depends on the shape of a pass keeps the laws
 //!             only to its tolerance; decoding is then lossless for the distributions that its passes over trees give
 template <class BackendT, class MakeKVT, class ReadRowT>
-void check_backend(BackendT& backend, MakeKVT make_kv, ReadRowT read_row, float tolerance = 0) {
-  detail::backend_laws(backend, std::move(make_kv), std::move(read_row), tolerance).check();
+coverage check_backend(BackendT& backend, MakeKVT make_kv, ReadRowT read_row, float tolerance = 0) {
+  return detail::backend_laws(backend, std::move(make_kv), std::move(read_row), tolerance).check();
 }
 
 }  // namespace espalier::testing

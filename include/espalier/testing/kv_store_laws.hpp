@@ -16,11 +16,26 @@
 #include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/testing/coverage.hpp"
 #include "espalier/testing/law_error.hpp"
 
 namespace espalier::testing {
 
 namespace detail {
+
+// An access to the rows of a store that counts the rows it reads.
+template <class AccessT>
+struct counted_access : AccessT {
+  std::int64_t* n_read;
+
+  counted_access(AccessT access, std::int64_t* n) : AccessT(std::move(access)), n_read(n) {}
+
+  template <class KVStoreT>
+  auto read(KVStoreT& kv, std::int32_t s, std::int32_t slot) {
+    ++*n_read;
+    return AccessT::read(kv, s, slot);
+  }
+};
 
 // The checks of SharingKVStore. The number that is written into a row stands for the row's token and all tokens before
 // it, so that rows differ where a model's would.
@@ -528,11 +543,17 @@ class kv_store_laws {
 //! If it has `static constexpr bool keeps_paths = true`, each row that it writes follows the one before it, and a
 //! commit keeps the beginning of such a chain: for stores that keep only paths, see KVStore.
 //!
+//!     std::cout << testing::check_kv_store(my_store, 3, my_access());
+//!
 //! Pre         a capacity of 16 rows or more a sequence, and no rows that must be kept: the check drops all rows
 //! Errors      law_error with what is wrong
 template <KVStore KVStoreT, class AccessT>
-void check_kv_store(KVStoreT& kv, std::int32_t n_sequences, AccessT access) {
-  detail::kv_store_laws<KVStoreT, AccessT>(kv, n_sequences, access).check();
+coverage check_kv_store(KVStoreT& kv, std::int32_t n_sequences, AccessT access) {
+  coverage covered;
+  const detail::counted_access<AccessT> counted{access, &covered.n_stored_rows};
+  detail::kv_store_laws<KVStoreT, detail::counted_access<AccessT>>(kv, n_sequences, counted).check();
+  covered.n_sequences = n_sequences;
+  return covered;
 }
 
 }  // namespace espalier::testing

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -126,6 +127,33 @@ inline std::vector<tiny_model> tiny_models() {
   list.push_back({"holes in p: a grammar", 3, masked(p, grammar), q});
   list.push_back({"holes in both: a grammar, a draft of fewer tokens", 3, masked(p, grammar), masked(q, padding)});
   return list;
+}
+
+//! Models of 32 tokens with few probable ones, for rounds that are drawn: a draft that is near the target, one that is
+//! far from it, and one with zeros in both rows.
+inline std::vector<tiny_model> wide_models() {
+  constexpr std::int32_t vocab = 32;
+  const auto peaked = [](std::uint64_t seed, unsigned zeros, double sharpness) -> tiny_model::row_function {
+    return [row = irregular(seed, vocab, zeros, 0), sharpness](std::span<const token_id> path) {
+      std::vector<double> sharp = row(path);
+      for (double& x : sharp)
+        x = std::pow(x * vocab, sharpness);
+      return normalised(sharp);
+    };
+  };
+  const auto near = [](tiny_model::row_function p, tiny_model::row_function q) -> tiny_model::row_function {
+    return [p = std::move(p), q = std::move(q)](std::span<const token_id> path) {
+      std::vector<double> mixed = p(path);
+      const std::vector<double> other = q(path);
+      for (std::size_t t = 0; t < mixed.size(); ++t)
+        mixed[t] = 0.7 * mixed[t] + 0.3 * other[t];
+      return normalised(mixed);
+    };
+  };
+  const auto p = peaked(500, 0, 5), r = peaked(501, 4, 4);
+  return {{"near, vocabulary 32", vocab, p, near(p, peaked(510, 0, 2))},
+          {"far, vocabulary 32", vocab, p, peaked(511, 0, 5)},
+          {"zeros in both, vocabulary 32", vocab, r, near(r, peaked(512, 3, 4))}};
 }
 
 }  // namespace espalier::testing

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <random>
 #include <span>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "espalier/concepts/regime.hpp"
@@ -15,10 +17,11 @@
 #include "espalier/core/tree.hpp"
 #include "espalier/core/util/byte_reader.hpp"
 #include "espalier/core/util/byte_writer.hpp"
-#include "espalier/decoder/check_growth.hpp"
-#include "espalier/decoder/grow.hpp"
+#include "espalier/testing/coverage.hpp"
 #include "espalier/testing/law_error.hpp"
 #include "espalier/testing/row_drafter.hpp"
+#include "espalier/testing/tested_parts.hpp"
+#include "espalier/testing/traced_chance.hpp"
 
 namespace espalier::testing {
 
@@ -43,64 +46,112 @@ inline bool equal(tree_view a, tree_view b) {
          std::equal(a.parent, a.parent + a.n_nodes, b.parent);
 }
 
+// The deepest node of a tree, the first of equally deep ones.
+inline node_id deepest_node(tree_view tree) {
+  return static_cast<node_id>(std::max_element(tree.depth, tree.depth + tree.n_nodes) - tree.depth);
+}
+
+// A token that is no child of a node.
+inline token_id other_token(tree_view tree, node_id u) {
+  token_id t = 0;
+  while (tree.find_child(u, t) != no_node)
+    ++t;
+  return t;
+}
+
+// The verdict of a round in a history of rounds: of three histories one after the other, the first rejects everything,
+// the second accepts the deepest path, the third accepts a path to any node.
+inline verdict verdict_of(tree_view tree, int third, std::mt19937& random) {
+  const auto any = static_cast<node_id>(random() % static_cast<unsigned>(tree.n_nodes));
+  const node_id accepted = third == 0 ? root_node : third == 1 ? deepest_node(tree) : any;
+  return {accepted, other_token(tree, accepted)};
+}
+
+// A row of `vocab` tokens that depends irregularly on seed and path; a few of its probabilities are 0.
+inline std::vector<double> row_after(std::span<const token_id> path, std::uint32_t seed, std::int32_t vocab,
+                                     int sharpness) {
+  std::uint32_t key = seed;
+  for (const token_id t : path)
+    key = key * 131 + static_cast<std::uint32_t>(t) + 1;
+  std::mt19937 numbers(key);
+  std::vector<double> row(static_cast<std::size_t>(vocab));
+  double total = 0;
+  for (double& p : row)
+    total += p = std::pow(static_cast<double>(numbers() % 6), sharpness + 1);
+  if (total == 0) total = row[numbers() % row.size()] = 1;
+  for (double& p : row)
+    p /= total;
+  return row;
+}
+
 }  // namespace detail
 
-//! Checks the laws of TreePolicy on 60 rounds with different rows and budgets: the nodes that the policy asks about and
-//! their order, the budget, the trees by check_growth(), and that a copy of the policy, and a policy that loads what
-//! this one saved, go on in the same way. Laws that need every outcome are checked by check_lossless() and
-//! check_chance_keys().
+//! Checks the laws of TreePolicy on 180 rounds over 7 and over 40 tokens, with different rows and every room from none
+//! to more than the budget, after rejections, after acceptances, and after any verdicts:
+//!
+//! - the policy asks about nodes of the tree, each once and after its parent, and keeps its budget;
+//! - a token that is said to be drawn is one pick from the drafter's row (without the tokens that were drawn there, in
+//!   the regime without_replacement), and all picks are kept, in their order; each has a key of its own;
+//! - the tree is of the policy's regime, by check_growth();
+//! - a copy of the policy, and a policy that loads what this one saved, go on in the same way.
+//!
+//! What needs every outcome, such as a number of draws that depends on what was drawn, is checked by check_lossless().
+//!
+//!     std::cout << testing::check_tree_policy(my_policy());
 //!
 //! Errors      law_error or input_error with what is wrong
 template <class PolicyT>
-void check_tree_policy(PolicyT policy) {
+coverage check_tree_policy(PolicyT policy) {
   require_law(policy.max_nodes() >= 0, "max_nodes() is ", policy.max_nodes(), ", but must not be negative.");
   const PolicyT unused = policy;
   std::mt19937 random(4);
   std::int32_t most_draws = 0;
-  for (int round = 0; round < 60; ++round) {
+  coverage covered;
+  const std::int32_t asked = most_asked(policy);
+  for (int round = 0; round < 180; ++round) {
     const auto seed = static_cast<std::uint32_t>(round);
     const int sharpness = round % 4;
-    row_drafter drafter(7, [&](std::span<const token_id> path) {
-      std::uint32_t key = seed;
-      for (const token_id t : path)
-        key = key * 131 + static_cast<std::uint32_t>(t) + 1;
-      std::mt19937 numbers(key);
-      std::vector<double> row(7);
-      double total = 0;
-      for (double& p : row)
-        total += p = std::pow(static_cast<double>(numbers() % 6), sharpness + 1);
-      if (total == 0) total = row[numbers() % 7] = 1;
-      for (double& p : row)
-        p /= total;
-      return row;
-    });
-    drafter.reserve(most_asked(policy));
+    const std::int32_t vocab = round % 2 == 0 ? 7 : 40;
+    row_drafter drafter(
+        vocab, [&](std::span<const token_id> path) { return detail::row_after(path, seed, vocab, sharpness); });
+    drafter.reserve(asked);
     // The budget of a round is that of the policy or the tree, whichever is less.
-    tree<> t(most_asked(policy) + 9);
-    const int limit = round % 3 == 0 ? round / 3 : most_asked(policy) + round % 10;
+    tree<> t(asked + 9);
+    const bool is_cut = round % 3 != 0;
+    const int limit = is_cut ? (round / 3 * 2 + round % 3 - 1) % (asked + 1) : asked + round % 10;
     t.reset(3, limit);
-    philox_chance chance(1, 0, seed);
-    const auto grown = [&](PolicyT another) {
+    const philox_chance numbers(1, 0, seed);
+    const auto grown = [&](const PolicyT& by) {
+      detail::tested_policy_of<double, PolicyT> another(by);
       tree<> of(t.capacity());
       of.reset(3, limit);
-      grow(another, of, drafter, chance);
+      traced_chance chance(numbers);
+      another.grow(of, drafter, chance, {.length = 1 + round, .sampling = {.temperature = 1}});
       return of;
     };
     const tree<> of_copy = grown(policy);
     tree<> of_loaded = of_copy;
     if constexpr (SavedPolicy<PolicyT>) of_loaded = grown(detail::reloaded(policy, unused));
-    grow(policy, t, drafter, chance);
+    detail::tested_policy_of<double, PolicyT> tested(policy);
+    traced_chance chance(numbers);
+    tested.grow(t, drafter, chance, {.length = 1 + round, .sampling = {.temperature = 1}});
     const tree_view view = t;
     require_law(detail::equal(of_copy.view(), view), "a copy of the policy grows another tree.");
     require_law(detail::equal(of_loaded.view(), view),
                 "a policy that has loaded what this one saved grows another tree.");
-    if (round % 3 != 0 && sharpness == 0) most_draws = (std::max)(most_draws, view.n_draws);
     require_law(view.token[0] == 3, "the policy has changed the root's token.");
-    check_growth<PolicyT::sampling>(view, drafter.rows());
-    policy.observe(view, {static_cast<node_id>(random() % static_cast<unsigned>(view.n_nodes)), 0});
+    if (!is_cut && sharpness == 0) most_draws = (std::max)(most_draws, view.n_draws);
+    covered.drawn_depth = (std::max)(covered.drawn_depth, view.depth[detail::deepest_node(view)]);
+    covered.n_picks += static_cast<std::int64_t>(chance.picks().size());
+    covered.n_keys += chance.n_keys();
+    tested.observe(view, detail::verdict_of(view, round / 60, random));
+    policy = tested.policy();
   }
   require_law((most_draws > 0) == (policy.max_nodes() > 0), "the policy drafts at most ", most_draws,
               " tokens, but its max_nodes() is ", policy.max_nodes(), ".");
+  covered.n_rounds = 180;
+  covered.drawn_vocabulary = 40;
+  return covered;
 }
 
 }  // namespace espalier::testing

@@ -3,65 +3,102 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "espalier/concepts/regime.hpp"
 #include "espalier/concepts/verifier.hpp"
-#include "espalier/core/philox.hpp"
-#include "espalier/core/probabilities.hpp"
-#include "espalier/core/sampling_options.hpp"
-#include "espalier/core/tree.hpp"
-#include "espalier/core/verdict.hpp"
-#include "espalier/sampling/lazy_rows.hpp"
+#include "espalier/testing/coverage.hpp"
 #include "espalier/testing/law_error.hpp"
-#include "espalier/testing/random_tree.hpp"
+#include "espalier/testing/rounds.hpp"
+#include "espalier/testing/tested_parts.hpp"
+#include "espalier/testing/text_distribution.hpp"
 #include "espalier/testing/tiny_model.hpp"
 
 namespace espalier::testing {
 
-//! Checks the laws of Verifier that hold for each outcome, on 60 random trees: the target gives a probability above 0
-//! to each token that the verdict commits, and equal chances give equal verdicts. Laws that need every outcome are
-//! checked by check_lossless() and check_chance_keys().
-//!
-//! Pre         the verifier takes trees, not only paths
-//! Errors      law_error with what is wrong
-template <class VerifierT>
-void check_verifier(VerifierT verifier, const sampling_options& sampling) {
-  constexpr std::int32_t vocab = 5;
-  reserve_verifier(verifier, 20, vocab);
-  for (std::uint32_t seed = 0; seed < 60; ++seed) {
-    const tree<> t = random_tree(1 + static_cast<std::int32_t>(seed % 20), seed, vocab, 0.3);
-    const tree_view view = t;
-    std::vector<float> logits(static_cast<std::size_t>(view.n_nodes) * vocab);
-    for (std::size_t i = 0; i < logits.size(); ++i)
-      logits[i] = static_cast<float>(4 * mixed_unit(seed * 1000 + i));
-    std::vector<std::int32_t> row_of(static_cast<std::size_t>(view.n_nodes));
-    for (std::size_t i = 0; i < row_of.size(); ++i)
-      row_of[i] = static_cast<std::int32_t>(i);
-    lazy_rows target(sampling);
-    target.reserve(view.n_nodes, vocab);
-    target.open({logits.data(), view.n_nodes, vocab}, row_of, 0);
-    philox_chance chance(3, 0, seed);
-    // The draft's row, from which each drawn token could come.
-    const std::vector<float> uniform(vocab, 1.0F / vocab);
-    const std::vector<std::int32_t> zero(row_of.size(), 0);
-    const node_rows<float> draft{{uniform.data(), 1, vocab}, zero.data()};
-    const verdict v = verifier.verify(view, draft, target, chance);
-    require_law(v.accepted >= 0 && v.accepted < view.n_nodes, "the verifier accepts node ", v.accepted,
-                " of a tree of ", view.n_nodes, " nodes.");
-    require_law(v.token >= 0 && v.token < vocab, "the verifier adds token ", v.token, " of a vocabulary of ", vocab,
-                ".");
-    const auto probability = [&](node_id u, token_id token) { return target.row(u)[static_cast<std::size_t>(token)]; };
-    require_law(probability(v.accepted, v.token) > 0, "the verifier adds token ", v.token, " after node ", v.accepted,
-                ", which the target gives probability 0.");
-    for (const node_id u : path_to(view, v.accepted)) {
-      if (u == root_node) continue;
-      require_law(probability(view.parent[u], view.token[u]) > 0, "the verifier accepts node ", u, ", whose token ",
-                  view.token[u], " the target gives probability 0.");
-    }
-    target.open({logits.data(), view.n_nodes, vocab}, row_of, 0);
-    require_law(verifier.verify(view, draft, target, chance) == v,
-                "the verifier says another thing when it is asked again with equal chances.");
+namespace detail {
+
+// Checks a verifier on trees of one shape: every outcome over the models of at most `vocab` tokens.
+template <class NumberT>
+void check_on_shape(tested_verifier<NumberT>& verifier, const drawn_shape& shape, const char* regime_name,
+                    std::int32_t vocab, double tolerance, coverage& covered) {
+  const shape_policy<NumberT> policy(shape);
+  verifier.reserve(policy.max_nodes(), vocab);
+  std::int32_t n_models = 0;
+  for (tiny_model model : tiny_models()) {
+    if (model.vocab > vocab) continue;
+    if (verifier.argmax_only()) model.target = argmax_only(model.target);
+    rounds<NumberT> round(model, policy.max_nodes());
+    text_distribution emitted;
+    std::int64_t n_left = INT64_MAX;
+    round.run_all(policy, verifier, policy.max_nodes(), {}, emitted, covered, n_left);
+    const text_difference off = largest_difference_from(emitted, round.target_row());
+    covered.largest_difference = (std::max)(covered.largest_difference, off.size());
+    std::string draws;
+    for (const std::int32_t n : shape.draws)
+      draws += (draws.empty() ? "" : ", ") + std::to_string(n);
+    require_law(off.size() <= tolerance, "the verifier is not lossless for trees that are ", regime_name, ", with ",
+                draws, " draws at the nodes of depth 0, 1, ..: over the tiny model \"", model.name,
+                "\" it writes the tokens ", in_words(off.text), " with probability ", off.first,
+                "; the target alone writes them with ", off.second, ".");
+    ++n_models;
   }
+  covered.n_models = (std::max)(covered.n_models, n_models);
+  covered.vocabulary = (std::max)(covered.vocabulary, vocab);
+}
+
+template <class NumberT>
+coverage check_verifier(tested_verifier<NumberT>& verifier, regime lossless, double tolerance) {
+  struct kind {
+    regime by, drawn_as;
+    const char* name;
+  };
+  constexpr kind kinds[] = {{regime::single_path, regime::iid, "a single path"},
+                            {regime::iid, regime::iid, "drawn independently (iid)"},
+                            {regime::without_replacement, regime::without_replacement, "drawn without replacement"},
+                            {regime::deterministic, regime::deterministic, "of the most probable tokens"}};
+  coverage covered;
+  for (const kind& k : kinds) {
+    if (!compatible(k.by, lossless)) continue;
+    const auto check = [&](std::int32_t vocab, std::vector<std::int32_t> draws, bool is_uneven = false) {
+      check_on_shape(verifier, {k.drawn_as, std::move(draws), is_uneven}, k.name, vocab, tolerance, covered);
+    };
+    const auto draw = [&](int n_rounds, std::vector<std::int32_t> draws) {
+      shape_policy<NumberT> policy({k.drawn_as, std::move(draws), false});
+      check_drawn_rounds<NumberT>(policy, verifier, policy.max_nodes(), n_rounds, covered);
+    };
+    check(2, {1, 1, 1, 1, 1, 1});
+    check(4, {1, 1});
+    draw(150, {1, 1, 1, 1, 1, 1, 1, 1});
+    if (k.by == regime::single_path) continue;
+    check(4, {3});
+    check(2, {5});
+    check(2, {2, 2, 1});
+    check(3, {2, 2}, true);
+    draw(150, {6, 2});
+    draw(150, {2, 2, 2});
+  }
+  return covered;
+}
+
+}  // namespace detail
+
+//! Checks a verifier alone, over trees of each regime that it says to be lossless for, drawn here: chains to depth 8,
+//! up to 6 draws at a node, trees that are uneven. Over models of up to 4 tokens every outcome is run, and the texts must
+//! be distributed as the target writes them. Over models of 32 tokens rounds are drawn: the texts must be the target's
+//! in the mean, each decision must have a key of its own with a purpose other than draft, and equal chances must give
+//! equal verdicts.
+//!
+//!     std::cout << testing::check_verifier(specinfer());
+//!
+//! Complexity  about a second for a verifier of four regimes
+//! Errors      law_error with what is wrong, and where
+template <class NumberT = double, class VerifierT>
+coverage check_verifier(VerifierT verifier, double tolerance = 1e-12) {
+  detail::tested_verifier_of<NumberT, VerifierT> tested(std::move(verifier));
+  return detail::check_verifier<NumberT>(tested, VerifierT::lossless, tolerance);
 }
 
 }  // namespace espalier::testing

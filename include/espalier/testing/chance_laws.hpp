@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSL-1.0
+// Tested by tests/zoo/others.cpp
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "espalier/core/chance.hpp"
+#include "espalier/testing/coverage.hpp"
+#include "espalier/testing/law_error.hpp"
+
+namespace espalier::testing {
+
+//! Checks the laws of Chance: accept(), pick() and index() happen as often as they should, an outcome of probability 0
+//! never, and decisions whose keys, rounds, streams or seeds differ do not go together.
+//!
+//!     testing::check_chance([](auto seed, auto stream, auto length) { return philox_chance(seed, stream, length); });
+//!
+//! Complexity  400,000 decisions
+//! Pre         make(seed, stream, length) returns the chance of a round
+//! Errors      law_error with what is off, and by how many standard errors
+template <class MakeT>
+coverage check_chance(MakeT make) {
+  constexpr std::int32_t n_rounds = 2500, n_nodes = 4, n_slots = 4;
+  const double weights[] = {0.25, 0, 2, 0.75, 0, 1};  // of sum 4
+  double picked[6] = {}, indexed[3] = {}, accepted[3] = {}, n = 0;
+  const double ratios[] = {0, 0.3, 1};
+  // Decisions that must not go together: the same decision at the next slot, node, purpose, round, stream and seed.
+  const char* const names[] = {"slot", "node", "purpose", "length", "stream", "seed"};
+  double together[6] = {};
+  for (std::int32_t round = 0; round < n_rounds; ++round) {
+    const auto length = static_cast<std::uint32_t>(round);
+    auto chance = make(std::uint64_t{11}, std::uint32_t{0}, length);
+    auto later = make(std::uint64_t{11}, std::uint32_t{0}, length + n_rounds);
+    auto beside = make(std::uint64_t{11}, std::uint32_t{1}, length);
+    auto other = make(std::uint64_t{12}, std::uint32_t{0}, length);
+    for (node_id node = 0; node < n_nodes; ++node) {
+      for (std::int32_t slot = 0; slot < n_slots; ++slot) {
+        const chance_key at{node, slot, purpose::accept};
+        const std::int32_t i = chance.pick(std::span<const double>(weights), {node, slot, purpose::draft});
+        require_law(i >= 0 && i < 6 && weights[i] > 0, "pick() returns ", i, ", which has no weight.");
+        ++picked[i];
+        const std::int32_t j = chance.index(3, {node, slot, purpose::select});
+        require_law(j >= 0 && j < 3, "index(3) returns ", j, ".");
+        ++indexed[j];
+        for (std::size_t r = 0; r < 3; ++r)
+          accepted[r] +=
+              chance.accept(ratios[r], 1, {node + static_cast<node_id>(r + 1) * n_nodes, slot, purpose::accept}) ? 1
+                                                                                                                 : 0;
+        const bool half = chance.accept(0.5, 1, at);
+        const bool others[] = {chance.accept(0.5, 1, {node, slot + n_slots, purpose::accept}),
+                               chance.accept(0.5, 1, {node + 5 * n_nodes, slot, purpose::accept}),
+                               chance.accept(0.5, 1, {node, slot, purpose::residual}),
+                               later.accept(0.5, 1, at),
+                               beside.accept(0.5, 1, at),
+                               other.accept(0.5, 1, at)};
+        for (std::size_t k = 0; k < 6; ++k)
+          together[k] += half == others[k] ? 1 : 0;
+        ++n;
+      }
+    }
+  }
+  coverage covered;
+  const auto check = [&](double count, double probability, const auto&... what) {
+    const double error = std::sqrt(n * probability * (1 - probability));
+    const double z = error > 0 ? std::abs(count - n * probability) / error : count == n * probability ? 0 : 1e9;
+    covered.largest_z = z > covered.largest_z ? z : covered.largest_z;
+    require_law(z < 6, what..., " in ", count, " of ", n, " decisions, and should in ", n * probability, ".");
+  };
+  for (std::size_t i = 0; i < 6; ++i)
+    check(picked[i], weights[i] / 4, "pick() returns index ", i, " of weight ", weights[i], " of 4");
+  for (std::size_t j = 0; j < 3; ++j)
+    check(indexed[j], 1.0 / 3, "index(3) returns ", j);
+  for (std::size_t r = 0; r < 3; ++r)
+    check(accepted[r], ratios[r], "accept(", ratios[r], ", 1) holds");
+  for (std::size_t k = 0; k < 6; ++k)
+    check(together[k], 0.5, "decisions that differ in their ", names[k], " alone have the same outcome");
+  covered.n_rounds = n_rounds;
+  covered.n_keys = static_cast<std::int64_t>(n) * 12;
+  return covered;
+}
+
+}  // namespace espalier::testing

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSL-1.0
+// Tested by tests/testing/lossless.cpp
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <ostream>
+#include <sstream>
+#include <string>
+
+namespace espalier::testing {
+
+//! What a check exercised: it holds for that, and for nothing beyond it. `std::cout << coverage` says it in a sentence
+//! a line; what a check does not count stays 0 and is left out.
+struct coverage {
+  // Every outcome, with its exact probability.
+  std::int64_t n_outcomes = 0;    //!< outcomes of drafting and verifying that were run
+  std::int32_t n_models = 0;      //!< models of a few tokens over which they were run
+  std::int32_t vocabulary = 0;    //!< largest vocabulary of these models
+  std::int32_t depth = 0;         //!< depth of the deepest tree
+  std::int32_t draws = 0;         //!< most draws at one node
+  std::int32_t limit = -1;        //!< room for drafted tokens up to which every outcome was run: 0 to this; or -1
+  std::int32_t budget = -1;       //!< max_nodes() of the policy; or -1
+  std::int32_t n_histories = 0;   //!< histories of verdicts after which every outcome was run again
+  double largest_difference = 0;  //!< largest difference found in the probability of a text
+
+  // Rounds that were drawn.
+  std::int64_t n_rounds = 0;          //!< rounds of a policy, a verifier or both
+  std::int32_t drawn_vocabulary = 0;  //!< largest vocabulary of these rounds
+  std::int32_t drawn_depth = 0;       //!< depth of the deepest tree
+  std::int32_t drawn_draws = 0;       //!< most draws at one node
+  std::int64_t n_keys = 0;            //!< decisions whose keys were compared
+  std::int64_t n_picks = 0;           //!< drafted tokens whose weights were compared with the drafter's row
+  double largest_z = 0;               //!< largest deviation of a mean from the target, in standard errors
+
+  // Stores and backends.
+  std::int64_t n_stored_rows = 0;  //!< rows of a store that were read and compared
+  std::int64_t n_logits_rows = 0;  //!< rows of logits that were compared
+  std::int32_t n_sequences = 0;    //!< sequences of the store, or of one pass
+
+  //! True if every outcome was run for all the room that the policy's budget asks for.
+  bool complete() const { return n_outcomes > 0 && limit >= budget; }
+
+  //! Adds what another check exercised.
+  coverage& operator+=(const coverage& more) {
+    n_outcomes += more.n_outcomes;
+    n_rounds += more.n_rounds;
+    n_keys += more.n_keys;
+    n_picks += more.n_picks;
+    n_stored_rows += more.n_stored_rows;
+    n_logits_rows += more.n_logits_rows;
+    const auto raise_to = [](auto& most, auto other) { most = (std::max)(most, other); };
+    raise_to(n_models, more.n_models);
+    raise_to(vocabulary, more.vocabulary);
+    raise_to(depth, more.depth);
+    raise_to(draws, more.draws);
+    raise_to(limit, more.limit);
+    raise_to(budget, more.budget);
+    raise_to(n_histories, more.n_histories);
+    raise_to(largest_difference, more.largest_difference);
+    raise_to(drawn_vocabulary, more.drawn_vocabulary);
+    raise_to(drawn_depth, more.drawn_depth);
+    raise_to(drawn_draws, more.drawn_draws);
+    raise_to(largest_z, more.largest_z);
+    raise_to(n_sequences, more.n_sequences);
+    return *this;
+  }
+
+  friend std::ostream& operator<<(std::ostream& out, const coverage& c) {
+    if (c.n_outcomes > 0) {
+      out << "every outcome: " << c.n_outcomes << " of " << c.n_models << " models of up to " << c.vocabulary
+          << " tokens, trees to depth " << c.depth << ", up to " << c.draws << " draws at a node";
+      if (c.budget >= 0) out << ", room for 0 to " << c.limit << " drafted tokens of the budget of " << c.budget;
+      if (c.n_histories > 0) out << ", " << c.n_histories << " histories of verdicts";
+      out << "; largest difference " << c.largest_difference << "\n";
+    }
+    if (c.n_rounds > 0) {
+      out << "drawn: " << c.n_rounds << " rounds, up to " << c.drawn_vocabulary << " tokens, trees to depth "
+          << c.drawn_depth << ", up to " << c.drawn_draws << " draws at a node";
+      if (c.n_picks > 0) out << "; " << c.n_picks << " drafted tokens picked from the drafter's rows";
+      if (c.n_keys > 0) out << "; " << c.n_keys << " decisions, each with a key of its own";
+      if (c.largest_z > 0) out << "; means within " << c.largest_z << " standard errors";
+      out << "\n";
+    }
+    if (c.n_stored_rows > 0) {
+      out << c.n_stored_rows << " rows of a store read, after operations on " << c.n_sequences
+          << (c.n_sequences == 1 ? " sequence\n" : " sequences\n");
+    }
+    if (c.n_logits_rows > 0) {
+      out << c.n_logits_rows << " rows of logits compared with plain decoding, trees to depth " << c.drawn_depth
+          << ", passes of up to " << c.n_sequences << " sequences\n";
+    }
+    return out;
+  }
+};
+
+//! The coverage in words, as operator<< writes it.
+inline std::string in_words(const coverage& c) {
+  std::ostringstream out;
+  out << c;
+  return out.str();
+}
+
+}  // namespace espalier::testing
