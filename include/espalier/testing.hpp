@@ -8,8 +8,10 @@
 //!     std::cout << espalier::testing::check_lossless(my_policy({.budget = 4}), my_verifier());
 
 #include "espalier/testing/backend_laws.hpp"
+#include "espalier/testing/batch_laws.hpp"
 #include "espalier/testing/chance_laws.hpp"
 #include "espalier/testing/coverage.hpp"
+#include "espalier/testing/decoder_laws.hpp"
 #include "espalier/testing/enumerating_chance.hpp"
 #include "espalier/testing/kv_store_laws.hpp"
 #include "espalier/testing/law_error.hpp"

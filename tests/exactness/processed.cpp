@@ -22,7 +22,7 @@
 #include "espalier/processor/penalties.hpp"
 #include "espalier/processor/processors.hpp"
 #include "espalier/registry.hpp"
-#include "espalier/testing/lossless.hpp"
+#include "espalier/testing/decoder_laws.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/cost_aware.hpp"
 #include "espalier/verifier/greedy.hpp"
@@ -181,97 +181,10 @@ class any_verifier {
   std::unique_ptr<base> held_;
 };
 
-const tokens prompt{0, 1, 0};
-
-std::vector<double> logits_of(const std::vector<double>& row) {
-  std::vector<double> z;
-  for (const double p : row)
-    z.push_back(std::log(p));
-  return z;
-}
-
-struct row_logits {
-  tiny_model::row_function row;
-  void operator()(std::span<const token_id> text, std::span<double> logits) const {
-    const auto z = logits_of(row(text.subspan(std::min(prompt.size(), text.size()))));
-    std::copy(z.begin(), z.end(), logits.begin());
-  }
-};
-
-// What the target alone writes after `text`, up to n tokens; where nothing is allowed, the text ends.
-void write_alone(const tiny_model::row_function& row, const processor& fresh, bool greedily, tokens text,
-                 double probability, std::size_t n, text_distribution& sum) {
-  if (text.size() >= n) {
-    text.resize(n);
-    sum[text] += probability;
-    return;
-  }
-  processor p = fresh;
-  p.begin(prompt);
-  p.commit(text);
-  std::vector<double> z = logits_of(row(text));
-  p.process({}, std::span(z));
-  const double best = *std::max_element(z.begin(), z.end());
-  if (best == -std::numeric_limits<double>::infinity()) {
-    sum[text] += probability;
-    return;
-  }
-  double total = 0;
-  for (double& x : z)
-    total += x = greedily ? 0.0 : std::exp(x - best);
-  if (greedily) {
-    std::vector<double> again = logits_of(row(text));
-    p.process({}, std::span(again));
-    z[static_cast<std::size_t>(std::max_element(again.begin(), again.end()) - again.begin())] = total = 1;
-  }
-  for (std::size_t t = 0; t < z.size(); ++t) {
-    if (z[t] == 0) continue;
-    tokens longer = text;
-    longer.push_back(static_cast<token_id>(t));
-    write_alone(row, fresh, greedily, longer, probability * z[t] / total, n, sum);
-  }
-}
-
-struct counts {
-  std::int64_t outcomes = 0, ended = 0, accepted = 0;
-  double worst = 0;
-};
-
-// Enumerates two rounds of the decoder, and compares what it writes with what the target alone would.
-template <class DecoderT>
-void check_two_rounds(DecoderT& decode, const tiny_model& w, const processor& process, bool greedily, counts& sum) {
-  constexpr std::size_t n = 3;
-  text_distribution expected, law, emitted;
-  write_alone(w.target, process, greedily, {}, 1.0, n, expected);
-  enumerating_chance chance;
-  do {
-    decode.begin(prompt, {.max_tokens = 5});
-    for (int round = 0; round < 2; ++round) {
-      decode.step_with(chance);
-      sum.accepted += decode.last_round().accepted();
-    }
-    const auto written = decode.current().written();
-    const tokens text(written.begin(), written.end());
-    if (decode.current().state() == status::nothing_allowed) {
-      ++sum.ended;
-      tokens first(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(std::min(n, text.size())));
-      law[first] += chance.probability();
-    } else {
-      emitted[text] += chance.probability();
-    }
-    ++sum.outcomes;
-  } while (chance.next());
-  for (const auto& [text, probability] : emitted)
-    write_alone(w.target, process, greedily, text, probability, n, law);
-  const text_difference off = largest_difference(law, expected);
-  REQUIRE(off.size() < 1e-12);
-  sum.worst = std::max(sum.worst, off.size());
-}
-
 }  // namespace
 
 TEST_CASE("texts with a processor are the processed target's to 1e-12, two rounds: every pair of the registry") {
-  counts sum;
+  coverage sum;
   int pairs = 0;
   for (const tiny_model& w : tiny_models()) {
     const bool has_zeros = w.name == "zeros in both, vocabulary 3";
@@ -300,13 +213,14 @@ TEST_CASE("texts with a processor are the processed target's to 1e-12, two round
       });
     }
   }
-  std::cout << "two rounds with processors: " << pairs << " pairs, processors and models, " << sum.outcomes
-            << " outcomes, " << sum.ended << " ended early, 0 failing; largest difference " << sum.worst << "\n";
-  CHECK(sum.ended > 1000);
+  std::cout << "two rounds with processors: " << pairs << " pairs, processors and models, " << sum.n_outcomes
+            << " outcomes, " << sum.n_ended << " ended early, 0 failing; largest difference " << sum.largest_difference
+            << "\n";
+  CHECK(sum.n_ended > 1000);
 }
 
 TEST_CASE("runs that a constraint prescribes leave texts as the target alone writes them") {
-  counts sum;
+  coverage sum;
   for (const tiny_model& w : tiny_models()) {
     if (w.vocab < 2) continue;
     const penalties by_path({.repetition = 1.5, .presence = 0.4, .frequency = 0.7});
@@ -332,8 +246,8 @@ TEST_CASE("runs that a constraint prescribes leave texts as the target alone wri
       check(cost_aware({.budget = 3, .draft_cost = 0, .row_cost = 0.3}), target_only());
     }
   }
-  std::cout << "two rounds with prescribed runs: " << sum.outcomes << " outcomes, " << sum.ended
-            << " ended early, 0 failing; largest difference " << sum.worst << "\n";
-  CHECK(sum.accepted > 1000);
-  CHECK(sum.outcomes > 1000);
+  std::cout << "two rounds with prescribed runs: " << sum.n_outcomes << " outcomes, " << sum.n_ended
+            << " ended early, 0 failing; largest difference " << sum.largest_difference << "\n";
+  CHECK(sum.n_accepted > 1000);
+  CHECK(sum.n_outcomes > 1000);
 }

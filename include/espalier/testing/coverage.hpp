@@ -22,6 +22,8 @@ struct coverage {
   std::int32_t limit = -1;        //!< room for drafted tokens up to which every outcome was run: 0 to this; or -1
   std::int32_t budget = -1;       //!< max_nodes() of the policy; or -1
   std::int32_t n_histories = 0;   //!< histories of verdicts after which every outcome was run again
+  std::int64_t n_accepted = 0;    //!< drafted tokens that whole decoders accepted
+  std::int64_t n_ended = 0;       //!< texts of whole decoders that ended since nothing was allowed
   double largest_difference = 0;  //!< largest difference found in the probability of a text
 
   // Rounds that were drawn.
@@ -44,6 +46,8 @@ struct coverage {
   //! Adds what another check exercised.
   coverage& operator+=(const coverage& more) {
     n_outcomes += more.n_outcomes;
+    n_accepted += more.n_accepted;
+    n_ended += more.n_ended;
     n_rounds += more.n_rounds;
     n_keys += more.n_keys;
     n_picks += more.n_picks;
@@ -69,7 +73,9 @@ struct coverage {
   friend std::ostream& operator<<(std::ostream& out, const coverage& c) {
     if (c.n_outcomes > 0) {
       out << "every outcome: " << c.n_outcomes << " of " << c.n_models << " models of up to " << c.vocabulary
-          << " tokens, trees to depth " << c.depth << ", up to " << c.draws << " draws at a node";
+          << " tokens";
+      if (c.draws > 0) out << ", trees to depth " << c.depth << ", up to " << c.draws << " draws at a node";
+      if (c.n_ended > 0) out << ", " << c.n_ended << " texts that ended since nothing was allowed";
       if (c.budget >= 0) out << ", room for 0 to " << c.limit << " drafted tokens of the budget of " << c.budget;
       if (c.n_histories > 0) out << ", " << c.n_histories << " histories of verdicts";
       out << "; largest difference " << c.largest_difference << "\n";
