@@ -54,8 +54,9 @@ namespace espalier {
 //!             cache
 //! Pre         the rows that the cache holds for this sequence were computed by this backend's model
 //! Errors      option_error and input_error if parts or prompt do not fit; input_error if another decoder has changed
-//!             the sequence of a PrefixKVStore in the middle of a text. If a part throws inside step(), text and cache
-//!             stand at the text's last committed token: step() may be called again
+//!             the sequence in the middle of a text (in a store that is no PrefixKVStore: its number of rows). If a
+//!             part throws inside step(), text and cache stand at the text's last committed token: step() may be
+//!             called again
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 class decoder {
