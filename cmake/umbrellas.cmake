@@ -30,7 +30,18 @@ function(write_umbrella umbrella)
   endif()
 endfunction()
 
+# Those that some folders have among the headers ARGN.
+function(write_umbrella_of_folders umbrella folders)
+  set(headers ${ARGN})
+  list(FILTER headers INCLUDE REGEX "^include/espalier/(${folders})/")
+  write_umbrella("${umbrella}" ${headers})
+  set(stale ${stale} PARENT_SCOPE)
+endfunction()
+
 write_umbrella(include/espalier/espalier.hpp ${espalier_core_headers})
+write_umbrella_of_folders(include/espalier/verifier.hpp "core|sampling|verifier" ${espalier_core_headers})
+write_umbrella_of_folders(include/espalier/tree_policy.hpp "core|tree_policy" ${espalier_core_headers})
+write_umbrella_of_folders(include/espalier/interop.hpp "interop" ${espalier_interop_headers})
 write_umbrella(include/espalier/testing.hpp ${espalier_testing_headers})
 write_umbrella(include/espalier/cuda.cuh ${espalier_cuda_headers})
 if(stale)

@@ -184,3 +184,34 @@ TEST_CASE("a child of what is no node is an error, until the tree is full") {
   tree<5> fixed;
   refuses(fixed);
 }
+
+TEST_CASE("append is for a token that the node does not have yet, draw for one that may repeat") {
+  tree<> t(5);
+  t.reset(0);
+  CHECK(t.append(0, 7, 0) == 1);
+  CHECK(says(message_of<input_error>([&] { t.append(0, 7, 0); }), "token 7", "node 0", "append()", "draw()"));
+  CHECK(t.size() == 2);
+  CHECK(t.draw(0, 7, 0) == 1);
+  CHECK(t.append(1, 7, 0) == 2);
+  CHECK(t.append(0, 0, 0) == 3);
+  CHECK(t.draw(0, 5, 0) == 4);
+  // A full tree refuses as ever.
+  CHECK(t.full());
+  CHECK(t.append(0, 7, 0) == no_node);
+}
+
+TEST_CASE("the numbers of an accepted path are appended root first, by whatever numbers nodes have") {
+  tree<> t(6);
+  t.reset(9);
+  const node_id a = t.append(0, 1, 0), b = t.append(0, 2, 0), c = t.append(a, 3, 0), d = t.append(c, 4, 0);
+  REQUIRE(b == 2);
+  const std::vector<std::int32_t> rows{0, 4, 3, 2, 1}, slots{100, 140, 130, 120, 110};
+  std::vector<std::int32_t> path{-7};
+  append_path(path, t, {.accepted = d, .token = 0}, rows);
+  CHECK(path == std::vector<std::int32_t>{-7, 0, 4, 2, 1});
+  path.clear();
+  append_path(path, t, {.accepted = b, .token = 0}, slots);
+  CHECK(path == std::vector<std::int32_t>{100, 130});
+  append_path(path, t, {.accepted = root_node, .token = 0}, slots);
+  CHECK(path == std::vector<std::int32_t>{100, 130, 100});
+}

@@ -176,6 +176,73 @@ TEST_CASE("places that are free hold no pages") {
   check(joint(drafter_type(m.draft, m.draft_kv), prompt_lookup()), cascade(dynatree(), chain()), target_only());
 }
 
+TEST_CASE("texts that have ended leave no rows in a store that does not remember them") {
+  plain_store kv(400, commit_mode::compact, 4), draft_kv(400, commit_mode::compact, 4);
+  two_models<> m;
+  auto decode = make_batch_decoder(autoregressive<counted_backend&, plain_store&>(m.draft, draft_kv), delayed(),
+                                   traversal(), kv, m.target, {.max_texts = 4});
+  const auto requests = many::requests(8, sampled);
+  const auto expected = many::alone(requests, delayed(), traversal());
+  for (const request& r : requests)
+    many::add(decode, r);
+  std::map<text_id, std::vector<token_id>> texts = many::run_all(decode);
+  for (const auto& [id, tokens] : texts)
+    CHECK(tokens == expected.texts[static_cast<std::size_t>(id)]);
+  for (std::int32_t s = 0; s < 4; ++s) {
+    CHECK(kv.size(s) == 0);
+    CHECK(draft_kv.size(s) == 0);
+  }
+  // The next turn of one of them is read from its beginning.
+  decode.resume(2, std::vector<token_id>{1, 2, 3}, {.max_tokens = 5});
+  CHECK(many::run_all(decode).at(2).size() == texts.at(2).size() + 8);
+}
+
+TEST_CASE("texts that grow beyond the pages give up few places, and none again and again") {
+  constexpr std::int32_t n_texts = 200;
+  paged_models m(32, 4, 100, 32 * 20);
+  auto decode = m.batch({.max_texts = 32, .max_ended = n_texts});
+  const auto requests = [] {
+    std::vector<request> all = many::requests(n_texts, sampled);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      all[i].prompt.resize(4 + i % 13, static_cast<token_id>(i % 11));
+      all[i].max_tokens = 30;
+    }
+    return all;
+  }();
+  const auto expected = many::alone(requests, delayed(), traversal());
+  for (const request& r : requests)
+    many::add(decode, r);
+  std::map<text_id, std::vector<token_id>> texts;
+  int preempted = 0, most = 0;
+  many::run_all(decode, texts, [&](int) {
+    preempted += decode.last_step().preempted;
+    most = std::max(most, decode.n_running());
+  });
+  for (const auto& [id, tokens] : texts)
+    CHECK(tokens == expected.texts[static_cast<std::size_t>(id)]);
+  CHECK(texts.size() == n_texts);
+  CHECK(most > 8);
+  CHECK(preempted > 0);
+  CHECK(preempted < n_texts);  // it was several thousand where free places were taken as soon as a text had left
+}
+
+TEST_CASE("a text of higher priority takes a place though pages have run out, and the last in turn gives way") {
+  paged_models m(6, 4, 40, 6 * 40);
+  auto decode = m.batch({.max_texts = 6, .max_ended = 100});
+  for (int i = 0; i < 20; ++i)
+    decode.add(std::vector<token_id>(6, static_cast<token_id>(i % 11)), {.max_tokens = 60});
+  int preempted = 0;
+  while (preempted == 0) {
+    decode.step();
+    preempted += decode.last_step().preempted;
+  }
+  const text_id urgent = many::add(decode, {{1, 2, 3}, 5, {}}, 1);
+  int steps = 0;
+  for (; decode.current(urgent).running(); ++steps)
+    decode.step();
+  CHECK(steps <= 6);
+}
+
 TEST_CASE("forks go on from the rows that are there") {
   paged_models m(6, 16, 500, 500);
   auto decode = m.batch({.max_texts = 6});

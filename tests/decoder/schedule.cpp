@@ -238,3 +238,37 @@ TEST_CASE("a text waits for the one before it that computes full pages of what b
   CHECK(!waits_for({.tokens = a}, {.tokens = begun, .n_held = 4, .has_begun = true}, 1));
   CHECK(!waits_for({.tokens = a, .n_held = 4}, {.tokens = begun, .n_held = 2, .has_begun = true}, 1));
 }
+
+TEST_CASE("where pages have run out, as many texts have places as were left, and more once texts have ended") {
+  seat_limit seats{.n_places = 64};
+  CHECK(seats.most == 64);
+  seats.end();
+  CHECK(seats.most == 64);
+  seats.run_out(20);
+  CHECK(seats.most == 20);
+  // An eighth as many end, and no pages run out: it grows by one and a sixteenth.
+  const auto end = [&](int n) {
+    for (int i = 0; i < n; ++i)
+      seats.end();
+    return seats.most;
+  };
+  CHECK(end(2) == 20);
+  CHECK(end(1) == 22);
+  CHECK(end(2) == 22);
+  CHECK(end(1) == 24);
+  // What has ended before counts no longer.
+  CHECK(end(2) == 24);
+  seats.run_out(17);
+  CHECK(end(2) == 17);
+  CHECK(end(1) == 19);
+  seats.run_out(3);
+  CHECK(end(1) == 4);
+  CHECK(end(4) == 8);
+  CHECK(end(1) == 9);
+  CHECK(end(1) == 9);
+  CHECK(end(1) == 10);
+  seats.run_out(0);
+  CHECK(seats.most == 1);
+  CHECK(end(100) > 16);
+  CHECK(end(1000) == 64);
+}

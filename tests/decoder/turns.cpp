@@ -216,6 +216,63 @@ TEST_CASE("two decoders that interleave on one sequence: a clear error, and both
   }
 }
 
+TEST_CASE("two decoders that interleave over a store that does not remember are told by the number of rows") {
+  for (const bool resumed : {false, true}) {
+    two_models<plain_store> m;
+    auto a = m.decoder(chain(), greedy());
+    auto b = m.decoder(fixed(), greedy());
+    const auto expected = [](const std::vector<token_id>& start) {
+      return models::write_plain({.seed = 5}, 11, start, 400, {.max_tokens = 60}).text;
+    };
+    a.begin(prompt, {.max_tokens = 60});
+    b.begin(some_tokens(20), {.max_tokens = 60});
+    int errors = 0;
+    const auto step = [&](auto& decode) {
+      const std::vector<token_id> before = copy(decode.current().tokens());
+      const std::string message = message_of<input_error>([&] { decode.step(); });
+      if (message.empty()) return;
+      ++errors;
+      CHECK(says(message, "sequence 0 of the cache holds", "this text has committed", "another part uses it"));
+      CHECK(copy(decode.current().tokens()) == before);
+    };
+    for (int i = 0; i < 5; ++i) {
+      step(a);
+      step(b);
+    }
+    CHECK(errors > 1);
+    const auto finish = [&](auto& decode) {
+      if (resumed)
+        decode.resume({}, {.max_tokens = 60 - static_cast<std::int32_t>(decode.current().written().size())});
+      else
+        step(decode);
+      return run(decode);
+    };
+    CHECK(finish(a) == expected(prompt));
+    CHECK(finish(b) == expected(some_tokens(20)));
+  }
+}
+
+TEST_CASE("drafters that interleave over a store that does not remember draft what they would alone") {
+  const text_options options{.sampling = {.temperature = 1}, .seed = 3};
+  const auto alone = [&](const std::vector<token_id>& start) {
+    two_models<plain_store> m;
+    auto decode = m.decoder(delayed(), traversal(), {.text = options});
+    decode.begin(start, {.max_tokens = 30});
+    return run(decode);
+  };
+  two_models<plain_store> m;
+  auto a = make_decoder(m.drafter(), delayed(), traversal(), m.kv, m.target, {.text = options, .sequence = 1});
+  auto b = make_decoder(m.drafter(), delayed(), traversal(), m.kv, m.target, {.text = options, .sequence = 2});
+  a.begin(prompt, {.max_tokens = 30});
+  b.begin(some_tokens(20), {.max_tokens = 30});
+  for (bool more = true; more;) {
+    more = a.step();
+    more = b.step() || more;
+  }
+  CHECK(copy(a.current().tokens()) == alone(prompt));
+  CHECK(copy(b.current().tokens()) == alone(some_tokens(20)));
+}
+
 TEST_CASE("decoders that interleave with the same text do not harm each other") {
   const text_options options{.sampling = {.temperature = 1}, .seed = 3};
   two_models m;

@@ -49,3 +49,23 @@ TEST_CASE("lazy rows are made for the nodes that are visited, once each") {
   CHECK(says(message_of<numeric_error>([&] { rows.row(0); }),
              "all of the target's logits after node 0 (the pending token) of sequence 4 are minus infinity"));
 }
+
+TEST_CASE("a round beyond what was reserved, or beyond its logits, is refused, and the one before stands") {
+  const std::vector<float> logits{0, 1, 2, 3, 0, 0, 5, 5, 1};
+  const std::vector<std::int32_t> row_of{0, 2, 1};
+  const auto refused = [&](lazy_rows<>& rows, vocab_rows<float> given, std::span<const std::int32_t> of) {
+    return message_of<input_error>([&] { rows.open(given, of, 0); });
+  };
+  lazy_rows rows({.temperature = 1});
+  CHECK(says(refused(rows, {logits.data(), 3, 3}, row_of), "room for rows of 0 nodes over 0 tokens",
+             "3 nodes over 3 tokens", "reserve()"));
+  rows.reserve(3, 3);
+  rows.open({logits.data(), 3, 3}, row_of, 0);
+  CHECK(says(refused(rows, {logits.data(), 2, 4}, std::span(row_of).first(1)), "3 nodes over 3", "1 nodes over 4"));
+  const std::vector<std::int32_t> four{0, 1, 2, 0}, beyond{0, 3}, missing{0, -1};
+  CHECK(says(refused(rows, {logits.data(), 3, 3}, four), "3 nodes over 3", "4 nodes over 3"));
+  CHECK(says(refused(rows, {logits.data(), 3, 3}, beyond), "node 1", "row 3", "3 rows"));
+  CHECK(says(refused(rows, {logits.data(), 3, 3}, missing), "node 1", "row -1"));
+  CHECK(rows.argmax(1) == 0);
+  CHECK(rows.row(0)[2] > 0.6F);
+}

@@ -156,21 +156,22 @@ std::int32_t room_of(const DrafterT& drafter, std::size_t part) {
 //!
 //! Minimal definition, besides Drafter
 //!   release()                       gives up the rows; begin() comes next
-//!   static constexpr bool shares_rows   true if the store may find the rows again, so that no work is lost: see
-//!                                   SharingKVStore
+//!   static constexpr bool gives_up_rows   true if a text that leaves its place gives up its rows at once: the store
+//!                                   finds them again (SharingKVStore), or does not know their tokens (no
+//!                                   PrefixKVStore)
 //! Models
 //!   autoregressive; joint, if one of its parts is one
 template <class DrafterT>
 concept ReleasingDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
   drafter.release();
-  { DrafterT::shares_rows } -> std::convertible_to<bool>;
+  { DrafterT::gives_up_rows } -> std::convertible_to<bool>;
 };
 
 namespace detail {
 
 template <class DrafterT>
-constexpr bool shares_rows() {
-  if constexpr (ReleasingDrafter<DrafterT>) return DrafterT::shares_rows;
+constexpr bool gives_up_rows() {
+  if constexpr (ReleasingDrafter<DrafterT>) return DrafterT::gives_up_rows;
   return false;
 }
 

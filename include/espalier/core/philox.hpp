@@ -43,7 +43,7 @@ class philox_chance {
 
   //! Makes the chance of a round that begins when the text has `length` tokens. Every round commits at least one token,
   //! so no two rounds of a text begin with the same length. Texts with the same seed get different numbers if each has
-  //! a `stream` of its own.
+  //! a `stream` of its own. Where there is no decoder, round_chance() takes the length from the text.
   ESPALIER_HOST_DEVICE philox_chance(std::uint64_t seed, std::uint32_t stream, std::uint32_t length)
       : key_{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)},
         stream_(stream),

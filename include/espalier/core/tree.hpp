@@ -26,7 +26,8 @@ inline constexpr int dynamic_capacity = -1;
 //!
 //! Law         parent(u) < u; depth(u) = depth(parent(u)) + 1; draws keep the order they were made in
 //! Errors      option_error for a capacity below 0 or above 2^24; input_error from append and draw for a parent that is
-//!             no node, unless the tree is full: then they return no_node
+//!             no node, and from append for a token that a child of the parent has already. If the tree is full, they
+//!             return no_node instead
 template <int Capacity = dynamic_capacity>
 class tree {
   static constexpr bool is_static = Capacity != dynamic_capacity;
@@ -62,8 +63,15 @@ class tree {
   }
 
   //! Adds a child that its parent does not have yet, as tree_writer::append does.
+  //!
+  //! Complexity  O(draws made at the parent)
   node_id append(node_id parent, token_id token, float log_prob) {
     require_parent(parent);
+    if (!full() && view().find_child(parent, token) != no_node) {
+      raise<input_error>("token ", token, " is appended to node ", parent,
+                         ", which has it as a child: append() is for a token that the node does not have yet, draw() "
+                         "for one that may have been drawn there before.");
+    }
     return writer().append(parent, token, log_prob);
   }
   //! Records one draw from the parent's distribution, as tree_writer::draw does.

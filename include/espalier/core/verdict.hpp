@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "espalier/config.hpp"
 #include "espalier/core/static/list.hpp"
@@ -39,6 +40,18 @@ inline void append_committed(detail::list<token_id>& text, tree_view tree, verdi
   text.resize(old + static_cast<std::size_t>(tree.depth[v.accepted]) + 1, v.token);
   for (node_id u = v.accepted; u != root_node; u = tree.parent[u])
     text[old + static_cast<std::size_t>(tree.depth[u]) - 1] = tree.token[u];
+}
+
+//! Appends the numbers that the nodes of the accepted path have in `number_of`, root first. With the nodes' rows in the
+//! target's pass these are the rows that are kept, and with their cache slots the slots.
+//!
+//! Shapes      number_of [n_nodes]
+inline void append_path(detail::list<std::int32_t>& numbers, tree_view tree, verdict v,
+                        std::span<const std::int32_t> number_of) {
+  const std::size_t old = numbers.size();
+  numbers.resize(old + static_cast<std::size_t>(tree.depth[v.accepted]) + 1);
+  for (node_id u = v.accepted; u != no_node; u = tree.parent[u])
+    numbers[old + static_cast<std::size_t>(tree.depth[u])] = number_of[static_cast<std::size_t>(u)];
 }
 
 }  // namespace espalier

@@ -145,8 +145,7 @@ class pass_timer {
     double spent = 0;
     for (int i = 0; i <= n_rounds && (i == 0 || spent < seconds); ++i) {
       tree_.reset(current().back());
-      for (std::int32_t u = 0; u < rows; ++u)
-        tree_.append(root_node, token_at(u), 0.0F);
+      append_nodes(rows);
       const cost_sample opening = sample(1, propose(root_node, 1));
       const cost_sample draft = sample(rows, propose(1, rows));
       const cost_sample target = sample(rows, forward(rows));
@@ -183,6 +182,12 @@ class pass_timer {
  private:
   token_id token_at(std::int32_t i) const { return i % target_.vocab_size(); }
 
+  // Appends n nodes to a tree of its root alone: to each node as many as there are tokens, beginning with the root.
+  void append_nodes(std::int32_t n) {
+    for (std::int32_t i = 0; i < n; ++i)
+      tree_.append(i / target_.vocab_size(), token_at(i), 0.0F);
+  }
+
   void take_slots(std::int32_t n) {
     if (kv_.append(sequence_, n) < 0)
       raise<input_error>("the cache of ", kv_.capacity(), " tokens is full: another sequence holds what is missing.");
@@ -203,8 +208,7 @@ class pass_timer {
 
   double forward(std::int32_t rows) {
     tree_.reset(current().back(), rows - 1);
-    for (std::int32_t i = 1; i < rows; ++i)
-      tree_.append(root_node, token_at(i), 0.0F);
+    append_nodes(rows - 1);
     const auto start = clock_.now();
     order_.compute(tree_.view(), node_order::insertion);
     take_slots(rows);

@@ -104,7 +104,7 @@ class batch_places {
   using entry = typename table::entry;
 
   // Makes an object that has no places: add_place() adds them.
-  explicit batch_places(const batch_options& options) : texts_(options) {
+  explicit batch_places(const batch_options& options) : texts_(options), limit_{.n_places = options.max_texts} {
     const auto n = static_cast<std::size_t>(options.max_texts);
     places_.reserve(n), in_turn_.reserve(n), seats_.reserve(n), tasks_.reserve(n), events_.reserve(n);
   }
@@ -125,15 +125,16 @@ class batch_places {
   place& at(std::int32_t i) { return *places_[static_cast<std::size_t>(i)]; }
 
   // Forgets what the last step told, and gives free places to texts that wait, in turn: to each the place whose rows
-  // have most in common with it. Where pages have run out, no text is seated until one has left.
+  // have most in common with it. Where pages have run out, no more texts are seated than can go on (seat_limit), but
+  // for one of a higher priority than the last in turn, who would then give way to it.
   template <class KVStoreT>
   void begin_step(const KVStoreT& kv) {
     events_.clear();
     record_ = {};
     texts_.sweep();
     std::erase_if(in_turn_, [](const place* p) { return p->text == nullptr; });
-    if (is_full_ && !in_turn_.empty()) return;
     while (entry* e = texts_.next()) {
+      if (std::ssize(in_turn_) >= limit_.most && e->priority <= in_turn_.back()->text->priority) return;
       place* const p = best_place(kv, e->value.written.tokens());
       if (p == nullptr) return;
       texts_.serve_next(p->number);
@@ -184,6 +185,7 @@ class batch_places {
     if (e.value.written.running()) return;
     leave(p);
     texts_.end(e);
+    limit_.end();
   }
 
   // Tells that a text has failed, and holds it.
@@ -234,7 +236,7 @@ class batch_places {
     leave(last);
     last.release();
     texts_.wait(e);
-    is_full_ = true;
+    limit_.run_out(n_running());
     ++record_.preempted;
     return &last != &p;
   }
@@ -245,7 +247,6 @@ class batch_places {
     p.leave();
     p.text = nullptr;
     p.task = {};
-    is_full_ = false;
   }
 
   // Returns the free place whose rows have most in common with a text; nullptr where all are taken.
@@ -272,7 +273,7 @@ class batch_places {
   std::vector<seat_task> tasks_;  // [in_turn_]
   std::vector<text_event> events_;
   step_record record_;
-  bool is_full_ = false;  // pages have run out, and no text has left since
+  seat_limit limit_;
 };
 
 }  // namespace espalier::detail

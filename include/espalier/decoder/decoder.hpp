@@ -15,6 +15,7 @@
 #include "espalier/concepts/verifier.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/philox.hpp"
+#include "espalier/core/round_rows.hpp"
 #include "espalier/core/static/arena.hpp"
 #include "espalier/core/static/static_capacity.hpp"
 #include "espalier/core/tree.hpp"
@@ -25,7 +26,6 @@
 #include "espalier/decoder/observer.hpp"
 #include "espalier/decoder/processed_rows.hpp"
 #include "espalier/decoder/round.hpp"
-#include "espalier/decoder/round_rows.hpp"
 #include "espalier/decoder/saved_text.hpp"
 #include "espalier/decoder/served_text.hpp"
 #include "espalier/decoder/text.hpp"
@@ -54,8 +54,9 @@ namespace espalier {
 //!             cache
 //! Pre         the rows that the cache holds for this sequence were computed by this backend's model
 //! Errors      option_error and input_error if parts or prompt do not fit; input_error if another decoder has changed
-//!             the sequence of a PrefixKVStore in the middle of a text. If a part throws inside step(), text and cache
-//!             stand at the text's last committed token: step() may be called again
+//!             the sequence in the middle of a text (in a store that is no PrefixKVStore: its number of rows). If a
+//!             part throws inside step(), text and cache stand at the text's last committed token: step() may be
+//!             called again
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 class decoder {

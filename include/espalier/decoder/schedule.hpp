@@ -9,7 +9,7 @@
 #include "espalier/core/token.hpp"
 
 //! Plans the next step of a batch, as a pure function of lengths, turns and limits: the batch decoders of host and
-//! device both ask plan_step(), and do what it says.
+//! device both ask plan_step(), and do what it says. seat_limit says how many texts they serve at once.
 namespace espalier::detail {
 
 // The part that a text has in a pass of the target.
@@ -154,6 +154,27 @@ inline pass_plan plan_step(std::span<const seat> seats, const pass_limits& limit
   }
   return plan;
 }
+
+// The number of texts that may have places at once: all places, until pages run out. Then it is the number of texts
+// that keep theirs, so that those which are served can go on; and each time an eighth as many have ended since, it
+// grows by one and a sixteenth of itself, up to the places that there are.
+struct seat_limit {
+  std::int32_t n_places = 0;
+  std::int32_t most = n_places;  // texts that may have places, at least one
+  std::int32_t n_ended = 0;      // texts that have ended since `most` changed
+
+  // Pages have run out, and n_left texts keep their places.
+  void run_out(std::int32_t n_left) {
+    most = (std::max)(std::int32_t{1}, n_left);
+    n_ended = 0;
+  }
+  // A text has ended.
+  void end() {
+    if (++n_ended < (most + 7) / 8) return;
+    most = (std::min)(n_places, most + 1 + most / 16);
+    n_ended = 0;
+  }
+};
 
 // A text that has a place, as waits_for() sees it: all that decides whether other texts may begin with its rows.
 struct reading {

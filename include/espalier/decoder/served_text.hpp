@@ -19,6 +19,7 @@
 #include "espalier/concepts/verifier.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/philox.hpp"
+#include "espalier/core/round_rows.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/decoder/check_parts.hpp"
 #include "espalier/decoder/check_round.hpp"
@@ -28,7 +29,6 @@
 #include "espalier/decoder/no_ahead.hpp"
 #include "espalier/decoder/processed_rows.hpp"
 #include "espalier/decoder/round.hpp"
-#include "espalier/decoder/round_rows.hpp"
 #include "espalier/decoder/saved_text.hpp"
 #include "espalier/decoder/served_sizes.hpp"
 #include "espalier/decoder/text_cache.hpp"
@@ -103,11 +103,12 @@ class served_text {
   round_record& record() { return record_; }
   const round_record& record() const { return record_; }
 
-  // Gives up the rows of a text that goes elsewhere: all of them (`all`), or only those that the store may find again.
+  // Gives up the rows of a text that goes elsewhere: all of them (`all`), or only those that the store may find again,
+  // or that nobody can find because the store does not know their tokens.
   void release(bool all) {
-    if (all || shares_rows) cache_.truncate(0);
+    if (all || shares_rows || !PrefixKVStore<kv_type>) cache_.truncate(0);
     if constexpr (ReleasingDrafter<drafter_type>) {
-      if (all || detail::shares_rows<drafter_type>()) drafter_.release();
+      if (all || detail::gives_up_rows<drafter_type>()) drafter_.release();
     }
   }
 
@@ -174,7 +175,8 @@ class served_text {
     const std::int32_t first = cache_.size(), n = record_.forwarded_rows;
     const std::span<const token_id> tokens = t.written.tokens();
     show_features(backend, first, rows_.in_batch(prefill_.first_rows(n), first_row_));
-    prefill_.commit(cache_.store(), cache_.sequence(), tokens, n);
+    cache_.commit(prefill_.first_rows(n));
+    cache_.remember(tokens);
     const std::int32_t next = first + 1;
     for (std::int32_t i = 0; i < n_outputs_; ++i) {
       if (next + i < t.written.n_scored()) continue;

@@ -22,7 +22,8 @@ namespace espalier {
 //! The store is kept by reference if it is given as an lvalue, by value otherwise. A store that remembers its tokens
 //! (PrefixKVStore) tells what the sequence holds, whoever wrote it. From a store that shares rows (SharingKVStore), a
 //! text that begins also gets what any other sequence holds of it. Of any other store nothing is known when a text
-//! begins, and while the text is written nobody else may use the sequence: that would not be found out.
+//! begins; while the text is written, the number of rows tells whether another part uses the sequence, unless it has
+//! committed as many.
 template <class KVStoreT>
 class text_cache {
   using kv_type = std::remove_reference_t<KVStoreT>;
@@ -59,7 +60,7 @@ class text_cache {
 
   //! Notes that the text goes on with more tokens.
   void resume() {
-    if (in_step_) known_ = size();
+    if (in_step_) known_ = n_committed_;
     in_step_ = false;
   }
 
@@ -73,7 +74,16 @@ class text_cache {
       if (!in_step_) kv_.adopt(sequence_, tokens.first(tokens.size() - 1));
     }
     std::int32_t known = in_step_ ? before_pending : (std::min)(known_, before_pending);
-    if constexpr (PrefixKVStore<kv_type>) {
+    if constexpr (!PrefixKVStore<kv_type>) {
+      if (const std::int32_t n = size(); n != n_committed_) {
+        known_ = known = 0;
+        if (std::exchange(in_step_, false)) {
+          raise<input_error>("sequence ", sequence_, " of the cache holds ", n, " rows, but this text has committed ",
+                             n_committed_,
+                             ": another part uses it, too. Each text that is being written needs its own.");
+        }
+      }
+    } else {
       const std::int32_t same = held_.of(kv_, sequence_, tokens);
       if (in_step_ && same < (std::min)(static_cast<std::int32_t>(kv_.prefix(sequence_).size()), before_pending)) {
         in_step_ = false;
@@ -89,7 +99,7 @@ class text_cache {
 
   //! Drops what a failed round has left: scratch rows, and rows that are committed beyond the text.
   void drop_scratch(std::span<const token_id> tokens) {
-    kv_.truncate(sequence_, in_step_ ? static_cast<std::int32_t>(tokens.size()) - 1 : size());
+    truncate(in_step_ ? static_cast<std::int32_t>(tokens.size()) - 1 : size());
   }
 
   //! The number of tokens of the text that the sequence does not hold.
@@ -104,10 +114,16 @@ class text_cache {
     return n;
   }
 
-  void truncate(std::int32_t n) { kv_.truncate(sequence_, n); }
+  void truncate(std::int32_t n) {
+    kv_.truncate(sequence_, n);
+    n_committed_ = size();
+  }
 
   //! Commits scratch rows, as KVStore says. The store learns their tokens from remember(), once the text has grown.
-  void commit(std::span<const std::int32_t> kept) { kv_.commit(sequence_, kept); }
+  void commit(std::span<const std::int32_t> kept) {
+    kv_.commit(sequence_, kept);
+    n_committed_ = size();
+  }
   void remember(std::span<const token_id> tokens) {
     if constexpr (PrefixKVStore<kv_type>) held_.remember(kv_, sequence_, tokens, size());
   }
@@ -116,7 +132,8 @@ class text_cache {
   KVStoreT kv_;
   std::int32_t sequence_;
   held_prefix held_;
-  std::int32_t known_ = 0;  // leading rows that belong to the text, for follow() where the store does not tell
+  std::int32_t known_ = 0;        // leading rows that belong to the text, for follow() where the store does not tell
+  std::int32_t n_committed_ = 0;  // rows of the sequence after this object's last change of it
   bool in_step_ = false;
 };
 

@@ -164,7 +164,7 @@ class autoregressive {
 
  public:
   using pass_type = forward_batch;
-  static constexpr bool shares_rows = SharingKVStore<kv_type>;
+  static constexpr bool gives_up_rows = SharingKVStore<kv_type> || !PrefixKVStore<kv_type>;
 
   autoregressive(BackendT&& backend, KVStoreT&& kv, sampling_options sampling = {.temperature = 1.0F},
                  std::int32_t sequence = 0)
@@ -259,6 +259,7 @@ class autoregressive {
   void release() {
     text_.clear();
     kv_.truncate(sequence_, 0);
+    n_committed_ = 0;
     close_round();
   }
 
@@ -346,6 +347,7 @@ class autoregressive {
     const std::span<const std::int32_t> kept = columns_.path(tree, v.accepted);
     append_committed(text_, tree, v);
     kv_.commit(sequence_, kept);
+    n_committed_ = kv_.size(sequence_);
     if constexpr (PrefixKVStore<kv_type>) held_.remember(kv_, sequence_, text_, kv_.size(sequence_));
     const std::int32_t row = row_of_[static_cast<std::size_t>(v.accepted)];
     knows_previous_ = keeps_states_ && row >= 0 && !has_processor();  // the model's own row, however it became known
@@ -361,10 +363,14 @@ class autoregressive {
   std::size_t offset(std::int32_t row) const { return static_cast<std::size_t>(std::ptrdiff_t{row} * vocab_size()); }
 
   // Truncates the cache to its leading rows that are rows of this text, at most n. Other rows may be there, because
-  // another drafter has used the cache.
+  // another drafter has used the cache; where the store does not know the tokens, the number of rows tells that.
   void keep(std::int32_t n) {
-    if constexpr (PrefixKVStore<kv_type>) n = (std::min)(n, held_.of(kv_, sequence_, text_));
+    if constexpr (PrefixKVStore<kv_type>)
+      n = (std::min)(n, held_.of(kv_, sequence_, text_));
+    else if (kv_.size(sequence_) != n_committed_)
+      n = 0;
     kv_.truncate(sequence_, n);
+    n_committed_ = kv_.size(sequence_);
     if constexpr (PrefixKVStore<kv_type>) held_.keep(kv_, sequence_);
   }
 
@@ -408,6 +414,7 @@ class autoregressive {
 
   void take_text(vocab_rows<number> logits, std::int32_t first_output, std::int32_t first_row) {
     prefill_.commit(kv_, sequence_, text_, n_added_);
+    n_committed_ = kv_.size(sequence_);
     if constexpr (PrefixKVStore<kv_type>) held_.keep(kv_, sequence_);
     const std::int32_t n = outputs_of_next(n_added_), end = first_row + n_added_;
     n_to_read_ -= n_added_;
@@ -512,6 +519,7 @@ class autoregressive {
   sampler<number> sampler_;
   std::int32_t sequence_;
   held_prefix held_;
+  std::int32_t n_committed_ = 0;  // rows of the sequence after this drafter's last change of it
   std::int32_t max_nodes_ = 0, n_rows_ = 0;
   detail::list<token_id> text_;  // committed; the last token is pending
   detail::unset_numbers<number> rows_;

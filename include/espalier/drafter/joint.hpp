@@ -54,7 +54,7 @@ class joint {
                       drafters_);
   }
 
-  static constexpr bool shares_rows = (detail::shares_rows<std::remove_reference_t<DraftersT>>() || ...);
+  static constexpr bool gives_up_rows = (detail::gives_up_rows<std::remove_reference_t<DraftersT>>() || ...);
   void release() requires(ReleasingDrafter<std::remove_reference_t<DraftersT>> || ...) {
     each([](auto& drafter) {
       if constexpr (ReleasingDrafter<std::remove_reference_t<decltype(drafter)>>) drafter.release();

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "espalier/core/error.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/row_origin.hpp"
 #include "espalier/core/static/arena.hpp"
@@ -23,7 +24,8 @@ namespace espalier {
 //! Complexity  row: the sampler's, once for each node; argmax: that of espalier::argmax; no allocation but in reserve()
 //!             and sample()
 //! Errors      row, argmax: those of max_logit, for the row that is asked for; constructor, sample: option_error for
-//!             options out of range
+//!             options out of range; open: input_error for more nodes or tokens than reserve() made room for, and for a
+//!             node whose row is none of the logits
 template <class NumberT = float>
 class lazy_rows {
  public:
@@ -35,6 +37,7 @@ class lazy_rows {
   //! a row costs memory only once it is made; an arena gives room for all rows at once.
   void reserve(std::int32_t nodes, std::int32_t vocab) {
     sampler_.reserve(vocab);
+    vocab_ = vocab;
     made_.resize(static_cast<std::size_t>(nodes));
     rows_.resize(static_cast<std::size_t>(nodes) * static_cast<std::size_t>(vocab));
   }
@@ -55,7 +58,19 @@ class lazy_rows {
   //!
   //! Shapes      row_of [n_nodes]: the row of each node in `logits`; n_nodes and logits.vocab are at most what
   //!             reserve() made room for
+  //! Complexity  O(n_nodes)
   void open(vocab_rows<NumberT> logits, std::span<const std::int32_t> row_of, std::int32_t sequence) {
+    if (row_of.size() > made_.size() || logits.vocab > vocab_) {
+      raise<input_error>("there is room for rows of ", made_.size(), " nodes over ", vocab_,
+                         " tokens, but this round has ", row_of.size(), " nodes over ", logits.vocab,
+                         " tokens: call reserve() with the most that a round may have.");
+    }
+    for (std::size_t u = 0; u < row_of.size(); ++u) {
+      if (row_of[u] < 0 || row_of[u] >= logits.n_rows) {
+        raise<input_error>("node ", u, " is said to have row ", row_of[u], " of the target's logits, which are ",
+                           logits.n_rows, " rows.");
+      }
+    }
     logits_ = logits;
     row_of_ = row_of;
     sequence_ = sequence;
@@ -89,6 +104,7 @@ class lazy_rows {
   vocab_rows<NumberT> logits_;
   std::span<const std::int32_t> row_of_;
   std::int32_t sequence_ = 0;
+  std::int32_t vocab_ = 0;  // tokens that there is room for
   detail::list<char> made_;
   detail::unset_numbers<NumberT> rows_;
 };

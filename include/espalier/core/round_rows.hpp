@@ -16,7 +16,12 @@
 namespace espalier {
 
 //! The rows of one text's round in a pass of the target: the tokens that are pending, the last of which is the tree's
-//! root, then the other nodes.
+//! root, then the other nodes. Once there is a verdict, it tells which of them are kept.
+//!
+//!     rows.add_to(batch, tree, node_order::breadth_first, text.last(1), sequence, prefix);
+//!     ... the pass, whose logits of node u are row rows.logits_rows()[u], and the verdict v
+//!     for (const std::int32_t k : rows.kept(tree, v.accepted))
+//!       keep(rows.first_row() + k, prefix + k);  // a row of the batch, and its cache slot
 //!
 //! Complexity  O(rows); no allocation after construction
 class round_rows {
