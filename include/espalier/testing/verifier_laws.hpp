@@ -88,8 +88,8 @@ coverage check_verifier(tested_verifier<NumberT>& verifier, regime lossless, dou
 //! Checks a verifier alone, over trees of each regime that it says to be lossless for, drawn here: chains to depth 8,
 //! up to 6 draws at a node, trees that are uneven. Over models of up to 4 tokens every outcome is run, and the texts
 //! must be distributed as the target writes them. Over models of 32 tokens rounds are drawn: the texts must be the
-//! target's in the mean, each decision must have a key of its own with a purpose other than draft, and equal chances must give
-//! equal verdicts.
+//! target's in the mean, each decision must have a key of its own with a purpose other than draft, and equal chances
+//! must give equal verdicts.
 //!
 //!     std::cout << testing::check_verifier(specinfer());
 //!
