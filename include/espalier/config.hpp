@@ -3,7 +3,7 @@
 #pragma once
 
 //! The macros of the library. ESPALIER_CHECKS, ESPALIER_DSP_ASSEMBLY, ESPALIER_EXCEPTIONS, ESPALIER_HOSTED and
-//! ESPALIER_WIDE_NUMBER change definitions; ESPALIER_NAMES_MEMBER and ESPALIER_FAULT write one; the others are
+//! ESPALIER_WIDE_NUMBER change definitions; ESPALIER_NAMES_MEMBER and ESPALIER_MISTAKE write one; the others are
 //! annotations, with which no definition changes.
 
 //! ESPALIER_EXEC_CHECK_DISABLE goes before templates that call functions of their arguments: where the arguments belong
@@ -42,19 +42,19 @@
     &NAME##_probed<PartT>::member;                                                \
   }
 
-//! Defines the struct NAME, which stands for a fault that is found when a program is compiled. A function that returns
-//! one must not be called: where it is called, the compiler's first error is the sentence. (nvcc's is the name.)
+//! Defines the struct NAME, which stands for a mistake that is found when a program is compiled. A function that
+//! returns one must not be called: where it is called, the compiler's first error is the sentence, and nvcc's is NAME.
 #if defined(__CUDACC__)
-#define ESPALIER_FAULT(NAME, sentence)     \
-  struct NAME {                            \
-    static constexpr bool is_fault = true; \
-    constexpr NAME(const auto&...) {}      \
-    ~NAME() = delete;                      \
+#define ESPALIER_MISTAKE(NAME, sentence)     \
+  struct NAME {                              \
+    static constexpr bool is_mistake = true; \
+    constexpr NAME(const auto&...) {}        \
+    ~NAME() = delete;                        \
   }
 #else
-#define ESPALIER_FAULT(NAME, sentence)                          \
+#define ESPALIER_MISTAKE(NAME, sentence)                        \
   struct NAME {                                                 \
-    static constexpr bool is_fault = true;                      \
+    static constexpr bool is_mistake = true;                    \
     constexpr NAME(const auto&...) {}                           \
     __attribute__((unavailable(sentence))) constexpr ~NAME() {} \
   }

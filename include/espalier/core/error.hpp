@@ -152,6 +152,11 @@ inline message_type joined(std::span<const message_piece> pieces) {
   return message;
 }
 
+// Calls an action, in a program without exceptions. Returns whether it has raised no error, and writes the sentence of
+// the error to `message` where it has. An error leaves the action by a jump, which calls no destructor.
+template <class ActionT>
+bool attempt(const ActionT& action, message_type& message);
+
 #if !ESPALIER_EXCEPTIONS
 // Where attempt() goes on after an error, and the sentence of that error.
 struct way_back {
@@ -169,8 +174,6 @@ struct way_back {
   }
 };
 
-// Calls an action, in a program without exceptions. Returns whether it has raised no error, and writes the sentence of
-// the error to `message` where it has. An error leaves the action by a jump, which calls no destructor.
 template <class ActionT>
 [[gnu::noinline]] bool attempt(const ActionT& action, message_type& message) {
   way_back here;

@@ -25,7 +25,7 @@
 #include "espalier/decoder/batch_drafting.hpp"
 #include "espalier/decoder/batch_options.hpp"
 #include "espalier/decoder/batch_places.hpp"
-#include "espalier/decoder/call_fault.hpp"
+#include "espalier/decoder/call_mistake.hpp"
 #include "espalier/decoder/check_parts.hpp"
 #include "espalier/decoder/no_pieces.hpp"
 #include "espalier/decoder/processed_rows.hpp"
@@ -164,7 +164,7 @@ class batch_decoder
   using backend_type = std::remove_reference_t<BackendT>;
 
   static_assert(
-      detail::fit<detail::fault_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>());
+      detail::fit<detail::mistake_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>());
   using number = logit_number<backend_type, kv_type>;
   using drafting = detail::batch_drafting<drafter_type>;
   using saved_type = saved_text<TreePolicyT, ProcessorT>;
@@ -476,7 +476,7 @@ class batch_decoder
 //! copied or moved. Drafter, store and backend are kept by reference if they are lvalues, else moved.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
-requires(!detail::Fault<detail::fault_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>)
+requires(!detail::Mistake<detail::mistake_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>)
     batch_decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT> make_batch_decoder(
         DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
         batch_options options = {}, ProcessorT processor = {}) {
@@ -487,10 +487,10 @@ requires(!detail::Fault<detail::fault_of_parts<DrafterT, TreePolicyT, VerifierT,
 // Parts that do not fit: the compiler says why.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
-requires detail::Fault<detail::fault_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>
+requires detail::Mistake<detail::mistake_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>
 auto make_batch_decoder(DrafterT&&, const TreePolicyT&, const VerifierT&, KVStoreT&&, BackendT&&,
                         const batch_options& = {}, const ProcessorT& = {})
-    -> detail::fault_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>;
+    -> detail::mistake_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>;
 template <class... PartsT>
 requires(sizeof...(PartsT) < 5) detail::too_few_parts make_batch_decoder(const PartsT&...);
 

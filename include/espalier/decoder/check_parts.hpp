@@ -9,7 +9,7 @@
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/kv_store.hpp"
-#include "espalier/concepts/model_fault.hpp"
+#include "espalier/concepts/model_mistake.hpp"
 #include "espalier/concepts/processor.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
@@ -52,15 +52,15 @@ ESPALIER_NAMES_MEMBER(NamesRemember, remember);
 ESPALIER_NAMES_MEMBER(NamesSerialize, serialize);
 ESPALIER_NAMES_MEMBER(NamesUntilSlide, until_slide);
 
-ESPALIER_FAULT(policy_or_verifier_reference, "policy and verifier belong to the decoder: it keeps them by value");
-ESPALIER_FAULT(swapped_policy_and_verifier, "policy and verifier are swapped: each stands in the other's place");
-ESPALIER_FAULT(parts_in_another_order,
-               "the parts are swapped: their order is drafter, policy, verifier, KV store, backend");
-ESPALIER_FAULT(too_few_parts, "a decoder needs five parts: drafter, policy, verifier, KV store, backend");
-ESPALIER_FAULT(backend_as_drafter,
-               "the first part is a backend and no drafter: autoregressive(backend, kv) makes a drafter of it");
-ESPALIER_FAULT(drafter_follows_text, "the drafter needs begin(context) and commit(tree, verdict): see Drafter");
-ESPALIER_FAULT(drafter_has_room, "the drafter needs reserve(n) and capacity() const -> int: see Drafter");
+ESPALIER_MISTAKE(policy_or_verifier_reference, "policy and verifier belong to the decoder: it keeps them by value");
+ESPALIER_MISTAKE(swapped_policy_and_verifier, "policy and verifier are swapped: each stands in the other's place");
+ESPALIER_MISTAKE(parts_in_another_order,
+                 "the parts are swapped: their order is drafter, policy, verifier, KV store, backend");
+ESPALIER_MISTAKE(too_few_parts, "a decoder needs five parts: drafter, policy, verifier, KV store, backend");
+ESPALIER_MISTAKE(backend_as_drafter,
+                 "the first part is a backend and no drafter: autoregressive(backend, kv) makes a drafter of it");
+ESPALIER_MISTAKE(drafter_follows_text, "the drafter needs begin(context) and commit(tree, verdict): see Drafter");
+ESPALIER_MISTAKE(drafter_has_room, "the drafter needs reserve(n) and capacity() const -> int: see Drafter");
 
 // The kinds of parts, as far as their members tell.
 template <class PartT>
@@ -69,7 +69,7 @@ template <class PartT>
 concept IsPart = Drafter<PartT> || NamesRegime<PartT> || NamesLossless<PartT> || KVStore<PartT> || IsBackend<PartT>;
 
 template <class DrafterT, class PolicyT, class VerifierT, class KVStoreT, class BackendT>
-constexpr auto order_fault() {
+constexpr auto order_mistake() {
   if constexpr (std::is_reference_v<PolicyT> || std::is_reference_v<VerifierT>)
     return found<policy_or_verifier_reference>;
   else if constexpr (Drafter<DrafterT> && NamesLossless<PolicyT> && NamesRegime<VerifierT>)
@@ -86,34 +86,36 @@ constexpr auto order_fault() {
   else if constexpr (!HasRoom<DrafterT>)
     return found<drafter_has_room>;
   else
-    return found<no_fault>;
+    return found<no_mistake>;
 }
 
-ESPALIER_FAULT(policy_sampling, "the policy needs static constexpr regime sampling: see TreePolicy");
-ESPALIER_FAULT(policy_max_nodes, "the policy needs max_nodes() const -> int: see TreePolicy");
-ESPALIER_FAULT(policy_begin, "the policy needs begin(tree) -> std::span<const node_id>: see TreePolicy");
-ESPALIER_FAULT(policy_observe, "the policy needs observe(tree, verdict): see TreePolicy");
-ESPALIER_FAULT(
+ESPALIER_MISTAKE(policy_sampling, "the policy needs static constexpr regime sampling: see TreePolicy");
+ESPALIER_MISTAKE(policy_max_nodes, "the policy needs max_nodes() const -> int: see TreePolicy");
+ESPALIER_MISTAKE(policy_begin, "the policy needs begin(tree) -> std::span<const node_id>: see TreePolicy");
+ESPALIER_MISTAKE(policy_observe, "the policy needs observe(tree, verdict): see TreePolicy");
+ESPALIER_MISTAKE(
     policy_of_several_parts,
     "policy and drafter have different numbers of parts: a cascade of n policies needs a joint of n drafters");
-ESPALIER_FAULT(policy_takes_part,
-               "the policy cannot grow from this drafter: its take() does not take the answer of each of its parts");
-ESPALIER_FAULT(policy_rebuilds,
-               "the policy cannot grow from this drafter: it builds its tree anew, and the drafter has no renumber()");
-ESPALIER_FAULT(policy_takes_rows,
-               "the policy cannot grow from this drafter: its take(tree, answer, chance) does not take node_rows");
-ESPALIER_FAULT(policy_takes_block,
-               "the policy cannot grow from this drafter: its take(tree, answer, chance) does not take block_rows; "
-               "factorised(drafter) gives node_rows");
-ESPALIER_FAULT(policy_takes_run,
-               "the policy cannot grow from this drafter: its take(tree, answer, chance) does not take a token_run, as "
-               "that of chain does");
-ESPALIER_FAULT(policy_asks, "the policy cannot grow from this drafter, which drafts nothing, as plain can");
+ESPALIER_MISTAKE(policy_takes_part,
+                 "the policy cannot grow from this drafter: its take() does not take the answer of each of its parts");
+ESPALIER_MISTAKE(
+    policy_rebuilds,
+    "the policy cannot grow from this drafter: it builds its tree anew, and the drafter has no renumber()");
+ESPALIER_MISTAKE(policy_takes_rows,
+                 "the policy cannot grow from this drafter: its take(tree, answer, chance) does not take node_rows");
+ESPALIER_MISTAKE(policy_takes_block,
+                 "the policy cannot grow from this drafter: its take(tree, answer, chance) does not take block_rows; "
+                 "factorised(drafter) gives node_rows");
+ESPALIER_MISTAKE(
+    policy_takes_run,
+    "the policy cannot grow from this drafter: its take(tree, answer, chance) does not take a token_run, as "
+    "that of chain does");
+ESPALIER_MISTAKE(policy_asks, "the policy cannot grow from this drafter, which drafts nothing, as plain can");
 
 template <class PolicyT, class DrafterT>
-constexpr auto growth_fault() {
+constexpr auto growth_mistake() {
   if constexpr (Takes<PolicyT, DrafterT, philox_chance>)
-    return found<no_fault>;
+    return found<no_mistake>;
   else if constexpr (n_parts<PolicyT> != n_parts<DrafterT>)
     return found<policy_of_several_parts>;
   else if constexpr (HasParts<DrafterT> || HasParts<PolicyT>)
@@ -130,18 +132,19 @@ constexpr auto growth_fault() {
     return found<policy_asks>;
 }
 
-ESPALIER_FAULT(policy_open, "the policy's member open cannot be called as open(round_start): see OpeningPolicy");
-ESPALIER_FAULT(policy_reset, "the policy's member reset cannot be called as reset(): see ResettingPolicy");
-ESPALIER_FAULT(policy_read,
-               "the policy's members reads_states, read and read_draft cannot all be called with the logits of this "
-               "target: see decoder/model_states.hpp");
-ESPALIER_FAULT(policy_was, "the policy's members max_asked and was cannot both be called: see RebuildingPolicy");
-ESPALIER_FAULT(policy_serialize,
-               "the policy's member serialize cannot be called with a byte_writer and a byte_reader: see SavedPolicy");
+ESPALIER_MISTAKE(policy_open, "the policy's member open cannot be called as open(round_start): see OpeningPolicy");
+ESPALIER_MISTAKE(policy_reset, "the policy's member reset cannot be called as reset(): see ResettingPolicy");
+ESPALIER_MISTAKE(policy_read,
+                 "the policy's members reads_states, read and read_draft cannot all be called with the logits of this "
+                 "target: see decoder/model_states.hpp");
+ESPALIER_MISTAKE(policy_was, "the policy's members max_asked and was cannot both be called: see RebuildingPolicy");
+ESPALIER_MISTAKE(
+    policy_serialize,
+    "the policy's member serialize cannot be called with a byte_writer and a byte_reader: see SavedPolicy");
 
 // A member that is optional but named, and cannot be called as the concept says, would never be called.
 template <class PolicyT, class DrafterT, class NumberT>
-constexpr auto policy_fault() {
+constexpr auto policy_mistake() {
   if constexpr (!NamesRegime<PolicyT>)
     return found<policy_sampling>;
   else if constexpr (!HasBudget<PolicyT>)
@@ -162,27 +165,29 @@ constexpr auto policy_fault() {
   else if constexpr (NamesSerialize<PolicyT> && !SavedPolicy<PolicyT> && LosesNothing<PolicyT>)
     return found<policy_serialize>;
   else
-    return growth_fault<PolicyT, DrafterT>();
+    return growth_mistake<PolicyT, DrafterT>();
 }
 
-ESPALIER_FAULT(verifier_lossless, "the verifier needs static constexpr regime lossless: see Verifier");
-ESPALIER_FAULT(verifier_verify,
-               "the verifier has no verify(tree, draft rows, target rows, chance) that can be called with the rows of "
-               "this drafter and this target: see Verifier");
-ESPALIER_FAULT(verifier_gives, "the verifier's verify() must return a verdict");
-ESPALIER_FAULT(verifier_reserve,
-               "the verifier's member reserve cannot be called as reserve(max_nodes, vocab): see Verifier");
-ESPALIER_FAULT(verifier_argmax_only,
-               "the verifier's member argmax_only is no static constexpr bool: see ArgmaxVerifier");
-ESPALIER_FAULT(verifier_target_alone, "the verifier's member target_alone is no static constexpr bool: see Verifier");
-ESPALIER_FAULT(rows_of_two_numbers,
-               "this verifier compares rows of draft and target: both must be float, or both double");
-ESPALIER_FAULT(verifier_regime,
-               "this verifier is not lossless for the trees of this policy: the regime that the policy samples in must "
-               "be one of those that the verifier handles; docs/pairs.md lists the pairs");
+ESPALIER_MISTAKE(verifier_lossless, "the verifier needs static constexpr regime lossless: see Verifier");
+ESPALIER_MISTAKE(
+    verifier_verify,
+    "the verifier has no verify(tree, draft rows, target rows, chance) that can be called with the rows of "
+    "this drafter and this target: see Verifier");
+ESPALIER_MISTAKE(verifier_gives, "the verifier's verify() must return a verdict");
+ESPALIER_MISTAKE(verifier_reserve,
+                 "the verifier's member reserve cannot be called as reserve(max_nodes, vocab): see Verifier");
+ESPALIER_MISTAKE(verifier_argmax_only,
+                 "the verifier's member argmax_only is no static constexpr bool: see ArgmaxVerifier");
+ESPALIER_MISTAKE(verifier_target_alone, "the verifier's member target_alone is no static constexpr bool: see Verifier");
+ESPALIER_MISTAKE(rows_of_two_numbers,
+                 "this verifier compares rows of draft and target: both must be float, or both double");
+ESPALIER_MISTAKE(
+    verifier_regime,
+    "this verifier is not lossless for the trees of this policy: the regime that the policy samples in must "
+    "be one of those that the verifier handles; docs/pairs.md lists the pairs");
 
 template <class VerifierT, class PolicyT, class DraftRowsT, class TargetRowsT>
-constexpr auto verifier_fault() {
+constexpr auto verifier_mistake() {
   if constexpr (!NamesLossless<VerifierT>)
     return found<verifier_lossless>;
   else if constexpr (!Verifies<VerifierT, DraftRowsT, TargetRowsT, philox_chance>) {
@@ -204,24 +209,25 @@ constexpr auto verifier_fault() {
   else if constexpr (NamesTargetAlone<VerifierT> && !SaysTargetAlone<VerifierT>)
     return found<verifier_target_alone>;
   else
-    return found<no_fault>;
+    return found<no_mistake>;
 }
 
-ESPALIER_FAULT(drafter_features, "this drafter reads hidden states, which this backend does not offer");
-ESPALIER_FAULT(drafter_vocab_size, "the drafter's member vocab_size cannot be called as vocab_size(): see Drafter");
-ESPALIER_FAULT(drafter_rows, "the drafter's member rows does not give rows by node: see Drafter");
-ESPALIER_FAULT(drafter_seconds,
-               "the drafter's member forward_seconds cannot be called as forward_seconds(): see Drafter");
-ESPALIER_FAULT(drafter_read_prompt,
-               "the drafter's member read_prompt cannot be called as read_prompt(n) -> bool: see PromptDrafter");
-ESPALIER_FAULT(drafter_renumber,
-               "the drafter's member renumber cannot be called as renumber(was): see RenumberingDrafter");
-ESPALIER_FAULT(drafter_keep_states,
-               "the drafter has keep_states, but its members hidden_size, root_state and previous_state cannot all be "
-               "called: see decoder/model_states.hpp");
+ESPALIER_MISTAKE(drafter_features, "this drafter reads hidden states, which this backend does not offer");
+ESPALIER_MISTAKE(drafter_vocab_size, "the drafter's member vocab_size cannot be called as vocab_size(): see Drafter");
+ESPALIER_MISTAKE(drafter_rows, "the drafter's member rows does not give rows by node: see Drafter");
+ESPALIER_MISTAKE(drafter_seconds,
+                 "the drafter's member forward_seconds cannot be called as forward_seconds(): see Drafter");
+ESPALIER_MISTAKE(drafter_read_prompt,
+                 "the drafter's member read_prompt cannot be called as read_prompt(n) -> bool: see PromptDrafter");
+ESPALIER_MISTAKE(drafter_renumber,
+                 "the drafter's member renumber cannot be called as renumber(was): see RenumberingDrafter");
+ESPALIER_MISTAKE(
+    drafter_keep_states,
+    "the drafter has keep_states, but its members hidden_size, root_state and previous_state cannot all be "
+    "called: see decoder/model_states.hpp");
 
 template <class DrafterT, class BackendT>
-constexpr auto drafter_fault() {
+constexpr auto drafter_mistake() {
   if constexpr (CountsFeatures<DrafterT> && !FeatureDrafter<DrafterT, BackendT>)
     return found<drafter_features>;
   else if constexpr (NamesVocabSize<DrafterT> && !HasVocabulary<DrafterT> && !HasParts<DrafterT>)
@@ -237,25 +243,25 @@ constexpr auto drafter_fault() {
   else if constexpr (NamesKeepStates<DrafterT> && !KeepsStates<DrafterT>)
     return found<drafter_keep_states>;
   else
-    return found<no_fault>;
+    return found<no_mistake>;
 }
 
-ESPALIER_FAULT(backend_max_rows, "the backend's member max_rows cannot be called as max_rows(): see Backend");
-ESPALIER_FAULT(backend_max_positions,
-               "the backend's member max_positions cannot be called as max_positions(): see Backend");
-ESPALIER_FAULT(backend_hidden_state,
-               "the backend's members hidden_size and hidden_state cannot both be called: see Backend");
-ESPALIER_FAULT(backend_gives_maxima,
-               "the backend's member gives_maxima cannot be called as gives_maxima() -> bool: see Backend");
-ESPALIER_FAULT(kv_store_prefix,
-               "the store's members prefix, version and remember cannot all be called: see PrefixKVStore");
-ESPALIER_FAULT(kv_store_serialize,
-               "the store's member serialize cannot be called with archive and sequence: see SavedKVStore");
-ESPALIER_FAULT(kv_store_window,
-               "the store's members held, until_slide and scratch cannot all be called: see WindowedKVStore");
+ESPALIER_MISTAKE(backend_max_rows, "the backend's member max_rows cannot be called as max_rows(): see Backend");
+ESPALIER_MISTAKE(backend_max_positions,
+                 "the backend's member max_positions cannot be called as max_positions(): see Backend");
+ESPALIER_MISTAKE(backend_hidden_state,
+                 "the backend's members hidden_size and hidden_state cannot both be called: see Backend");
+ESPALIER_MISTAKE(backend_gives_maxima,
+                 "the backend's member gives_maxima cannot be called as gives_maxima() -> bool: see Backend");
+ESPALIER_MISTAKE(kv_store_prefix,
+                 "the store's members prefix, version and remember cannot all be called: see PrefixKVStore");
+ESPALIER_MISTAKE(kv_store_serialize,
+                 "the store's member serialize cannot be called with archive and sequence: see SavedKVStore");
+ESPALIER_MISTAKE(kv_store_window,
+                 "the store's members held, until_slide and scratch cannot all be called: see WindowedKVStore");
 
 template <class BackendT, class KVStoreT>
-constexpr auto model_member_fault() {
+constexpr auto model_member_mistake() {
   if constexpr (NamesMaxRows<BackendT> && !HasMaxRows<BackendT>)
     return found<backend_max_rows>;
   else if constexpr (NamesMaxPositions<BackendT> && !HasMaxPositions<BackendT>)
@@ -271,22 +277,23 @@ constexpr auto model_member_fault() {
   else if constexpr (NamesUntilSlide<KVStoreT> && !WindowedKVStore<KVStoreT>)
     return found<kv_store_window>;
   else
-    return found<no_fault>;
+    return found<no_mistake>;
 }
 
-ESPALIER_FAULT(no_processor_part, "the sixth part must be a Processor, or left out");
-ESPALIER_FAULT(processor_prescribed,
-               "the processor's member prescribed cannot be called as prescribed(path) -> std::optional<token_id>: see "
-               "Processor");
+ESPALIER_MISTAKE(no_processor_part, "the sixth part must be a Processor, or left out");
+ESPALIER_MISTAKE(
+    processor_prescribed,
+    "the processor's member prescribed cannot be called as prescribed(path) -> std::optional<token_id>: see "
+    "Processor");
 
 template <class ProcessorT>
-constexpr auto processor_fault() {
+constexpr auto processor_mistake() {
   if constexpr (!Processor<ProcessorT>)
     return found<no_processor_part>;
   else if constexpr (NamesPrescribed<ProcessorT> && !HasPrescribed<ProcessorT>)
     return found<processor_prescribed>;
   else
-    return found<no_fault>;
+    return found<no_mistake>;
 }
 
 // Returns the rows of the drafter. A drafter without probabilities has none, and its policies need none.
@@ -299,48 +306,48 @@ auto draft_rows(DrafterT& drafter) {
   }
 }
 
-// The first of several findings that is a fault; no_fault where none is.
+// The first of several findings that is a mistake; no_mistake where none is.
 template <class FirstT, class... RestT>
-constexpr auto first_fault(FirstT first, RestT... rest) {
-  if constexpr (sizeof...(RestT) == 0 || Fault<typename FirstT::type>)
+constexpr auto first_mistake(FirstT first, RestT... rest) {
+  if constexpr (sizeof...(RestT) == 0 || Mistake<typename FirstT::type>)
     return first;
   else
-    return first_fault(rest...);
+    return first_mistake(rest...);
 }
 
 template <class DrafterT, class PolicyT, class VerifierT, class KVStoreT, class BackendT, class ProcessorT>
-constexpr auto find_part_fault() {
-  using order = decltype(order_fault<DrafterT, PolicyT, VerifierT, KVStoreT, BackendT>());
-  if constexpr (Fault<typename order::type>) {
+constexpr auto find_part_mistake() {
+  using order = decltype(order_mistake<DrafterT, PolicyT, VerifierT, KVStoreT, BackendT>());
+  if constexpr (Mistake<typename order::type>) {
     return order();
-  } else if constexpr (Fault<model_fault<BackendT, KVStoreT>>) {
-    return found<model_fault<BackendT, KVStoreT>>;
+  } else if constexpr (Mistake<model_mistake<BackendT, KVStoreT>>) {
+    return found<model_mistake<BackendT, KVStoreT>>;
   } else {
     using number = logit_number<BackendT, KVStoreT>;
-    using of_drafter = decltype(drafter_fault<DrafterT, BackendT>());
-    using of_policy = decltype(policy_fault<PolicyT, DrafterT, number>());
-    if constexpr (Fault<typename of_drafter::type>) {
+    using of_drafter = decltype(drafter_mistake<DrafterT, BackendT>());
+    using of_policy = decltype(policy_mistake<PolicyT, DrafterT, number>());
+    if constexpr (Mistake<typename of_drafter::type>) {
       return of_drafter();
-    } else if constexpr (Fault<typename of_policy::type>) {
+    } else if constexpr (Mistake<typename of_policy::type>) {
       return of_policy();
     } else {
       using rows = decltype(draft_rows(std::declval<DrafterT&>()));
-      return first_fault(verifier_fault<VerifierT, PolicyT, rows, lazy_rows<number>>(),
-                         model_member_fault<BackendT, KVStoreT>(), processor_fault<ProcessorT>());
+      return first_mistake(verifier_mistake<VerifierT, PolicyT, rows, lazy_rows<number>>(),
+                           model_member_mistake<BackendT, KVStoreT>(), processor_mistake<ProcessorT>());
     }
   }
 }
 
-// The first fault of a decoder's parts, which are given without references: one of the structs above, or no_fault.
+// The first mistake of a decoder's parts, which are given without references: one of the structs above, or no_mistake.
 template <class DrafterT, class PolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
-using part_fault =
-    typename decltype(find_part_fault<DrafterT, PolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>())::type;
+using part_mistake =
+    typename decltype(find_part_mistake<DrafterT, PolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>())::type;
 
 // The same of parts that may be references.
 template <class DrafterT, class PolicyT, class VerifierT, class KVStoreT, class BackendT, class ProcessorT>
-using fault_of_parts = part_fault<std::remove_reference_t<DrafterT>, PolicyT, VerifierT,
-                                  std::remove_reference_t<KVStoreT>, std::remove_reference_t<BackendT>, ProcessorT>;
+using mistake_of_parts = part_mistake<std::remove_reference_t<DrafterT>, PolicyT, VerifierT,
+                                      std::remove_reference_t<KVStoreT>, std::remove_reference_t<BackendT>, ProcessorT>;
 
 // Checks what is known of the parts only when the program runs: vocabularies, and the rows of a pass.
 //

@@ -20,7 +20,7 @@
 #include "espalier/core/static/static_capacity.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/core/util/stopwatch.hpp"
-#include "espalier/decoder/call_fault.hpp"
+#include "espalier/decoder/call_mistake.hpp"
 #include "espalier/decoder/check_parts.hpp"
 #include "espalier/decoder/decoder_options.hpp"
 #include "espalier/decoder/no_pieces.hpp"
@@ -65,7 +65,7 @@ class decoder {
   using backend_type = std::remove_reference_t<BackendT>;
 
   static_assert(
-      detail::fit<detail::fault_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>());
+      detail::fit<detail::mistake_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>());
   using number = logit_number<backend_type, std::remove_reference_t<KVStoreT>>;
 
  public:
@@ -437,7 +437,7 @@ class decoder {
 //! moved. Drafter, store and backend are kept by reference if they are lvalues, else moved.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
-requires(!detail::Fault<detail::fault_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>)
+requires(!detail::Mistake<detail::mistake_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>)
     decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT> make_decoder(
         DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
         decoder_options options = {}, ProcessorT processor = {}) {
@@ -448,10 +448,10 @@ requires(!detail::Fault<detail::fault_of_parts<DrafterT, TreePolicyT, VerifierT,
 // Parts that do not fit: the compiler says why.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
-requires detail::Fault<detail::fault_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>
+requires detail::Mistake<detail::mistake_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>
 auto make_decoder(DrafterT&&, const TreePolicyT&, const VerifierT&, KVStoreT&&, BackendT&&, const decoder_options& = {},
                   const ProcessorT& = {})
-    -> detail::fault_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>;
+    -> detail::mistake_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>;
 template <class... PartsT>
 requires(sizeof...(PartsT) < 5) detail::too_few_parts make_decoder(const PartsT&...);
 

@@ -12,17 +12,18 @@
 #include "espalier/core/token.hpp"
 #include "espalier/decoder/observer.hpp"
 
-//! What may be wrong with the arguments of a decoder's members, with a sentence for each fault.
+//! What may be wrong with the arguments of a decoder's members, with a sentence for each mistake.
 namespace espalier::detail {
 
-ESPALIER_FAULT(prompt_of_other_type,
-               "a prompt is a range of token_id, which is std::int32_t: convert other numbers, and encode characters "
-               "with a tokenizer");
-ESPALIER_FAULT(number_as_stop, "stop conditions are given by name: {.max_tokens = 100} for 100 new tokens");
-ESPALIER_FAULT(observer_of_other_type, "an observer is called with a const round_record&: see Observer");
-ESPALIER_FAULT(stop_strings_without_pieces,
-               "stop strings need the text of each token: generate(prompt, stop, observer, piece_of) takes a function "
-               "that gives it");
+ESPALIER_MISTAKE(prompt_of_other_type,
+                 "a prompt is a range of token_id, which is std::int32_t: convert other numbers, and encode characters "
+                 "with a tokenizer");
+ESPALIER_MISTAKE(number_as_stop, "stop conditions are given by name: {.max_tokens = 100} for 100 new tokens");
+ESPALIER_MISTAKE(observer_of_other_type, "an observer is called with a const round_record&: see Observer");
+ESPALIER_MISTAKE(
+    stop_strings_without_pieces,
+    "stop strings need the text of each token: generate(prompt, stop, observer, piece_of) takes a function "
+    "that gives it");
 
 // A range that is no prompt, such as one of 64-bit numbers or of characters.
 template <class PromptT>
