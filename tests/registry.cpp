@@ -16,7 +16,9 @@
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/token_kv.hpp"
+#include "espalier/registry/chosen_verifier.hpp"
 #include "option_ranges.hpp"
+#include "raises.hpp"
 #include "verifier_of.hpp"
 
 namespace {
@@ -284,4 +286,15 @@ TEST_CASE("where a grammar masks half of the tokens, every pair writes what it a
       }
     });
   }
+}
+
+TEST_CASE("a verifier is chosen by its name, and a misspelt name has a nearest one") {
+  using espalier::chosen_verifier, espalier::option_error, espalier::regime;
+  const auto refusal = [](const char* name) {
+    return message_of<option_error>([&] { chosen_verifier<regime::iid> verifier(name); });
+  };
+  CHECK(refusal("spectr").empty());
+  CHECK(refusal("spectre") == "there is no verifier spectre; the nearest name is spectr.");
+  CHECK(refusal("wish") == "there is no verifier wish.");
+  CHECK(refusal("naive") == "the verifier naive is not lossless for the policy's trees.");
 }

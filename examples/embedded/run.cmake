@@ -1,5 +1,5 @@
 # cmake -DROOT=<repository> -DBOARD=<board> -DWORK=<folder> -DCXX=<compiler> -DEMULATOR=<qemu-system-...>
-#       [-DPROGRAM=firmware|pair] [-DEXPECTED=<program>] [-DONLY=<number>] [-DWIDE=float] -P run.cmake
+#       [-DPROGRAM=firmware|pair|minimal] [-DEXPECTED=<program>] [-DONLY=<number>] [-DWIDE=float] -P run.cmake
 #
 # Compiles PROGRAM.cpp for this board of QEMU, looks for what it must not have, and runs it. With EXPECTED, a program
 # for the host, its texts must be that program's. With ONLY there is one of the compositions alone. WIDE is what sums and

@@ -323,8 +323,7 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
   } catch (const CLI::ParseError& error) {
     throw usage_error(models::sentence(error, argv[argc - 1]));
   }
-  if (!app.remaining().empty())
-    throw usage_error(fmt::format("There is no such argument: {}.", app.remaining().front()));
+  if (!app.remaining().empty()) throw models::no_such_argument(app);
   espalier::for_each_option(result.draft, [&](const auto& option, auto&) {
     if (app.get_option(flag_name("draft", option.name))->count() > 0) result.draft_options.emplace_back(option.name);
   });

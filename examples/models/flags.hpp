@@ -14,8 +14,10 @@
 #include <string_view>
 #include <system_error>
 #include <type_traits>
+#include <vector>
 
 #include "espalier/core/option.hpp"
+#include "espalier/core/util/nearest_name.hpp"
 #include "model_paths.hpp"
 #include "usage_error.hpp"
 
@@ -158,6 +160,19 @@ inline std::string sentence(const CLI::ParseError& error, const std::string& las
   const std::size_t colon = what.find(": ");
   if (colon != std::string::npos && what.compare(0, 2, "--") == 0) return what.substr(0, colon) + " needs a value.";
   return what + (what.empty() || what.back() == '.' ? "" : ".");
+}
+
+//! The error for an argument that the program does not know; it names the flag that is nearest to it.
+inline usage_error no_such_argument(const CLI::App& app) {
+  const std::string given = app.remaining().front();
+  std::vector<std::string> flags;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames())
+      flags.push_back("--" + name);
+  }
+  const std::string_view nearest = espalier::nearest_name(given.substr(0, given.find('=')), flags);
+  return usage_error(fmt::format("There is no such argument: {}.", given) +
+                     (nearest.empty() ? "" : fmt::format(" The nearest one is {}.", nearest)));
 }
 
 //! Adds the flags for the paths of models, except that of a block draft.

@@ -77,8 +77,7 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
   } catch (const CLI::ParseError& error) {
     throw models::usage_error(models::sentence(error, argv[argc - 1]));
   }
-  if (!app.remaining().empty())
-    throw models::usage_error("There is no such argument: " + app.remaining().front() + ".");
+  if (!app.remaining().empty()) throw models::no_such_argument(app);
   if (result.model_name.empty()) result.model_name = name_of_folder(result.models.model);
   return result;
 }

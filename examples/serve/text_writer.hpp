@@ -103,9 +103,10 @@ class text_writer {
     const auto found = texts_.find(event.id);
     if (found == texts_.end()) return;
     place& to = found->second;
-    if (event.error) {
+    if (event.failed()) {
+      const std::string message = event.message;  // it goes with the text
       decode_.cancel(event.id);
-      return end(event.id, {.what = text_event::kind::failed, .choice = to.choice, .message = in_words(event.error)});
+      return end(event.id, {.what = text_event::kind::failed, .choice = to.choice, .message = message});
     }
     const espalier::round_record& round = event.round;
     text_event news{.choice = to.choice,
@@ -141,16 +142,6 @@ class text_writer {
     std::erase(siblings->second, id);
     if (siblings->second.empty()) of_request_.erase(siblings);
     texts_.erase(found);
-  }
-
-  static std::string in_words(const std::exception_ptr& error) {
-    try {
-      std::rethrow_exception(error);
-    } catch (const std::exception& known) {
-      return known.what();
-    } catch (...) {
-      return "The text could not be written.";
-    }
   }
 
   DecoderT& decode_;

@@ -3,8 +3,8 @@
 #pragma once
 
 //! The macros of the library. ESPALIER_CHECKS, ESPALIER_DSP_ASSEMBLY, ESPALIER_EXCEPTIONS, ESPALIER_HOSTED and
-//! ESPALIER_WIDE_NUMBER change definitions; ESPALIER_NAMES_MEMBER writes one; the others are annotations, with which no
-//! definition changes.
+//! ESPALIER_WIDE_NUMBER change definitions; ESPALIER_NAMES_MEMBER and ESPALIER_MISTAKE write one; the others are
+//! annotations, with which no definition changes.
 
 //! ESPALIER_EXEC_CHECK_DISABLE goes before templates that call functions of their arguments: where the arguments belong
 //! to the host, these are host functions, and nvcc need not warn of it. ESPALIER_HOST_DEVICE goes before functions for
@@ -41,6 +41,24 @@
   concept NAME = std::is_class_v<PartT> && !std::is_final_v<PartT> && !requires { \
     &NAME##_probed<PartT>::member;                                                \
   }
+
+//! Defines the struct NAME, which stands for a mistake that is found when a program is compiled. A function that
+//! returns one must not be called: where it is called, the compiler's first error is the sentence, and nvcc's is NAME.
+#if defined(__CUDACC__)
+#define ESPALIER_MISTAKE(NAME, sentence)     \
+  struct NAME {                              \
+    static constexpr bool is_mistake = true; \
+    constexpr NAME(const auto&...) {}        \
+    ~NAME() = delete;                        \
+  }
+#else
+#define ESPALIER_MISTAKE(NAME, sentence)                        \
+  struct NAME {                                                 \
+    static constexpr bool is_mistake = true;                    \
+    constexpr NAME(const auto&...) {}                           \
+    __attribute__((unavailable(sentence))) constexpr ~NAME() {} \
+  }
+#endif
 
 //! 1 where errors are thrown, 0 where they go to espalier::error_handler().
 #if !defined(ESPALIER_EXCEPTIONS)

@@ -1,4 +1,4 @@
-// expect: can grow from this drafter
+// expect: cannot grow from this drafter
 // SPDX-License-Identifier: BSL-1.0
 #include "archetypes/backend.hpp"
 #include "archetypes/drafter.hpp"

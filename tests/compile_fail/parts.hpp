@@ -34,7 +34,7 @@ struct verifier {
 template <class DrafterT, class PolicyT = policy, class VerifierT = verifier, class KVStoreT = archetypes::kv_store,
           class BackendT = archetypes::backend>
 constexpr bool fit() {
-  return espalier::detail::check_parts<DrafterT, PolicyT, VerifierT, KVStoreT, BackendT>();
+  return espalier::detail::fit<espalier::detail::part_mistake<DrafterT, PolicyT, VerifierT, KVStoreT, BackendT>>();
 }
 
 }  // namespace parts

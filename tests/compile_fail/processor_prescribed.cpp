@@ -10,4 +10,4 @@ struct candidate : espalier::no_processor {
 #endif
 };
 
-static_assert(espalier::detail::check_processor<candidate>());
+static_assert(espalier::detail::fit<decltype(espalier::detail::processor_mistake<candidate>())::type>());

@@ -50,8 +50,10 @@ void fail_everywhere(PolicyT policy, VerifierT verifier, bool target_fails) {
     while (!decode.idle()) {
       std::vector<text_id> held;
       for (const text_event& e : decode.step()) {
-        if (e.error) {
+        REQUIRE(e.failed() == (e.error != nullptr));
+        if (e.failed()) {
           held.push_back(e.id);
+          REQUIRE(e.message == "the backend failed");
           REQUIRE(message_of<std::runtime_error>([&] { std::rethrow_exception(e.error); }) == "the backend failed");
           REQUIRE(e.round.committed.empty());
         }

@@ -158,6 +158,9 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
   for (const fault& f : std::vector<fault>{
            {"--nonsense", "There is no such argument: --nonsense."},
            {"stray", "There is no such argument: stray."},
+           {"--temprature 1", "There is no such argument: --temprature. The nearest one is --temperature."},
+           {"--lenght=4", "There is no such argument: --lenght=4. The nearest one is --length."},
+           {"--chain.lenght 4", "There is no such argument: --chain.lenght. The nearest one is --chain.length."},
            {"--prompt", "--prompt needs a value."},
            {"--prompt ''", "--prompt is empty"},
            {"--max-tokens -1", "--max-tokens must be a whole number, 0 and more, but is \"-1\"."},

@@ -93,6 +93,10 @@ endforeach()
 # is_built(<variable> <path below tests>): whether a call names the source, or a folder around it without taking it out.
 function(is_built variable test)
   set(${variable} OFF PARENT_SCOPE)
+  if(test MATCHES "^compile_fail/")  # all of its cases are
+    set(${variable} ON PARENT_SCOPE)
+    return()
+  endif()
   math(EXPR last "${n_calls} - 1")
   foreach(i RANGE ${last})
     set(path "${ROOT}/tests/${test}")

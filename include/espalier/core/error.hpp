@@ -9,6 +9,10 @@
 
 #include "espalier/config.hpp"
 
+#if !ESPALIER_EXCEPTIONS
+#include <csetjmp>
+#include <utility>
+#endif
 #if ESPALIER_HOSTED
 #include <cstdio>
 #include <cstdlib>
@@ -48,7 +52,8 @@ struct numeric_error : error {
 using error_handler_type = void (*)(const char* message);
 
 //! The function that is called where exceptions are disabled; the user may assign another one. The default one writes
-//! the message and ends the program; where ESPALIER_HOSTED is 0, it stops the processor.
+//! the message and ends the program; where ESPALIER_HOSTED is 0, it stops the processor. It is not called for errors
+//! that a static_decoder or the events of a batch_decoder tell.
 inline error_handler_type& error_handler() {
   static error_handler_type handler = [](const char* message) {
 #if ESPALIER_HOSTED
@@ -147,12 +152,53 @@ inline message_type joined(std::span<const message_piece> pieces) {
   return message;
 }
 
+// Calls an action, in a program without exceptions. Returns whether it has raised no error, and writes the sentence of
+// the error to `message` where it has. An error leaves the action by a jump, which calls no destructor.
+template <class ActionT>
+bool attempt(const ActionT& action, message_type& message);
+
+#if !ESPALIER_EXCEPTIONS
+// Where attempt() goes on after an error, and the sentence of that error.
+struct way_back {
+  std::jmp_buf place;
+  message_type message{};
+
+  // The way back to the innermost attempt() that is under way, nullptr where there is none. Each thread has its own.
+  static way_back*& current() {
+#if ESPALIER_HOSTED
+    thread_local way_back* innermost = nullptr;
+#else
+    static way_back* innermost = nullptr;
+#endif
+    return innermost;
+  }
+};
+
+template <class ActionT>
+[[gnu::noinline]] bool attempt(const ActionT& action, message_type& message) {
+  way_back here;
+  way_back* const volatile outer = std::exchange(way_back::current(), &here);
+  volatile bool is_done = false;
+  if (setjmp(here.place) == 0) {
+    action();
+    is_done = true;
+  }
+  way_back::current() = outer;
+  if (!is_done) message = here.message;
+  return is_done;
+}
+#endif
+
 template <class ErrorT>
 [[noreturn]] void raise_joined(std::span<const message_piece> pieces) {
-  const message_type message = joined(pieces);
 #if ESPALIER_EXCEPTIONS
-  throw ErrorT(message);
+  throw ErrorT(joined(pieces));
 #else
+  if (way_back* const attempted = way_back::current()) {
+    attempted->message = joined(pieces);
+    std::longjmp(attempted->place, 1);
+  }
+  const message_type message = joined(pieces);
   error_handler()(message.c_str());
 #if ESPALIER_HOSTED
   std::abort();
@@ -165,7 +211,7 @@ template <class ErrorT>
 }  // namespace detail
 
 //! Raises ErrorT with a message that consists of the pieces (text and numbers) in order. Where exceptions are disabled,
-//! it calls error_handler() with the message instead.
+//! the message goes to whoever tells the error as a state or an event, and else to error_handler().
 template <class ErrorT, class... PiecesT>
 [[noreturn]] void raise(const PiecesT&... pieces) {
   const detail::message_piece all[] = {pieces...};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -24,6 +25,7 @@
 #include "espalier/decoder/batch_drafting.hpp"
 #include "espalier/decoder/batch_options.hpp"
 #include "espalier/decoder/batch_places.hpp"
+#include "espalier/decoder/call_mistake.hpp"
 #include "espalier/decoder/check_parts.hpp"
 #include "espalier/decoder/no_pieces.hpp"
 #include "espalier/decoder/processed_rows.hpp"
@@ -161,8 +163,8 @@ class batch_decoder
   using kv_type = std::remove_reference_t<KVStoreT>;
   using backend_type = std::remove_reference_t<BackendT>;
 
-  static_assert(detail::check_parts<drafter_type, TreePolicyT, VerifierT, kv_type, backend_type>());
-  static_assert(detail::check_processor<ProcessorT>());
+  static_assert(
+      detail::fit<detail::mistake_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>());
   using number = logit_number<backend_type, kv_type>;
   using drafting = detail::batch_drafting<drafter_type>;
   using saved_type = saved_text<TreePolicyT, ProcessorT>;
@@ -203,6 +205,8 @@ class batch_decoder
     reserve_verifier(verifier_, max_nodes_, backend_.vocab_size());
   }
 
+  batch_decoder(const batch_decoder&) = delete;
+
   //! Adds a text, which waits for its turn, and returns its number. The text may have a policy and a processor of its
   //! own; the costs in its own policy count only where texts share no budget.
   //!
@@ -238,6 +242,12 @@ class batch_decoder
     e.value = std::move(saved);
     return this->texts().add(priority);
   }
+
+  // Calls that must not be made: the compiler says why.
+  template <detail::OtherPrompt PromptT>
+  detail::prompt_of_other_type add(const PromptT&, const stop_conditions& = {}, const text_options& = {});
+  template <std::integral NumberT>
+  detail::number_as_stop add(std::span<const token_id>, NumberT, const text_options& = {});
 
   //! Goes on with a text that has ended, with `more` tokens in between (or none), or with one that a failure holds,
   //! which takes no further tokens and keeps its stop conditions. Errors as decoder::resume(); input_error for a text
@@ -466,11 +476,22 @@ class batch_decoder
 //! copied or moved. Drafter, store and backend are kept by reference if they are lvalues, else moved.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
-batch_decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT> make_batch_decoder(
-    DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
-    batch_options options = {}, ProcessorT processor = {}) {
+requires(!detail::Mistake<detail::mistake_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>)
+    batch_decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT> make_batch_decoder(
+        DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
+        batch_options options = {}, ProcessorT processor = {}) {
   return {std::forward<DrafterT>(drafter), std::move(policy),  std::move(verifier), std::forward<KVStoreT>(kv),
           std::forward<BackendT>(backend), std::move(options), std::move(processor)};
 }
+
+// Parts that do not fit: the compiler says why.
+template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
+          class ProcessorT = no_processor>
+requires detail::Mistake<detail::mistake_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>
+auto make_batch_decoder(DrafterT&&, const TreePolicyT&, const VerifierT&, KVStoreT&&, BackendT&&,
+                        const batch_options& = {}, const ProcessorT& = {})
+    -> detail::mistake_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>;
+template <class... PartsT>
+requires(sizeof...(PartsT) < 5) detail::too_few_parts make_batch_decoder(const PartsT&...);
 
 }  // namespace espalier

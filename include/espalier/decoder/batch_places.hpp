@@ -7,11 +7,13 @@
 #include <exception>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "espalier/concepts/kv_store.hpp"
 #include "espalier/config.hpp"
+#include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/decoder/batch_options.hpp"
 #include "espalier/decoder/round.hpp"
@@ -44,6 +46,19 @@ struct batch_place {
   bool draws() const { return text != nullptr && task.kind == pass_task::round; }
   std::span<const token_id> tokens() const { return text->value.written.tokens(); }
 };
+
+#if ESPALIER_EXCEPTIONS
+// Returns the sentence of an exception.
+inline std::string sentence_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    if (*known.what() != '\0') return known.what();
+  } catch (...) {
+  }
+  return "a part has thrown an exception without a message.";
+}
+#endif
 
 // The texts of a batch decoder: who is served, whose turn it is, who gives up its place or fails, and what a step tells
 // of it. Base of the batch decoders of host and device, which settle texts in their places, make passes, and take what
@@ -181,7 +196,7 @@ class batch_places {
   // Tells what a text has done. One that has ended leaves its place.
   void tell(place& p, const round_record& round) {
     entry& e = *p.text;
-    events_.push_back({e.id, round, {}});
+    events_.push_back({e.id, round, {}, {}});
     if (e.value.written.running()) return;
     leave(p);
     texts_.end(e);
@@ -189,20 +204,28 @@ class batch_places {
   }
 
   // Tells that a text has failed, and holds it.
-  void fail(place& p, std::exception_ptr error) {
+  void fail(place& p, std::exception_ptr error, std::string message) {
     entry& e = *p.text;
     const text& written = e.value.written;
-    events_.push_back({e.id, {.index = written.round(), .state = written.state()}, std::move(error)});
+    const round_record round{.index = written.round(), .state = written.state()};
+    events_.push_back({e.id, round, std::move(error), std::move(message)});
     leave(p);
     texts_.hold(e);
   }
 
-  // Calls f for a text. If f throws, the text fails with what it throws.
+#if ESPALIER_EXCEPTIONS
+  void fail(place& p, const std::exception_ptr& error) {
+    fail(p, error, sentence_of(error));
+  }
+#endif
+
+  // Calls f for a text. If f raises an error, the text fails with it.
   template <class FunctionT>
   void attempt(place& p, const FunctionT& f) {
     attempt_all(f, [&](const auto& fail) { fail(p); });
   }
-  // Calls f for the texts of a pass. If f throws, whose(fail) is called, which calls fail(place) for each of them.
+  // Calls f for the texts of a pass. If f raises an error, whose(fail) is called, which calls fail(place) for each of
+  // them.
   template <class FunctionT, class WhoseT>
   void attempt_all(const FunctionT& f, const WhoseT& whose) {
 #if ESPALIER_EXCEPTIONS
@@ -213,8 +236,8 @@ class batch_places {
       whose([&](place& p) { fail(p, error); });
     }
 #else
-    (void)whose;
-    f();
+    std::string message;
+    if (!detail::attempt(f, message)) whose([&](place& p) { fail(p, {}, message); });
 #endif
   }
 

@@ -9,6 +9,7 @@
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/kv_store.hpp"
+#include "espalier/concepts/model_mistake.hpp"
 #include "espalier/concepts/processor.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
@@ -24,6 +25,7 @@
 //! The checks that a decoder makes of its parts when it is compiled, with a sentence for each.
 namespace espalier::detail {
 
+ESPALIER_NAMES_MEMBER(NamesForward, forward);
 ESPALIER_NAMES_MEMBER(NamesOpen, open);
 ESPALIER_NAMES_MEMBER(NamesReset, reset);
 ESPALIER_NAMES_MEMBER(NamesRead, read);
@@ -50,81 +52,248 @@ ESPALIER_NAMES_MEMBER(NamesRemember, remember);
 ESPALIER_NAMES_MEMBER(NamesSerialize, serialize);
 ESPALIER_NAMES_MEMBER(NamesUntilSlide, until_slide);
 
-// Checks that the optional members that a policy names can be called as the concept says. A member that cannot would
-// never be called.
-template <class PolicyT, class NumberT>
-constexpr bool check_policy_members() {
-  static_assert(!NamesOpen<PolicyT> || OpeningPolicy<PolicyT>,
-                "the policy's member open cannot be called as open(round_start): see OpeningPolicy");
-  static_assert(!NamesReset<PolicyT> || ResettingPolicy<PolicyT>,
-                "the policy's member reset cannot be called as reset(): see ResettingPolicy");
-  static_assert(!(NamesRead<PolicyT> || NamesReadDraft<PolicyT> || NamesReadsStates<PolicyT>) ||
-                    ReadsModelStates<PolicyT, NumberT>,
-                "the policy's members reads_states, read and read_draft cannot all be called with the logits of this "
-                "target: see decoder/model_states.hpp");
-  static_assert(!(NamesMaxAsked<PolicyT> || NamesWas<PolicyT>) || RebuildingPolicy<PolicyT> || AsksParts<PolicyT>,
-                "the policy's members max_asked and was cannot both be called: see RebuildingPolicy");
-  static_assert(!NamesSerialize<PolicyT> || SavedPolicy<PolicyT> || !LosesNothing<PolicyT>,
-                "the policy's member serialize cannot be called with a byte_writer and a byte_reader: see SavedPolicy");
-  return true;
+ESPALIER_MISTAKE(policy_or_verifier_reference, "policy and verifier belong to the decoder: it keeps them by value");
+ESPALIER_MISTAKE(swapped_policy_and_verifier, "policy and verifier are swapped: each stands in the other's place");
+ESPALIER_MISTAKE(parts_in_another_order,
+                 "the parts are swapped: their order is drafter, policy, verifier, KV store, backend");
+ESPALIER_MISTAKE(too_few_parts, "a decoder needs five parts: drafter, policy, verifier, KV store, backend");
+ESPALIER_MISTAKE(backend_as_drafter,
+                 "the first part is a backend and no drafter: autoregressive(backend, kv) makes a drafter of it");
+ESPALIER_MISTAKE(drafter_follows_text, "the drafter needs begin(context) and commit(tree, verdict): see Drafter");
+ESPALIER_MISTAKE(drafter_has_room, "the drafter needs reserve(n) and capacity() const -> int: see Drafter");
+
+// The kinds of parts, as far as their members tell.
+template <class PartT>
+concept IsBackend = NamesForward<PartT> && HasVocabSize<PartT> && !Drafter<PartT>;
+template <class PartT>
+concept IsPart = Drafter<PartT> || NamesRegime<PartT> || NamesLossless<PartT> || KVStore<PartT> || IsBackend<PartT>;
+
+template <class DrafterT, class PolicyT, class VerifierT, class KVStoreT, class BackendT>
+constexpr auto order_mistake() {
+  if constexpr (std::is_reference_v<PolicyT> || std::is_reference_v<VerifierT>)
+    return found<policy_or_verifier_reference>;
+  else if constexpr (Drafter<DrafterT> && NamesLossless<PolicyT> && NamesRegime<VerifierT>)
+    return found<swapped_policy_and_verifier>;
+  else if constexpr (IsBackend<DrafterT> && KVStore<KVStoreT>)
+    return found<backend_as_drafter>;
+  else if constexpr ((!Drafter<DrafterT> && IsPart<DrafterT>) || (!NamesRegime<PolicyT> && IsPart<PolicyT>) ||
+                     (!NamesLossless<VerifierT> && IsPart<VerifierT>) ||
+                     (!KVStore<KVStoreT> && !KVStore<BackendT> && IsPart<KVStoreT>) ||
+                     (!HasVocabSize<BackendT> && !KVStore<BackendT> && IsPart<BackendT>))
+    return found<parts_in_another_order>;
+  else if constexpr (!FollowsText<DrafterT>)
+    return found<drafter_follows_text>;
+  else if constexpr (!HasRoom<DrafterT>)
+    return found<drafter_has_room>;
+  else
+    return found<no_mistake>;
 }
 
-template <class VerifierT>
-constexpr bool check_verifier_members() {
-  static_assert(!NamesReserve<VerifierT> || HasReserve<VerifierT>,
-                "the verifier's member reserve cannot be called as reserve(max_nodes, vocab): see Verifier");
-  static_assert(!NamesArgmaxOnly<VerifierT> || SaysArgmaxOnly<VerifierT>,
-                "the verifier's member argmax_only is no static constexpr bool: see ArgmaxVerifier");
-  static_assert(!NamesTargetAlone<VerifierT> || SaysTargetAlone<VerifierT>,
-                "the verifier's member target_alone is no static constexpr bool: see Verifier");
-  return true;
+ESPALIER_MISTAKE(policy_sampling, "the policy needs static constexpr regime sampling: see TreePolicy");
+ESPALIER_MISTAKE(policy_max_nodes, "the policy needs max_nodes() const -> int: see TreePolicy");
+ESPALIER_MISTAKE(policy_begin, "the policy needs begin(tree) -> std::span<const node_id>: see TreePolicy");
+ESPALIER_MISTAKE(policy_observe, "the policy needs observe(tree, verdict): see TreePolicy");
+ESPALIER_MISTAKE(
+    policy_of_several_parts,
+    "policy and drafter have different numbers of parts: a cascade of n policies needs a joint of n drafters");
+ESPALIER_MISTAKE(policy_takes_part,
+                 "the policy cannot grow from this drafter: its take() does not take the answer of each of its parts");
+ESPALIER_MISTAKE(
+    policy_rebuilds,
+    "the policy cannot grow from this drafter: it builds its tree anew, and the drafter has no renumber()");
+ESPALIER_MISTAKE(policy_takes_rows,
+                 "the policy cannot grow from this drafter: its take(tree, answer, chance) does not take node_rows");
+ESPALIER_MISTAKE(policy_takes_block,
+                 "the policy cannot grow from this drafter: its take(tree, answer, chance) does not take block_rows; "
+                 "factorised(drafter) gives node_rows");
+ESPALIER_MISTAKE(
+    policy_takes_run,
+    "the policy cannot grow from this drafter: its take(tree, answer, chance) does not take a token_run, as "
+    "that of chain does");
+ESPALIER_MISTAKE(policy_asks, "the policy cannot grow from this drafter, which drafts nothing, as plain can");
+
+template <class PolicyT, class DrafterT>
+constexpr auto growth_mistake() {
+  if constexpr (Takes<PolicyT, DrafterT, philox_chance>)
+    return found<no_mistake>;
+  else if constexpr (n_parts<PolicyT> != n_parts<DrafterT>)
+    return found<policy_of_several_parts>;
+  else if constexpr (HasParts<DrafterT> || HasParts<PolicyT>)
+    return found<policy_takes_part>;
+  else if constexpr (RebuildingPolicy<PolicyT> && StepDrafter<DrafterT> && !RenumberingDrafter<DrafterT>)
+    return found<policy_rebuilds>;
+  else if constexpr (StepDrafter<DrafterT>)
+    return found<policy_takes_rows>;
+  else if constexpr (BlockDrafter<DrafterT>)
+    return found<policy_takes_block>;
+  else if constexpr (SequenceDrafter<DrafterT>)
+    return found<policy_takes_run>;
+  else
+    return found<policy_asks>;
 }
 
-template <class ProcessorT>
-constexpr bool check_processor() {
-  static_assert(Processor<ProcessorT>, "the sixth part must be a Processor, or left out");
-  static_assert(
-      !NamesPrescribed<ProcessorT> || HasPrescribed<ProcessorT>,
-      "the processor's member prescribed cannot be called as prescribed(path) -> std::optional<token_id>: see "
-      "Processor");
-  return true;
+ESPALIER_MISTAKE(policy_open, "the policy's member open cannot be called as open(round_start): see OpeningPolicy");
+ESPALIER_MISTAKE(policy_reset, "the policy's member reset cannot be called as reset(): see ResettingPolicy");
+ESPALIER_MISTAKE(policy_read,
+                 "the policy's members reads_states, read and read_draft cannot all be called with the logits of this "
+                 "target: see decoder/model_states.hpp");
+ESPALIER_MISTAKE(policy_was, "the policy's members max_asked and was cannot both be called: see RebuildingPolicy");
+ESPALIER_MISTAKE(
+    policy_serialize,
+    "the policy's member serialize cannot be called with a byte_writer and a byte_reader: see SavedPolicy");
+
+// A member that is optional but named, and cannot be called as the concept says, would never be called.
+template <class PolicyT, class DrafterT, class NumberT>
+constexpr auto policy_mistake() {
+  if constexpr (!NamesRegime<PolicyT>)
+    return found<policy_sampling>;
+  else if constexpr (!HasBudget<PolicyT>)
+    return found<policy_max_nodes>;
+  else if constexpr (!Begins<PolicyT>)
+    return found<policy_begin>;
+  else if constexpr (!Observes<PolicyT>)
+    return found<policy_observe>;
+  else if constexpr (NamesOpen<PolicyT> && !OpeningPolicy<PolicyT>)
+    return found<policy_open>;
+  else if constexpr (NamesReset<PolicyT> && !ResettingPolicy<PolicyT>)
+    return found<policy_reset>;
+  else if constexpr ((NamesRead<PolicyT> || NamesReadDraft<PolicyT> ||
+                      NamesReadsStates<PolicyT>)&&!ReadsModelStates<PolicyT, NumberT>)
+    return found<policy_read>;
+  else if constexpr ((NamesMaxAsked<PolicyT> || NamesWas<PolicyT>)&&!RebuildingPolicy<PolicyT> && !AsksParts<PolicyT>)
+    return found<policy_was>;
+  else if constexpr (NamesSerialize<PolicyT> && !SavedPolicy<PolicyT> && LosesNothing<PolicyT>)
+    return found<policy_serialize>;
+  else
+    return growth_mistake<PolicyT, DrafterT>();
 }
 
-template <class DrafterT>
-constexpr bool check_drafter_members() {
-  static_assert(!NamesVocabSize<DrafterT> || HasVocabulary<DrafterT> || HasParts<DrafterT>,
-                "the drafter's member vocab_size cannot be called as vocab_size(): see Drafter");
-  static_assert(!NamesRows<DrafterT> || HasRows<DrafterT> || HasParts<DrafterT>,
-                "the drafter's member rows does not give rows by node: see Drafter");
-  static_assert(!NamesForwardSeconds<DrafterT> || HasForwardSeconds<DrafterT>,
-                "the drafter's member forward_seconds cannot be called as forward_seconds(): see Drafter");
-  static_assert(!NamesReadPrompt<DrafterT> || PromptDrafter<DrafterT>,
-                "the drafter's member read_prompt cannot be called as read_prompt(n) -> bool: see PromptDrafter");
-  static_assert(!NamesRenumber<DrafterT> || RenumberingDrafter<DrafterT>,
-                "the drafter's member renumber cannot be called as renumber(was): see RenumberingDrafter");
-  static_assert(!NamesKeepStates<DrafterT> || KeepsStates<DrafterT>,
-                "the drafter has keep_states, but its members hidden_size, root_state and previous_state cannot all be "
-                "called: see decoder/model_states.hpp");
-  return true;
+ESPALIER_MISTAKE(verifier_lossless, "the verifier needs static constexpr regime lossless: see Verifier");
+ESPALIER_MISTAKE(
+    verifier_verify,
+    "the verifier has no verify(tree, draft rows, target rows, chance) that can be called with the rows of "
+    "this drafter and this target: see Verifier");
+ESPALIER_MISTAKE(verifier_gives, "the verifier's verify() must return a verdict");
+ESPALIER_MISTAKE(verifier_reserve,
+                 "the verifier's member reserve cannot be called as reserve(max_nodes, vocab): see Verifier");
+ESPALIER_MISTAKE(verifier_argmax_only,
+                 "the verifier's member argmax_only is no static constexpr bool: see ArgmaxVerifier");
+ESPALIER_MISTAKE(verifier_target_alone, "the verifier's member target_alone is no static constexpr bool: see Verifier");
+ESPALIER_MISTAKE(rows_of_two_numbers,
+                 "this verifier compares rows of draft and target: both must be float, or both double");
+ESPALIER_MISTAKE(
+    verifier_regime,
+    "this verifier is not lossless for the trees of this policy: the regime that the policy samples in must "
+    "be one of those that the verifier handles; docs/pairs.md lists the pairs");
+
+template <class VerifierT, class PolicyT, class DraftRowsT, class TargetRowsT>
+constexpr auto verifier_mistake() {
+  if constexpr (!NamesLossless<VerifierT>)
+    return found<verifier_lossless>;
+  else if constexpr (!Verifies<VerifierT, DraftRowsT, TargetRowsT, philox_chance>) {
+    if constexpr (requires(VerifierT & verifier, tree_view tree, DraftRowsT draft, TargetRowsT & target,
+                           philox_chance & chance) { verifier.verify(tree, draft, target, chance); })
+      return found<verifier_gives>;
+    else
+      return found<verifier_verify>;
+  } else if constexpr (VerifierT::lossless != regime::any &&
+                       !std::is_same_v<decltype(std::declval<DraftRowsT>().row(0)),
+                                       decltype(std::declval<TargetRowsT&>().row(0))>)
+    return found<rows_of_two_numbers>;
+  else if constexpr (!compatible(PolicyT::sampling, VerifierT::lossless))
+    return found<verifier_regime>;
+  else if constexpr (NamesReserve<VerifierT> && !HasReserve<VerifierT>)
+    return found<verifier_reserve>;
+  else if constexpr (NamesArgmaxOnly<VerifierT> && !SaysArgmaxOnly<VerifierT>)
+    return found<verifier_argmax_only>;
+  else if constexpr (NamesTargetAlone<VerifierT> && !SaysTargetAlone<VerifierT>)
+    return found<verifier_target_alone>;
+  else
+    return found<no_mistake>;
 }
+
+ESPALIER_MISTAKE(drafter_features, "this drafter reads hidden states, which this backend does not offer");
+ESPALIER_MISTAKE(drafter_vocab_size, "the drafter's member vocab_size cannot be called as vocab_size(): see Drafter");
+ESPALIER_MISTAKE(drafter_rows, "the drafter's member rows does not give rows by node: see Drafter");
+ESPALIER_MISTAKE(drafter_seconds,
+                 "the drafter's member forward_seconds cannot be called as forward_seconds(): see Drafter");
+ESPALIER_MISTAKE(drafter_read_prompt,
+                 "the drafter's member read_prompt cannot be called as read_prompt(n) -> bool: see PromptDrafter");
+ESPALIER_MISTAKE(drafter_renumber,
+                 "the drafter's member renumber cannot be called as renumber(was): see RenumberingDrafter");
+ESPALIER_MISTAKE(
+    drafter_keep_states,
+    "the drafter has keep_states, but its members hidden_size, root_state and previous_state cannot all be "
+    "called: see decoder/model_states.hpp");
+
+template <class DrafterT, class BackendT>
+constexpr auto drafter_mistake() {
+  if constexpr (CountsFeatures<DrafterT> && !FeatureDrafter<DrafterT, BackendT>)
+    return found<drafter_features>;
+  else if constexpr (NamesVocabSize<DrafterT> && !HasVocabulary<DrafterT> && !HasParts<DrafterT>)
+    return found<drafter_vocab_size>;
+  else if constexpr (NamesRows<DrafterT> && !HasRows<DrafterT> && !HasParts<DrafterT>)
+    return found<drafter_rows>;
+  else if constexpr (NamesForwardSeconds<DrafterT> && !HasForwardSeconds<DrafterT>)
+    return found<drafter_seconds>;
+  else if constexpr (NamesReadPrompt<DrafterT> && !PromptDrafter<DrafterT>)
+    return found<drafter_read_prompt>;
+  else if constexpr (NamesRenumber<DrafterT> && !RenumberingDrafter<DrafterT>)
+    return found<drafter_renumber>;
+  else if constexpr (NamesKeepStates<DrafterT> && !KeepsStates<DrafterT>)
+    return found<drafter_keep_states>;
+  else
+    return found<no_mistake>;
+}
+
+ESPALIER_MISTAKE(backend_max_rows, "the backend's member max_rows cannot be called as max_rows(): see Backend");
+ESPALIER_MISTAKE(backend_max_positions,
+                 "the backend's member max_positions cannot be called as max_positions(): see Backend");
+ESPALIER_MISTAKE(backend_hidden_state,
+                 "the backend's members hidden_size and hidden_state cannot both be called: see Backend");
+ESPALIER_MISTAKE(backend_gives_maxima,
+                 "the backend's member gives_maxima cannot be called as gives_maxima() -> bool: see Backend");
+ESPALIER_MISTAKE(kv_store_prefix,
+                 "the store's members prefix, version and remember cannot all be called: see PrefixKVStore");
+ESPALIER_MISTAKE(kv_store_serialize,
+                 "the store's member serialize cannot be called with archive and sequence: see SavedKVStore");
+ESPALIER_MISTAKE(kv_store_window,
+                 "the store's members held, until_slide and scratch cannot all be called: see WindowedKVStore");
 
 template <class BackendT, class KVStoreT>
-constexpr bool check_model_members() {
-  static_assert(!NamesMaxRows<BackendT> || HasMaxRows<BackendT>,
-                "the backend's member max_rows cannot be called as max_rows(): see Backend");
-  static_assert(!NamesMaxPositions<BackendT> || HasMaxPositions<BackendT>,
-                "the backend's member max_positions cannot be called as max_positions(): see Backend");
-  static_assert(!NamesHiddenState<BackendT> || KeepsHiddenStates<BackendT>,
-                "the backend's members hidden_size and hidden_state cannot both be called: see Backend");
-  static_assert(!NamesGivesMaxima<BackendT> || SaysWhetherMaxima<BackendT>,
-                "the backend's member gives_maxima cannot be called as gives_maxima() -> bool: see Backend");
-  static_assert(!(NamesPrefix<KVStoreT> || NamesRemember<KVStoreT>) || PrefixKVStore<KVStoreT>,
-                "the store's members prefix, version and remember cannot all be called: see PrefixKVStore");
-  static_assert(!NamesSerialize<KVStoreT> || SavedKVStore<KVStoreT>,
-                "the store's member serialize cannot be called with archive and sequence: see SavedKVStore");
-  static_assert(!NamesUntilSlide<KVStoreT> || WindowedKVStore<KVStoreT>,
-                "the store's members held, until_slide and scratch cannot all be called: see WindowedKVStore");
-  return true;
+constexpr auto model_member_mistake() {
+  if constexpr (NamesMaxRows<BackendT> && !HasMaxRows<BackendT>)
+    return found<backend_max_rows>;
+  else if constexpr (NamesMaxPositions<BackendT> && !HasMaxPositions<BackendT>)
+    return found<backend_max_positions>;
+  else if constexpr (NamesHiddenState<BackendT> && !KeepsHiddenStates<BackendT>)
+    return found<backend_hidden_state>;
+  else if constexpr (NamesGivesMaxima<BackendT> && !SaysWhetherMaxima<BackendT>)
+    return found<backend_gives_maxima>;
+  else if constexpr ((NamesPrefix<KVStoreT> || NamesRemember<KVStoreT>)&&!PrefixKVStore<KVStoreT>)
+    return found<kv_store_prefix>;
+  else if constexpr (NamesSerialize<KVStoreT> && !SavedKVStore<KVStoreT>)
+    return found<kv_store_serialize>;
+  else if constexpr (NamesUntilSlide<KVStoreT> && !WindowedKVStore<KVStoreT>)
+    return found<kv_store_window>;
+  else
+    return found<no_mistake>;
+}
+
+ESPALIER_MISTAKE(no_processor_part, "the sixth part must be a Processor, or left out");
+ESPALIER_MISTAKE(
+    processor_prescribed,
+    "the processor's member prescribed cannot be called as prescribed(path) -> std::optional<token_id>: see "
+    "Processor");
+
+template <class ProcessorT>
+constexpr auto processor_mistake() {
+  if constexpr (!Processor<ProcessorT>)
+    return found<no_processor_part>;
+  else if constexpr (NamesPrescribed<ProcessorT> && !HasPrescribed<ProcessorT>)
+    return found<processor_prescribed>;
+  else
+    return found<no_mistake>;
 }
 
 // Returns the rows of the drafter. A drafter without probabilities has none, and its policies need none.
@@ -137,33 +306,48 @@ auto draft_rows(DrafterT& drafter) {
   }
 }
 
-// Returns true if all parts fit; else one of the sentences is the compiler's error.
-template <class DrafterT, class PolicyT, class VerifierT, class KVStoreT, class BackendT>
-constexpr bool check_parts() {
-  static_assert(!std::is_reference_v<PolicyT> && !std::is_reference_v<VerifierT>,
-                "policy and verifier belong to the decoder: it keeps them by value");
-  static_assert(Drafter<DrafterT>, "the first part must be a Drafter");
-  static_assert(KVStore<KVStoreT>, "the fourth part must be a KVStore");
-  static_assert(Backend<BackendT, KVStoreT>, "the fifth part must be a Backend that can use the KV store");
-  using number = logit_number<BackendT, KVStoreT>;
-  using rows_type = decltype(draft_rows(std::declval<DrafterT&>()));
-  static_assert(FeatureDrafter<DrafterT, BackendT> || !CountsFeatures<DrafterT>,
-                "this drafter reads hidden states, which this backend does not offer");
-  static_assert(TreePolicy<PolicyT, DrafterT, philox_chance>,
-                "the second part must be a TreePolicy that can grow from this drafter");
-  static_assert(Verifier<VerifierT, rows_type, lazy_rows<number>, philox_chance>,
-                "the third part must be a Verifier that can read the drafter's rows");
-  static_assert(
-      VerifierT::lossless == regime::any || std::is_same_v<decltype(std::declval<rows_type>().row(0)),
-                                                           decltype(std::declval<lazy_rows<number>&>().row(0))>,
-      "this verifier compares rows of draft and target: both must be float, or both double");
-  static_assert(
-      compatible(PolicyT::sampling, VerifierT::lossless),
-      "this verifier is not lossless for the trees of this policy: the regime that the policy samples in must "
-      "be one of those that the verifier handles");
-  return check_policy_members<PolicyT, number>() && check_verifier_members<VerifierT>() &&
-         check_drafter_members<DrafterT>() && check_model_members<BackendT, KVStoreT>();
+// The first of several findings that is a mistake; no_mistake where none is.
+template <class FirstT, class... RestT>
+constexpr auto first_mistake(FirstT first, RestT... rest) {
+  if constexpr (sizeof...(RestT) == 0 || Mistake<typename FirstT::type>)
+    return first;
+  else
+    return first_mistake(rest...);
 }
+
+template <class DrafterT, class PolicyT, class VerifierT, class KVStoreT, class BackendT, class ProcessorT>
+constexpr auto find_part_mistake() {
+  using order = decltype(order_mistake<DrafterT, PolicyT, VerifierT, KVStoreT, BackendT>());
+  if constexpr (Mistake<typename order::type>) {
+    return order();
+  } else if constexpr (Mistake<model_mistake<BackendT, KVStoreT>>) {
+    return found<model_mistake<BackendT, KVStoreT>>;
+  } else {
+    using number = logit_number<BackendT, KVStoreT>;
+    using of_drafter = decltype(drafter_mistake<DrafterT, BackendT>());
+    using of_policy = decltype(policy_mistake<PolicyT, DrafterT, number>());
+    if constexpr (Mistake<typename of_drafter::type>) {
+      return of_drafter();
+    } else if constexpr (Mistake<typename of_policy::type>) {
+      return of_policy();
+    } else {
+      using rows = decltype(draft_rows(std::declval<DrafterT&>()));
+      return first_mistake(verifier_mistake<VerifierT, PolicyT, rows, lazy_rows<number>>(),
+                           model_member_mistake<BackendT, KVStoreT>(), processor_mistake<ProcessorT>());
+    }
+  }
+}
+
+// The first mistake of a decoder's parts, which are given without references: one of the structs above, or no_mistake.
+template <class DrafterT, class PolicyT, class VerifierT, class KVStoreT, class BackendT,
+          class ProcessorT = no_processor>
+using part_mistake =
+    typename decltype(find_part_mistake<DrafterT, PolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>())::type;
+
+// The same of parts that may be references.
+template <class DrafterT, class PolicyT, class VerifierT, class KVStoreT, class BackendT, class ProcessorT>
+using mistake_of_parts = part_mistake<std::remove_reference_t<DrafterT>, PolicyT, VerifierT,
+                                      std::remove_reference_t<KVStoreT>, std::remove_reference_t<BackendT>, ProcessorT>;
 
 // Checks what is known of the parts only when the program runs: vocabularies, and the rows of a pass.
 //

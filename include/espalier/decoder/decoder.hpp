@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -20,6 +21,7 @@
 #include "espalier/core/static/static_capacity.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/core/util/stopwatch.hpp"
+#include "espalier/decoder/call_mistake.hpp"
 #include "espalier/decoder/check_parts.hpp"
 #include "espalier/decoder/decoder_options.hpp"
 #include "espalier/decoder/no_pieces.hpp"
@@ -64,8 +66,7 @@ class decoder {
   using backend_type = std::remove_reference_t<BackendT>;
 
   static_assert(
-      detail::check_parts<drafter_type, TreePolicyT, VerifierT, std::remove_reference_t<KVStoreT>, backend_type>());
-  static_assert(detail::check_processor<ProcessorT>());
+      detail::fit<detail::mistake_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>());
   using number = logit_number<backend_type, std::remove_reference_t<KVStoreT>>;
 
  public:
@@ -211,8 +212,8 @@ class decoder {
   //! Writes a whole text, and tells the observer about each round that commits tokens; the seconds of reading the
   //! prompt count with the first. Returns the tokens that were written, valid until another text begins or this one
   //! goes on.
-  template <Observer ObserverT, class PieceT = no_pieces>
-  std::span<const token_id> generate(std::span<const token_id> prompt, stop_conditions stop, ObserverT&& observer,
+  template <std::same_as<stop_conditions> StopT = stop_conditions, Observer ObserverT, class PieceT = no_pieces>
+  std::span<const token_id> generate(std::span<const token_id> prompt, StopT stop, ObserverT&& observer,
                                      const PieceT& piece_of = {}) {
     begin(prompt, std::move(stop));
     station_seconds reading;
@@ -227,9 +228,27 @@ class decoder {
   }
 
   //! Writes a whole text without an observer.
-  std::span<const token_id> generate(std::span<const token_id> prompt, stop_conditions stop = {}) {
+  template <std::same_as<stop_conditions> StopT = stop_conditions>
+  std::span<const token_id> generate(std::span<const token_id> prompt, StopT stop = {}) {
     return generate(prompt, std::move(stop), [](const round_record&) {});
   }
+
+  // Calls that must not be made: the compiler says why.
+  template <detail::OtherPrompt PromptT>
+  detail::prompt_of_other_type begin(const PromptT&, const stop_conditions& = {}, const text_options& = {});
+  template <detail::OtherPrompt PromptT, class... MoreT>
+  detail::prompt_of_other_type generate(const PromptT&, const stop_conditions& = {}, const MoreT&...);
+  template <std::integral NumberT>
+  detail::number_as_stop begin(std::span<const token_id>, NumberT, const text_options& = {});
+  template <std::integral NumberT, class... MoreT>
+  detail::number_as_stop generate(std::span<const token_id>, NumberT, const MoreT&...);
+  template <detail::OtherObserver ObserverT, class... PieceT>
+  detail::observer_of_other_type generate(std::span<const token_id>, const stop_conditions&, ObserverT&&,
+                                          const PieceT&...);
+  detail::stop_strings_without_pieces generate(std::span<const token_id>, const detail::conditions_with_strings&);
+  template <Observer ObserverT>
+  detail::stop_strings_without_pieces generate(std::span<const token_id>, const detail::conditions_with_strings&,
+                                               ObserverT&&);
 
   //! Gives up a step that has begun and will not end, or that was left by a jump, in a program without exceptions: then
   //! the text stands at its last committed token.
@@ -419,11 +438,22 @@ class decoder {
 //! moved. Drafter, store and backend are kept by reference if they are lvalues, else moved.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
-decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT> make_decoder(
-    DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
-    decoder_options options = {}, ProcessorT processor = {}) {
+requires(!detail::Mistake<detail::mistake_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>)
+    decoder<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT> make_decoder(
+        DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
+        decoder_options options = {}, ProcessorT processor = {}) {
   return {std::forward<DrafterT>(drafter), std::move(policy),  std::move(verifier), std::forward<KVStoreT>(kv),
           std::forward<BackendT>(backend), std::move(options), std::move(processor)};
 }
+
+// Parts that do not fit: the compiler says why.
+template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
+          class ProcessorT = no_processor>
+requires detail::Mistake<detail::mistake_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>
+auto make_decoder(DrafterT&&, const TreePolicyT&, const VerifierT&, KVStoreT&&, BackendT&&, const decoder_options& = {},
+                  const ProcessorT& = {})
+    -> detail::mistake_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>;
+template <class... PartsT>
+requires(sizeof...(PartsT) < 5) detail::too_few_parts make_decoder(const PartsT&...);
 
 }  // namespace espalier

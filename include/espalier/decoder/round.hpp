@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "espalier/core/status.hpp"
@@ -93,7 +94,12 @@ using text_id = std::int64_t;
 struct text_event {
   text_id id = -1;
   round_record round{};        //!< its seconds are 0: step_record has them
-  std::exception_ptr error{};  //!< exception of a part: the text waits at its last committed token until resume()
+  std::exception_ptr error{};  //!< exception of a part: the text waits at its last committed token until resume().
+                               //!< Null in a program without exceptions
+  std::string message{};       //!< sentence of the error, also without exceptions; empty where there is none
+
+  //! Whether a part has failed.
+  bool failed() const { return !message.empty(); }
 };
 
 //! Record of one step of a batch_decoder, all its texts together.

@@ -2,12 +2,10 @@
 // Tested by tests/embedded/static_decoder.cpp
 #pragma once
 
-#include <csetjmp>
 #include <cstddef>
 #include <memory>
 #include <new>
 #include <span>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -118,10 +116,6 @@ class static_decoder {
   const round_record& last_round() const { return decoder_.last_round(); }
 
  private:
-  static std::jmp_buf*& way_back() {
-    static std::jmp_buf* place = nullptr;
-    return place;
-  }
   static detail::message_text& failure() {
     static detail::message_text message;
     return message;
@@ -130,22 +124,8 @@ class static_decoder {
   // Calls the action. Returns false if it raises an error; none of the frames that are left then has a destructor to
   // call.
   template <class ActionT>
-  [[gnu::noinline]] static bool attempt(const ActionT& action) {
-    std::jmp_buf here;
-    std::jmp_buf* const volatile outer = std::exchange(way_back(), &here);
-    const volatile error_handler_type handler = std::exchange(error_handler(), [](const char* message) {
-      failure().clear();
-      failure() += std::string_view(message);
-      std::longjmp(*way_back(), 1);
-    });
-    volatile bool is_done = false;
-    if (setjmp(here) == 0) {
-      action();
-      is_done = true;
-    }
-    way_back() = outer;
-    error_handler() = handler;
-    return is_done;
+  static bool attempt(const ActionT& action) {
+    return detail::attempt(action, failure());
   }
 
   alignas(arena::alignment) std::byte memory_[bytes];

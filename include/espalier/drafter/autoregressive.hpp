@@ -11,6 +11,7 @@
 
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/kv_store.hpp"
+#include "espalier/concepts/model_mistake.hpp"
 #include "espalier/concepts/recurrent_store.hpp"
 #include "espalier/concepts/row_processor.hpp"
 #include "espalier/core/error.hpp"
@@ -157,9 +158,7 @@ class node_columns {
 template <class BackendT, class KVStoreT>
 class autoregressive {
   using kv_type = std::remove_reference_t<KVStoreT>;
-  static_assert(KVStore<kv_type>, "the second argument must be a KVStore");
-  static_assert(Backend<std::remove_reference_t<BackendT>, kv_type>,
-                "the first argument must be a Backend that can use this KVStore");
+  static_assert(detail::fit<detail::model_mistake<std::remove_reference_t<BackendT>, kv_type>>());
   using number = logit_number<std::remove_reference_t<BackendT>, kv_type>;
 
  public:
@@ -542,5 +541,18 @@ class autoregressive {
 
 template <class BackendT, class KVStoreT>
 autoregressive(BackendT&&, KVStoreT&&, sampling_options = {}, std::int32_t = 0) -> autoregressive<BackendT, KVStoreT>;
+
+// Arguments that do not fit: the compiler says why.
+template <detail::Mistake MistakeT>
+class autoregressive<MistakeT, MistakeT> {
+ public:
+  autoregressive(MistakeT, const auto&...);
+};
+
+template <class BackendT, class KVStoreT>
+requires detail::Mistake<detail::model_mistake<std::remove_reference_t<BackendT>, std::remove_reference_t<KVStoreT>>>
+autoregressive(BackendT&&, KVStoreT&&, sampling_options = {}, std::int32_t = 0)
+->autoregressive<detail::model_mistake<std::remove_reference_t<BackendT>, std::remove_reference_t<KVStoreT>>,
+                 detail::model_mistake<std::remove_reference_t<BackendT>, std::remove_reference_t<KVStoreT>>>;
 
 }  // namespace espalier

@@ -2,6 +2,7 @@
 // Tested by tests/registry.cpp
 #pragma once
 
+#include <algorithm>
 #include <boost/hana/all_of.hpp>
 #include <boost/hana/filter.hpp>
 #include <boost/hana/for_each.hpp>
@@ -10,11 +11,13 @@
 #include <cstdint>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "espalier/concepts/regime.hpp"
 #include "espalier/concepts/verifier.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/tree_view.hpp"
+#include "espalier/core/util/nearest_name.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/registry.hpp"
 
@@ -35,7 +38,8 @@ inline constexpr auto fitting_verifiers = boost::hana::filter(verifiers, []<clas
 //! one for each pair.
 //!
 //! Law         lossless for trees of this regime, since each verifier that it can hold is
-//! Errors      option_error if no verifier of this name is lossless for them
+//! Errors      option_error if no verifier of this name is lossless for them; for a name that none has, it tells the
+//!             nearest one
 template <regime Sampling>
 class chosen_verifier {
  public:
@@ -72,8 +76,18 @@ class chosen_verifier {
       found = part.make();
       is_found = true;
     });
-    if (!is_found) raise<option_error>("the verifier ", name, " is not lossless for the policy's trees.");
+    if (!is_found) refuse(name);
     return found;
+  }
+
+  [[noreturn]] static void refuse(std::string_view name) {
+    std::vector<std::string_view> known;
+    boost::hana::for_each(verifiers, [&](const auto& part) { known.push_back(part.name); });
+    if (std::find(known.begin(), known.end(), name) != known.end())
+      raise<option_error>("the verifier ", name, " is not lossless for the policy's trees.");
+    const std::string_view nearest = nearest_name(name, known);
+    if (nearest.empty()) raise<option_error>("there is no verifier ", name, ".");
+    raise<option_error>("there is no verifier ", name, "; the nearest name is ", nearest, ".");
   }
 
   variant_type held_;
