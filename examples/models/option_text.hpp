@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <string>
@@ -23,7 +23,7 @@ namespace models {
 
 //! The flag of an option: --name, or --prefix.name.
 inline std::string flag_name(std::string_view prefix, std::string_view name) {
-  std::string flag = fmt::format("--{}{}{}", prefix, prefix.empty() ? "" : ".", name);
+  std::string flag = std::string("--").append(prefix).append(prefix.empty() ? "" : ".").append(name);
   std::replace(flag.begin(), flag.end(), '_', '-');
   return flag;
 }
@@ -32,7 +32,13 @@ inline std::string flag_name(std::string_view prefix, std::string_view name) {
 template <class ValueT>
 std::string in_words(ValueT value) {
   if constexpr (std::is_integral_v<ValueT>) return std::to_string(value);
-  return fmt::format("{}", static_cast<float>(value));
+  const auto number = static_cast<float>(value);
+  char text[32] = {};
+  for (int digits = 6; digits <= 9; ++digits) {
+    std::snprintf(text, sizeof text, "%.*g", digits, static_cast<double>(number));
+    if (std::strtof(text, nullptr) == number) break;
+  }
+  return text;
 }
 
 template <class OptionT>
@@ -58,15 +64,16 @@ bool read_number(const std::string& text, ValueT low, ValueT high, ValueT& value
 }
 
 [[noreturn]] inline void refuse(const std::string& flag, const std::string& allowed, const std::string& given) {
-  throw usage_error(fmt::format("{} must be {}, but is \"{}\".", flag, allowed, given));
+  throw usage_error(flag + " must be " + allowed + ", but is \"" + given + "\".");
 }
 
 //! Parts of --help: the default of a flag; a name with its meaning.
 inline std::string bracketed(const std::string& value) {
-  return fmt::format(" [{}]", value);
+  return " [" + value + "]";
 }
 inline std::string entry(std::string_view name, std::string_view summary) {
-  return fmt::format("\n  {:<18} {}", name, summary);
+  const std::size_t width = 18;
+  return std::string("\n  ").append(name).append(width - (std::min)(width, name.size()) + 1, ' ').append(summary);
 }
 
 //! Reads the text of a flag into an option's value.
@@ -81,7 +88,7 @@ void read_option(const std::string& flag, const OptionT& option, const std::stri
       if (known.name == text) return void(value = known.value);
       names += (names.empty() ? "" : ", ") + std::string(known.name);
     }
-    refuse(flag, fmt::format("one of {}", names), text);
+    refuse(flag, "one of " + names, text);
   } else if (!read_number(text, option.low, option.high(), value)) {
     refuse(flag, (std::is_integral_v<ValueT> ? "a whole number, " : "a number, ") + range_in_words(option), text);
   }
