@@ -2,10 +2,11 @@
 // Measures a model that people use, on questions of six kinds: every method that generate knows over every drafter,
 // greedy and sampled; llama.cpp's plain decoding of the same or other files, if it is built in; and running servers of
 // llama.cpp, with their own drafts.
+#include "real_models.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/hana/for_each.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -14,7 +15,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -57,7 +57,9 @@ struct arguments : bench::table_arguments {
   int tokens = 96;
   int measure = 4;
   int repeats = 1;
+  generate::parts parts;  // all that the program offers
   std::vector<std::string> methods;
+  std::vector<std::string> verifiers;
   std::string plot;
   bool integer = false;
   bool quick = false;
@@ -73,6 +75,7 @@ struct contestant {
 };
 
 contestant by(std::string name, const generate::arguments& how, const generate::pairing& parts) {
+  generate::check_pairing(how, parts);
   bench::method_group group = bench::method_group::tree;
   if (parts.method == "plain") group = bench::method_group::plain;
   if (parts.method.ends_with("chain")) group = bench::method_group::chain;
@@ -86,46 +89,45 @@ contestant by(std::string name, const generate::arguments& how, const generate::
           }};
 }
 
-// Sets the option that makes a method's trees larger, for methods that are tried in several sizes. False for others.
-bool resize(generate::arguments& how, std::string_view method, std::int32_t size) {
-  bool found = false;
-  boost::hana::for_each(how.policies, [&](auto& part) {
-    if (part.name != method) return;
-    using options = std::remove_cvref_t<decltype(part.options)>;
-    if constexpr (std::is_same_v<options, espalier::chain_options>) {
-      part.options.length = size;
-      found = true;
-    } else if constexpr (std::is_same_v<options, espalier::best_first_options>) {
-      part.options.budget = size;
-      found = true;
-    }
-  });
-  return found;
+// The option that makes a method's trees larger, for methods that are tried in several sizes; null for others.
+const char* size_option(std::string_view method) {
+  if (method == "chain") return "length";
+  return method == "best-first" ? "budget" : nullptr;
+}
+
+void resize(generate::arguments& how, std::string_view method, std::int32_t size) {
+  for (const models::text_option& option : how.parts.methods.find(method)->options())
+    if (option.name == size_option(method)) option.read("--" + std::string(option.name), std::to_string(size));
 }
 
 // Plain decoding first, and then every method over every drafter that there is.
 std::vector<contestant> contestants(const arguments& a, const models::model_paths& paths, float temperature) {
   generate::arguments how;
+  how.parts = a.parts;
   how.models = paths;
   how.max_tokens = a.tokens;
   how.selectors = a.selectors;
   how.target.text.sampling.temperature = temperature;
   how.compare = true;
-  std::vector<contestant> list{by("plain", how, {"plain", generate::default_verifier("plain", temperature > 0)})};
+  how.verifiers = a.verifiers;
+  const generate::method& plain = generate::find_method(how.parts, "plain");
+  std::vector<contestant> list{
+      by("plain", how, {"plain", generate::verifiers_for(how.parts, plain, temperature > 0).front()})};
   const auto add = [&](generate::drafter_kind drafter, std::string_view name) {
     how.drafter = drafter;
     for (const generate::pairing& parts : generate::pairings(how)) {
       const bool is_wanted =
           a.methods.empty() || std::find(a.methods.begin(), a.methods.end(), parts.method) != a.methods.end();
       if (parts.method == "plain" || !is_wanted) continue;
-      generate::arguments sized = how;
-      if (!resize(sized, parts.method, 1)) {
-        list.push_back(by(fmt::format("{}, {}", parts.method, name), how, parts));
+      const std::string with = a.verifiers.empty() ? "" : " with " + parts.verifier;
+      if (size_option(parts.method) == nullptr) {
+        list.push_back(by(fmt::format("{}{}, {}", parts.method, with, name), how, parts));
         continue;
       }
       for (const std::int32_t size : {2, 4, 8, 16}) {
+        generate::arguments sized = how;
         resize(sized, parts.method, size);
-        list.push_back(by(fmt::format("{} {}, {}", parts.method, size, name), sized, parts));
+        list.push_back(by(fmt::format("{} {}{}, {}", parts.method, size, with, name), sized, parts));
       }
     }
   };
@@ -228,7 +230,11 @@ int run(const arguments& a) {
         "SmolLM2-135M-Instruct and names it.");
   }
   for (const std::string& method : a.methods)
-    (void)generate::find_method(method);
+    (void)generate::find_method(a.parts, method);
+  for (const std::string& verifier : a.verifiers) {
+    if (a.parts.verifiers.find(verifier) == nullptr)
+      espalier::raise<espalier::input_error>("there is no verifier ", verifier, ".");
+  }
   const std::vector<float> temperatures = a.greedy ? std::vector<float>{0} : std::vector<float>{0, 0.7F};
   const models::model_paths paths = a.models.resolved();
   std::vector<std::vector<contestant>> lists;
@@ -286,7 +292,7 @@ int run(const arguments& a) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+int bench::real_models(int argc, char** argv, const generate::parts& own) {
   bench::program program(
       "bench_tables_real_models",
       "A model that people use, on questions of six kinds: every method over prompt look-up, n-grams\n"
@@ -297,6 +303,7 @@ int main(int argc, char** argv) {
   program.add("--measure", a.measure, "prompts of each kind at most");
   program.add("--repeats", a.repeats, "runs of each method after each prompt; the one of median duration counts");
   program.add("--methods", a.methods, "only these methods, beside plain; none: all that generate knows");
+  program.add("--verifiers", a.verifiers, "only these verifiers, with every method that they suit; none: its best one");
   program.add("--integer", a.integer, "products in integers, of weights in 8 or fewer bits");
   program.add("--plot", a.plot, "also draw the speedups to this file, as SVG");
   program.add("--greedy", a.greedy, "greedy alone, nothing at temperature 0.7");
@@ -310,6 +317,7 @@ int main(int argc, char** argv) {
   program.add("--quick", a.quick, "one prompt a kind, 32 tokens");
   return program.run(argc, argv, [&] {
     if (a.quick) a.measure = 1, a.tokens = 32, a.repeats = 1;
+    a.parts = generate::all_parts(own);
     return run(a);
   });
 }

@@ -6,7 +6,6 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <boost/hana/for_each.hpp>
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,14 +20,12 @@ namespace generate {
 
 namespace {
 
-namespace hana = boost::hana;
 using espalier::option_of;
 using models::bracketed;
 using models::entry;
 using models::flag_name;
 using models::flags;
 using models::read_number;
-using models::read_option;
 using models::refuse;
 
 #if defined(EXAMPLES_HAS_XGRAMMAR)
@@ -75,16 +72,16 @@ void add_text(CLI::App& app, arguments& result) {
         });
 }
 
-// Adds a flag that names parts of the registry: one of them, or several with commas to compare them.
-template <class PartsT>
-void add_parts(flags& f, const std::string& flag, const PartsT& parts, const std::string& about,
+// Adds a flag that names parts of a list: one of them, or several with commas to compare them.
+template <class PartT>
+void add_parts(flags& f, const std::string& flag, const part_list<PartT>& parts, const std::string& about,
                std::vector<std::string>& chosen) {
   std::vector<std::string> names;
   std::string help = about;
-  hana::for_each(parts, [&](const auto& part) {
-    names.emplace_back(part.name);
-    help += entry(part.name, part.summary);
-  });
+  for (const auto& part : parts) {
+    names.emplace_back(part->name);
+    help += entry(part->name, part->summary);
+  }
   f.add("Method", flag, "NAME", help, [=, &chosen](const std::string& list) {
     for (std::size_t begin = 0; begin <= list.size();) {
       const std::size_t end = (std::min)(list.find(',', begin), list.size());
@@ -100,13 +97,13 @@ void add_parts(flags& f, const std::string& flag, const PartsT& parts, const std
 void add_method(CLI::App& app, arguments& result) {
   constexpr auto group = "Method";
   flags f(app);
-  add_parts(f, "--method", espalier::tree_policies,
+  add_parts(f, "--method", result.parts.methods,
             "how to draft; with --compare a list with commas [dynatree; above temperature 0 delayed; best-first over a "
             "block; cost-aware over --draft and over text; to compare all]",
             result.methods);
   f.add_option(group, "", option_of(&arguments::drafter), result.drafter);
   f.add_option(group, "", option_of(&arguments::device), result.device);
-  add_parts(f, "--verifier", espalier::verifiers,
+  add_parts(f, "--verifier", result.parts.verifiers,
             "which drafted tokens to accept; with --compare a list with commas [the first that fits the method, see "
             "Verifiers below]",
             result.verifiers);
@@ -126,31 +123,35 @@ void add_method(CLI::App& app, arguments& result) {
   f.add_option(group, "", option_of(&arguments::weights), result.weights);
 }
 
-// An option of a method, and a function that reads the text of its flag.
-struct method_option {
-  std::string method;
-  std::string flag;  // the flag with the method's name
+// An option of a method or a verifier, and a function that reads the text of its flag.
+struct part_option {
+  std::string part;
+  std::string flag;  // the flag with the part's name
   std::function<void(const std::string& flag, const std::string& text)> read;
 };
 
-// The options of all methods, by their flags without a method's name: --chain.length sets that of chain alone, --length
+// The options of all parts, by their flags without a part's name: --chain.length sets that of chain alone, --length
 // that of the method in use. The texts of the latter are kept until the methods are known.
-struct method_options {
-  std::multimap<std::string, method_option> by_flag;
+struct part_options {
+  std::multimap<std::string, part_option> by_flag;
   std::map<std::string, std::string> given;  // the texts of such flags
 };
 
-void add_method_options(CLI::App& app, arguments& result, method_options& options) {
-  hana::for_each(result.policies, [&](auto& part) {
-    flags(app).add_options(fmt::format("{}: {}", part.name, part.summary), part.name, part.options);
-    espalier::for_each_option(part.options, [&](const auto& option, auto& value) {
+template <class PartT>
+void add_options_of(CLI::App& app, const part_list<PartT>& parts, part_options& options) {
+  for (const auto& part : parts) {
+    const std::vector<models::text_option> all = part->options();
+    flags(app).add_each(fmt::format("{}: {}", part->name, part->summary), part->name, all);
+    for (const models::text_option& option : all) {
       options.by_flag.emplace(flag_name("", option.name),
-                              method_option{std::string(part.name), flag_name(part.name, option.name),
-                                            [option, &value](const std::string& flag, const std::string& text) {
-                                              read_option(flag, option, text, value);
-                                            }});
-    });
-  });
+                              part_option{std::string(part->name), flag_name(part->name, option.name), option.read});
+    }
+  }
+}
+
+void add_part_options(CLI::App& app, arguments& result, part_options& options) {
+  add_options_of(app, result.parts.methods, options);
+  add_options_of(app, result.parts.verifiers, options);
   for (const auto& [flag, option] : options.by_flag) {
     if (app.get_option_no_throw(flag) != nullptr) continue;
     flags(app).add("", flag, "VALUE", "", [&options, &flag = flag](const std::string& text) {
@@ -160,24 +161,27 @@ void add_method_options(CLI::App& app, arguments& result, method_options& option
   }
 }
 
-void set_method_options(const CLI::App& app, const method_options& options, const arguments& result) {
+void set_part_options(const CLI::App& app, const part_options& options, const arguments& result) {
   const std::vector<pairing> used = pairings(result);
   for (const auto& [flag, text] : options.given) {
     bool found = false;
     std::vector<std::string> owners;
     const auto [begin, end] = options.by_flag.equal_range(flag);
     for (auto at = begin; at != end; ++at) {
-      const method_option& option = at->second;
-      owners.push_back(option.method);
-      const bool is_used =
-          std::any_of(used.begin(), used.end(), [&](const pairing& p) { return p.method == option.method; });
+      const part_option& option = at->second;
+      owners.push_back(option.part);
+      const bool is_used = std::any_of(used.begin(), used.end(), [&](const pairing& p) {
+        return p.method == option.part || p.verifier == option.part;
+      });
       if (!is_used) continue;
       found = true;
       if (app.get_option(option.flag)->count() == 0) option.read(flag, text);
     }
     if (!found) {
-      throw usage_error(
-          fmt::format("{} is an option of {}, not of --method {}.", flag, listed(owners), used.front().method));
+      const bool verifies = result.parts.verifiers.find(owners.front()) != nullptr;
+      throw usage_error(fmt::format("{} is an option of {}, not of --{} {}.", flag, listed(owners),
+                                    verifies ? "verifier" : "method",
+                                    verifies ? used.front().verifier : used.front().method));
     }
   }
 }
@@ -203,16 +207,16 @@ drafter_kind drafter_beside(const models::model_paths& paths) {
 }
 
 // The verifiers that fit each method, the default first; methods that share them are on one line.
-std::string verifiers_in_words() {
+std::string verifiers_in_words(const parts& offered) {
   std::vector<std::pair<std::string, std::string>> lines;  // verifiers, and their methods
-  for (const known_method& method : known_methods()) {
-    if (!method.drafts) continue;
-    const std::string verifiers = listed(method.sampling_verifiers);
+  for (const auto& method : offered.methods) {
+    if (!method->drafts) continue;
+    const std::string verifiers = listed(verifiers_for(offered, *method, true));
     const auto same = std::find_if(lines.begin(), lines.end(), [&](const auto& l) { return l.first == verifiers; });
     if (same == lines.end()) {
-      lines.emplace_back(verifiers, method.name);
+      lines.emplace_back(verifiers, method->name);
     } else {
-      same->second += fmt::format(", {}", method.name);
+      same->second += fmt::format(", {}", method->name);
     }
   }
   std::string text =
@@ -280,8 +284,9 @@ void check(const arguments& result) {
 
 }  // namespace
 
-arguments parse(int argc, const char* const* argv, std::string& help) {
+arguments parse(int argc, const char* const* argv, parts offered, std::string& help) {
   arguments result;
+  result.parts = std::move(offered);
   result.models.model = models::default_models_path();
   CLI::App app(
       "Writes text with a language model, several tokens a step: a small model drafts a tree of\n"
@@ -300,9 +305,9 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
       result.draft);
   flags(app).add_options("Drafter prompt-lookup", "prompt-lookup", result.prompt_lookup);
   flags(app).add_options("Drafter ngram", "ngram", result.ngram);
-  method_options options;
-  add_method_options(app, result, options);
-  app.footer(verifiers_in_words() +
+  part_options options;
+  add_part_options(app, result, options);
+  app.footer(verifiers_in_words(result.parts) +
              "\nEvery option of a method may be given without the method's name: --length 4 is\n"
              "--chain.length 4 with --method chain, and with --compare the length of all methods that\n"
              "have one.\n"
@@ -330,7 +335,7 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
   if (app.get_option("--drafter")->count() == 0) result.drafter = drafter_beside(result.models.resolved());
   check(result);
   refuse_options_of_others(app, result);
-  set_method_options(app, options, result);
+  set_part_options(app, options, result);
   result.target.text.seed = result.seed;
   return result;
 }

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstdint>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "../models/model_paths.hpp"
@@ -17,13 +16,18 @@
 #include "espalier/model/files/weight_storage.hpp"
 #include "espalier/model/llama/matrix_arithmetic.hpp"
 #include "espalier/model/llama/thread_team.hpp"
-#include "espalier/registry.hpp"
 #include "espalier/sampling/sampler.hpp"
+#include "parts.hpp"
 
 namespace generate {
 
 //! The source of drafts.
 enum class drafter_kind { model, block, prompt_lookup, ngram };
+
+//! True if a drafter gives runs of tokens without probabilities.
+constexpr bool is_sequence(drafter_kind drafter) {
+  return drafter == drafter_kind::prompt_lookup || drafter == drafter_kind::ngram;
+}
 
 //! The hardware that runs models and rounds.
 enum class device_kind { cpu, cuda };
@@ -81,8 +85,7 @@ struct arguments {
   espalier::decoder_options target;  //!< includes the target's sampling, and the seed
   espalier::sampling_options draft{.temperature = 1.0F};
   std::vector<std::string> draft_options;  //!< names of the draft options that flags have set: see draft_sampling
-  std::remove_const_t<decltype(espalier::tree_policies)> policies =
-      espalier::tree_policies;  //!< with options from the flags
+  generate::parts parts;                   //!< all that the program offers, with options from the flags
 
   std::string costs;      //!< file of costs; empty: they are measured
   std::string selectors;  //!< folder of selectors; empty: that of the models, if there is one
@@ -114,9 +117,9 @@ struct arguments {
 
 using models::usage_error;
 
-//! Reads a command line. If it contains --help, only `help` is set.
+//! Reads a command line of a program that offers these parts. If it contains --help, only `help` is set.
 //!
 //! Errors      usage_error
-arguments parse(int argc, const char* const* argv, std::string& help);
+arguments parse(int argc, const char* const* argv, parts offered, std::string& help);
 
 }  // namespace generate

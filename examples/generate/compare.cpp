@@ -54,7 +54,9 @@ struct contestant {
 // The methods to compare, plain decoding first as their measure.
 std::vector<contestant> contestants(const arguments& arguments) {
   const bool draws_text = arguments.target.text.sampling.temperature > 0;
-  std::vector<contestant> all{{{"plain", default_verifier("plain", draws_text)}}};
+  const parts& offered = arguments.parts;
+  const std::string measure = verifiers_for(offered, find_method(offered, "plain"), draws_text).front();
+  std::vector<contestant> all{{{"plain", measure}}};
   for (const pairing& parts : pairings(arguments)) {
     if (parts.method != "plain") all.push_back({parts});
   }
@@ -139,7 +141,7 @@ json to_json(const arguments& arguments, const std::vector<contestant>& all, con
     json entry = {{"method", c.parts.method}, {"verifier", c.parts.verifier}, {"equal", in_json(c.equal())}};
     entry["speedup"] = c.median().speedup(all.front().median());
     entry["statistics"] = statistics_to_json(c.median());
-    entry["options"] = method_options_to_json(arguments, c.parts.method);
+    entry["options"] = part_options_to_json(arguments, c.parts);
     entry["texts"] = json::array();
     for (const std::vector<token_id>& tokens : c.texts)
       entry["texts"].push_back({{"text", tokenizer.decode(tokens)}, {"tokens", tokens}});

@@ -3,39 +3,36 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <string>
-#include <type_traits>
+#include <variant>
+#include <vector>
 
+#include "../models/option_text.hpp"
 #include "draft_sampling.hpp"
-#include "espalier/registry.hpp"
-#include "pairings.hpp"
+#include "parts.hpp"
 #include "stations.hpp"
-#include "text_task.hpp"
 
 namespace generate {
 
 namespace {
 
-// The described fields of an options struct as JSON.
-template <class OptionsT>
-json options_to_json(const OptionsT& options) {
+json to_json(const std::vector<models::text_option>& options) {
   json object = json::object();
-  espalier::for_each_option(options, [&]<class ValueT>(const auto& option, const ValueT& value) {
-    json& field = object[std::string(option.name)];
-    if constexpr (std::is_enum_v<ValueT>) {
-      field = std::string(espalier::name_of(value));
-    } else if constexpr (std::is_same_v<ValueT, float>) {
-      field = std::stod(fmt::format("{}", value));  // gives 0.8 and not 0.800000012
-    } else {
-      field = value;
-    }
-  });
+  for (const models::text_option& option : options)
+    std::visit([&](const auto& value) { object[std::string(option.name)] = value; }, option.value);
   return object;
+}
+
+template <class OptionsT>
+json options_to_json(OptionsT options) {
+  return to_json(models::text_options(options));
 }
 
 }  // namespace
 
-json method_options_to_json(const arguments& arguments, const std::string& method) {
+json part_options_to_json(const arguments& arguments, const pairing& used) {
+  const std::unique_ptr<method> grown = find_method(arguments.parts, used.method).copy();
   json object = options_to_json(arguments.target);
   object["seed"] = arguments.seed;
   object["device"] = std::string(espalier::name_of(arguments.device));
@@ -43,11 +40,13 @@ json method_options_to_json(const arguments& arguments, const std::string& metho
   object["max_tokens"] = arguments.max_tokens;
   object["stop"] = arguments.stop;
   object["sampling"] = options_to_json(arguments.target.text.sampling);
-  if (find_method(method).drafts) {
+  if (grown->drafts) {
     object["drafter"] = std::string(espalier::name_of(arguments.drafter));
-    if (!is_sequence(arguments.drafter)) object["draft"] = options_to_json(draft_sampling(arguments, method));
+    if (!is_sequence(arguments.drafter)) object["draft"] = options_to_json(draft_sampling(arguments, *grown));
   }
-  with_policy(arguments, method, [&](const auto& part) { object[method] = options_to_json(part.options); });
+  object[used.method] = to_json(grown->options());
+  const json of_verifier = to_json(arguments.parts.verifiers.find(used.verifier)->copy()->options());
+  if (!of_verifier.empty()) object[used.verifier] = of_verifier;
   return object;
 }
 

@@ -6,13 +6,14 @@
 
 #include "arguments.hpp"
 #include "espalier/decoder/statistics.hpp"
+#include "pairings.hpp"
 
 namespace generate {
 
 using json = nlohmann::ordered_json;
 
-//! The options that influence the text of a method, as JSON.
-json method_options_to_json(const arguments& arguments, const std::string& method);
+//! The options that influence a text that these parts write, as JSON.
+json part_options_to_json(const arguments& arguments, const pairing& used);
 
 json statistics_to_json(const espalier::statistics& s);
 

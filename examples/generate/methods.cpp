@@ -3,39 +3,37 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <memory>
 #include <string>
-#include <vector>
 
+#include "assignment.hpp"
+#include "espalier/core/error.hpp"
 #include "espalier/forward/prefill.hpp"
-#include "espalier/registry.hpp"
 #include "on_device.hpp"
-#include "pairings.hpp"
-#include "write_with.hpp"
+#include "text_verifier.hpp"
 
 namespace generate {
 
-void check_method(const arguments& arguments, const std::string& method, const std::string& verifier) {
-  with_policy(arguments, method, [&](const auto& part) {
+void check_pairing(const arguments& arguments, const pairing& used) {
+  const method& grown = find_method(arguments.parts, used.method);
+  const verifier& verifies = *arguments.parts.verifiers.find(used.verifier);
+  const auto check = [](const char* flag, const std::string& name, const auto& make) {
     try {
-      (void)part.make();
+      make();
     } catch (const espalier::option_error& error) {
-      throw usage_error(fmt::format("--method {}: {}", method, error.what()));
+      throw usage_error(fmt::format("--{} {}: {}", flag, name, error.what()));
     }
-  });
-  const std::vector<std::string>& sampling = find_method(method).sampling_verifiers;
-  if (arguments.target.text.sampling.temperature > 0.0F &&
-      std::find(sampling.begin(), sampling.end(), verifier) == sampling.end()) {
+  };
+  check("method", used.method, [&] { (void)grown.max_nodes(); });
+  check("verifier", used.verifier, [&] { (void)verifies.make(); });
+  if (arguments.target.text.sampling.temperature > 0.0F && verifies.argmax_only) {
     throw usage_error(
-        fmt::format("--verifier {} writes the most probable token: it goes with --temperature 0 only.", verifier));
+        fmt::format("--verifier {} writes the most probable token: it goes with --temperature 0 only.", used.verifier));
   }
 }
 
 std::int32_t longest_pass(const arguments& arguments, const std::string& method) {
-  std::int32_t rows = 0;
-  with_policy(arguments, method,
-              [&](const auto& part) { rows = part.make().max_nodes() + espalier::prefill::default_chunk; });
-  return rows;
+  return find_method(arguments.parts, method).max_nodes() + espalier::prefill::default_chunk;
 }
 
 written_text write(models::model_set& models, const arguments& arguments, const std::string& method,
@@ -43,8 +41,7 @@ written_text write(models::model_set& models, const arguments& arguments, const 
                    const round_watcher& watch) {
   const assignment work{{arguments, method, verifier, prompt, watch, models.text}, models};
   if (arguments.device == device_kind::cuda) return write_on_device(work);
-  if (is_sequence(arguments.drafter)) return write_from_runs(work);
-  return arguments.drafter == drafter_kind::block ? write_from_block(work) : write_from_model(work);
+  return find_method(arguments.parts, method).write(work);
 }
 
 }  // namespace generate

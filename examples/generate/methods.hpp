@@ -8,14 +8,15 @@
 #include "../models/model_set.hpp"
 #include "arguments.hpp"
 #include "espalier/core/token.hpp"
+#include "pairings.hpp"
 #include "text_task.hpp"
 
 namespace generate {
 
-//! Builds the parts of a method to check its options.
+//! Makes a method and a verifier, to check their options.
 //!
-//! Errors      usage_error, option_error
-void check_method(const arguments& arguments, const std::string& method, const std::string& verifier);
+//! Errors      usage_error
+void check_pairing(const arguments& arguments, const pairing& used);
 
 //! Number of rows that a pass of the target should be able to take for this method.
 std::int32_t longest_pass(const arguments& arguments, const std::string& method);

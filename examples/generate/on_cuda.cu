@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@
 #include "espalier/model/llama/block_draft_config.hpp"
 #include "espalier/model/llama/model_files.hpp"
 #include "on_device.hpp"
+#include "part_with.hpp"
 #include "text_task.hpp"
 
 namespace generate {
@@ -100,6 +102,12 @@ std::vector<std::string> methods_on_device(drafter_kind drafter) {
   return names;
 }
 
+bool verifies_on_device(std::string_view verifier) {
+  bool found = false;
+  boost::hana::for_each(espalier::verifiers, [&](const auto& part) { found = found || part.name == verifier; });
+  return found;
+}
+
 written_text write_on_device(const text_task& work) {
   written_text result;
   const auto write_with = [&]<class PartT, class VerifierT>(const PartT& policy, const VerifierT& verifier) {
@@ -123,15 +131,18 @@ written_text write_on_device(const text_task& work) {
           write(cuda::prompt_lookup(work.arguments.prompt_lookup));
       } else if constexpr (grows_from<policy_type, model_drafter>()) {
         cache draft_kv = models.make_cache(*models.draft);
-        write(model_drafter(*models.draft, draft_kv, draft_sampling(work.arguments, work.method)));
+        write(model_drafter(*models.draft, draft_kv, draft_sampling(work.arguments, *work.arguments.parts.methods.find(work.method))));
       }
     }
   };
-  espalier::for_each_compatible_pair(work.arguments.policies, espalier::verifiers,
-                                     [&](const auto& policy, const auto& verifier) {
-                                       if (policy.name == work.method && verifier.name == work.verifier)
-                                         write_with(policy, verifier);
-                                     });
+  const parts& offered = work.arguments.parts;
+  espalier::for_each_compatible_pair([&]<class PolicyT, class VerifierT>(const PolicyT& policy,
+                                                                         const VerifierT& verifier) {
+    if (policy.name != work.method || verifier.name != work.verifier) return;
+    // The library's parts with the options that flags set.
+    write_with(dynamic_cast<const method_with<PolicyT>&>(*offered.methods.find(policy.name)).part(),
+               dynamic_cast<const verifier_with<VerifierT>&>(*offered.verifiers.find(verifier.name)).part());
+  });
   return result;
 }
 

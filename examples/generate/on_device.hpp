@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "arguments.hpp"
@@ -16,6 +17,11 @@ struct written_text;
 //!
 //! Errors      usage_error if the program was built without CUDA, or this drafter does not exist on the device
 std::vector<std::string> methods_on_device(drafter_kind drafter);
+
+//! True if the verifier of this name runs on the device: the library's do.
+//!
+//! Errors      usage_error if the program was built without CUDA
+bool verifies_on_device(std::string_view verifier);
 
 //! Writes a text on the device, with models of its own from the same folder.
 written_text write_on_device(const text_task& work);

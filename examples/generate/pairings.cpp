@@ -4,85 +4,44 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/hana/for_each.hpp>
 #include <cstddef>
-#include <type_traits>
 
-#include "espalier/concepts/tree_policy.hpp"
-#include "espalier/core/philox.hpp"
-#include "espalier/drafter/prompt_lookup.hpp"
-#include "espalier/registry.hpp"
+#include "espalier/concepts/regime.hpp"
 #include "on_device.hpp"
 
 namespace generate {
 
 namespace {
 
-namespace hana = boost::hana;
-
 // A number that is higher the more of a method's drafts the verifier accepts in drawn texts, as precise as a default
 // needs.
-template <class VerifierT>
-constexpr int preference(bool drafts) {
-  if (std::is_same_v<VerifierT, espalier::target_only>) return drafts ? 1 : 3;
-  if (std::is_same_v<VerifierT, espalier::traversal>) return 2;
-  if (std::is_same_v<VerifierT, espalier::traversal_without_replacement>) return 2;
-  return 0;
-}
-
-// A list of names that puts the preferred one first, and leaves the others in the registry's order.
-class ranking {
- public:
-  void add(std::string_view name, int preference) {
-    names_.insert(preference > best_ ? names_.begin() : names_.end(), std::string(name));
-    best_ = (std::max)(best_, preference);
-  }
-  std::vector<std::string> take() { return std::move(names_); }
-
- private:
-  std::vector<std::string> names_;
-  int best_ = -1;
-};
-
-template <class PolicyT>
-known_method described(std::string_view name) {
-  constexpr bool drafts = espalier::drafts<PolicyT>;
-  ranking all, sampling;
-  hana::for_each(espalier::verifiers, [&]<class PartT>(const PartT& part) {
-    using verifier_type = typename PartT::type;
-    if (!espalier::compatible(PolicyT::sampling, verifier_type::lossless)) return;
-    constexpr bool argmax_only = espalier::ArgmaxVerifier<verifier_type>;
-    all.add(part.name, argmax_only ? 9 : preference<verifier_type>(drafts));
-    if (!argmax_only) sampling.add(part.name, preference<verifier_type>(drafts));
-  });
-  return {.name = name,
-          .drafts = drafts,
-          .draws = !espalier::compatible(PolicyT::sampling, espalier::regime::deterministic),
-          .takes_runs = espalier::TreePolicy<PolicyT, espalier::prompt_lookup, espalier::philox_chance>,
-          .verifiers = all.take(),
-          .sampling_verifiers = sampling.take()};
+int preference(std::string_view verifier, bool drafts) {
+  if (verifier == "target-only") return drafts ? 1 : 3;
+  return verifier == "traversal" || verifier == "traversal-distinct" ? 2 : 0;
 }
 
 // The names of the methods that can use a drafter on a device, in the registry's order.
-std::vector<std::string> methods_over(drafter_kind drafter, device_kind device) {
-  if (device == device_kind::cuda) return methods_on_device(drafter);
+std::vector<std::string> methods_over(const arguments& arguments) {
+  if (arguments.device == device_kind::cuda) return methods_on_device(arguments.drafter);
   std::vector<std::string> names;
-  for (const known_method& method : known_methods())
-    if (method.takes_runs || !is_sequence(drafter)) names.emplace_back(method.name);
+  for (const auto& method : arguments.parts.methods)
+    if (is_sequence(arguments.drafter) ? method->takes_runs : method->takes_rows) names.emplace_back(method->name);
   return names;
 }
 
 // The names of the methods for whose trees a verifier is lossless.
-std::vector<std::string> methods_for(const std::string& verifier) {
+std::vector<std::string> methods_for(const parts& offered, const std::string& verifier) {
   std::vector<std::string> names;
-  for (const known_method& method : known_methods())
-    if (std::count(method.verifiers.begin(), method.verifiers.end(), verifier) > 0) names.emplace_back(method.name);
+  for (const auto& method : offered.methods) {
+    if (espalier::compatible(method->sampling, offered.verifiers.find(verifier)->lossless))
+      names.emplace_back(method->name);
+  }
   return names;
 }
 
 // The methods if none is named: all to compare, else the best one for the temperature.
 std::vector<std::string> default_methods(const arguments& arguments) {
-  if (arguments.compare) return methods_over(arguments.drafter, arguments.device);
+  if (arguments.compare) return methods_over(arguments);
   if (arguments.drafter == drafter_kind::block) return {"best-first"};
   // The best method for models that come together is known. For others it follows from measured passes, on the host.
   const bool on_host = arguments.device == device_kind::cpu;
@@ -93,31 +52,33 @@ std::vector<std::string> default_methods(const arguments& arguments) {
 
 }  // namespace
 
-const std::vector<known_method>& known_methods() {
-  static const std::vector<known_method> methods = [] {
-    std::vector<known_method> found;
-    hana::for_each(espalier::tree_policies, [&]<class PartT>(const PartT& part) {
-      found.push_back(described<typename PartT::type>(part.name));
-    });
-    return found;
-  }();
-  return methods;
+const method& find_method(const parts& offered, std::string_view name) {
+  const method* found = offered.methods.find(name);
+  if (found == nullptr) throw usage_error(fmt::format("there is no method {}.", name));
+  return *found;
 }
 
-const known_method& find_method(std::string_view name) {
-  for (const known_method& method : known_methods())
-    if (method.name == name) return method;
-  throw usage_error(fmt::format("there is no method {}.", name));
-}
-
-const std::string& default_verifier(std::string_view method, bool draws_text) {
-  const known_method& known = find_method(method);
-  return (draws_text ? known.sampling_verifiers : known.verifiers).front();
+std::vector<std::string> verifiers_for(const parts& offered, const method& grown, bool draws_text) {
+  // Puts the preferred one first, and leaves the others in their order.
+  std::vector<std::string> names;
+  int best = -1;
+  for (const auto& verifier : offered.verifiers) {
+    if (!espalier::compatible(grown.sampling, verifier->lossless) || (draws_text && verifier->argmax_only)) continue;
+    const int value = verifier->argmax_only ? 9 : preference(verifier->name, grown.drafts);
+    names.insert(value > best ? names.begin() : names.end(), std::string(verifier->name));
+    best = (std::max)(best, value);
+  }
+  return names;
 }
 
 std::vector<pairing> pairings(const arguments& arguments) {
   const bool draws_text = arguments.target.text.sampling.temperature > 0;
-  const std::vector<std::string> possible = methods_over(arguments.drafter, arguments.device);
+  const parts& offered = arguments.parts;
+  const std::vector<std::string> possible = methods_over(arguments);
+  for (const std::string& verifier : arguments.verifiers) {
+    if (arguments.device == device_kind::cuda && !verifies_on_device(verifier))
+      throw usage_error(fmt::format("--verifier {} does not run on --device cuda: the library's do.", verifier));
+  }
   std::vector<pairing> found;
   for (const std::string& method : arguments.methods.empty() ? default_methods(arguments) : arguments.methods) {
     if (std::find(possible.begin(), possible.end(), method) == possible.end()) {
@@ -125,15 +86,16 @@ std::vector<pairing> pairings(const arguments& arguments) {
         throw usage_error(fmt::format("--method {} with --drafter {} does not run on --device cuda: {} do.", method,
                                       espalier::name_of(arguments.drafter), listed(possible)));
       }
-      throw usage_error(
-          fmt::format("--method {} asks for probabilities, which --drafter {} does not have: it goes with {}.", method,
-                      espalier::name_of(arguments.drafter), listed(possible)));
+      const bool runs = is_sequence(arguments.drafter);
+      throw usage_error(fmt::format("--method {} asks for {}, which --drafter {} does not have: it goes with {}.",
+                                    method, runs ? "probabilities" : "runs of tokens",
+                                    espalier::name_of(arguments.drafter), listed(possible)));
     }
     if (arguments.verifiers.empty()) {
-      found.push_back({method, default_verifier(method, draws_text)});
+      found.push_back({method, verifiers_for(offered, find_method(offered, method), draws_text).front()});
       continue;
     }
-    const std::vector<std::string>& lossless = find_method(method).verifiers;
+    const std::vector<std::string> lossless = verifiers_for(offered, find_method(offered, method), false);
     std::size_t n = 0;
     for (const std::string& verifier : arguments.verifiers) {
       if (std::find(lossless.begin(), lossless.end(), verifier) == lossless.end()) continue;
@@ -145,7 +107,7 @@ std::vector<pairing> pairings(const arguments& arguments) {
       throw usage_error(fmt::format(
           "--verifier {0} would change the distribution of the text with --method {1}: {0} goes with {2}; {1} "
           "goes with {3}.",
-          verifier, method, listed(methods_for(verifier)), listed(lossless)));
+          verifier, method, listed(methods_for(offered, verifier)), listed(lossless)));
     }
   }
   return found;

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <boost/hana/for_each.hpp>
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "arguments.hpp"
 #include "espalier/core/status.hpp"
 #include "espalier/core/token.hpp"
-#include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/observer.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/statistics.hpp"
-#include "espalier/model/tokenizer/tokenizer.hpp"
-#include "espalier/registry.hpp"
+#include "espalier/decoder/stop.hpp"
+
+namespace espalier {
+class tokenizer;
+}
 
 namespace generate {
 
@@ -37,24 +39,19 @@ struct text_task {
   std::span<const espalier::token_id> prompt;
   const round_watcher& watch;
   const espalier::tokenizer& text;
-};
 
-//! Calls f(part) for the policy of this name, with its options from the flags.
-template <class FunctionT>
-void with_policy(const arguments& arguments, const std::string& method, FunctionT&& f) {
-  boost::hana::for_each(arguments.policies, [&](const auto& part) {
-    if (part.name == method) f(part);
-  });
-}
+  //! When the text ends.
+  espalier::stop_conditions stop() const;
+  //! The bytes of a token.
+  std::string_view piece(espalier::token_id token) const;
+};
 
 //! Writes a text with a decoder of the host or of a device.
 template <class DecoderT>
 written_text write_by(DecoderT& decode, const text_task& work) {
-  espalier::stop_conditions stop{.max_tokens = work.arguments.max_tokens, .strings = work.arguments.stop};
-  stop.tokens = work.text.ends_of_text();
   written_text result;
-  const auto tokens = decode.generate(work.prompt, stop, espalier::observe_all(result.statistics, work.watch),
-                                      [&](espalier::token_id token) { return work.text.piece(token); });
+  const auto tokens = decode.generate(work.prompt, work.stop(), espalier::observe_all(result.statistics, work.watch),
+                                      [&](espalier::token_id token) { return work.piece(token); });
   result.tokens.assign(tokens.begin(), tokens.end());
   result.end = decode.current().state();
   return result;

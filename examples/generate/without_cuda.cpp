@@ -16,6 +16,10 @@ std::vector<std::string> methods_on_device(drafter_kind) {
   refuse();
 }
 
+bool verifies_on_device(std::string_view) {
+  refuse();
+}
+
 written_text write_on_device(const text_task&) {
   refuse();
 }

@@ -162,7 +162,7 @@ void write_text(models::model_set& models, const arguments& arguments, std::ostr
     return;
   }
   json object = {{"method", parts.method}, {"verifier", parts.verifier}};
-  object["options"] = method_options_to_json(arguments, parts.method);
+  object["options"] = part_options_to_json(arguments, parts);
   object["texts"] = texts;
   object["statistics"] = statistics_to_json(all);
   out << to_text(object) << "\n";

@@ -6,9 +6,6 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
-#include <algorithm>
-#include <charconv>
-#include <cstdlib>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -19,97 +16,9 @@
 #include "espalier/core/option.hpp"
 #include "espalier/core/util/nearest_name.hpp"
 #include "model_paths.hpp"
-#include "usage_error.hpp"
+#include "option_text.hpp"
 
 namespace models {
-
-//! The flag of an option: --name, or --prefix.name.
-inline std::string flag_name(std::string_view prefix, std::string_view name) {
-  std::string flag = fmt::format("--{}{}{}", prefix, prefix.empty() ? "" : ".", name);
-  std::replace(flag.begin(), flag.end(), '_', '-');
-  return flag;
-}
-
-//! The shortest text that reads back as the same number: for a float 0.03, not 0.029999999.
-template <class ValueT>
-std::string in_words(ValueT value) {
-  if constexpr (std::is_integral_v<ValueT>) return std::to_string(value);
-  return fmt::format("{}", static_cast<float>(value));
-}
-
-template <class OptionT>
-std::string range_in_words(const OptionT& option) {
-  if (option.high() >= (1 << 30)) return in_words(option.low) + " and more";
-  const std::string_view high = option.high_name();
-  return in_words(option.low) + " to " + (high.empty() ? in_words(option.high()) : flag_name("", high).substr(2));
-}
-
-//! Reads the whole text as a number in [low, high]. False for anything else, NaN included.
-template <class ValueT>
-bool read_number(const std::string& text, ValueT low, ValueT high, ValueT& value) {
-  const char* end = text.data() + text.size();
-  if constexpr (std::is_integral_v<ValueT>) {
-    const auto [stopped, error] = std::from_chars(text.data(), end, value);
-    if (error != std::errc() || stopped != end) return false;
-  } else {
-    char* stopped = nullptr;
-    value = static_cast<ValueT>(std::strtod(text.c_str(), &stopped));
-    if (text.empty() || stopped != end) return false;
-  }
-  return value >= low && value <= high;
-}
-
-[[noreturn]] inline void refuse(const std::string& flag, const std::string& allowed, const std::string& given) {
-  throw usage_error(fmt::format("{} must be {}, but is \"{}\".", flag, allowed, given));
-}
-
-//! Parts of --help: the default of a flag; a name with its meaning.
-inline std::string bracketed(const std::string& value) {
-  return fmt::format(" [{}]", value);
-}
-inline std::string entry(std::string_view name, std::string_view summary) {
-  return fmt::format("\n  {:<18} {}", name, summary);
-}
-
-//! Reads the text of a flag into an option's value.
-template <class OptionT, class ValueT>
-void read_option(const std::string& flag, const OptionT& option, const std::string& text, ValueT& value) {
-  if constexpr (std::is_same_v<ValueT, bool>) {
-    if (text != "on" && text != "off") refuse(flag, "on or off", text);
-    value = text == "on";
-  } else if constexpr (std::is_enum_v<ValueT>) {
-    std::string names;
-    for (const auto& known : espalier::known_values<ValueT>) {
-      if (known.name == text) return void(value = known.value);
-      names += (names.empty() ? "" : ", ") + std::string(known.name);
-    }
-    refuse(flag, fmt::format("one of {}", names), text);
-  } else if (!read_number(text, option.low, option.high(), value)) {
-    refuse(flag, (std::is_integral_v<ValueT> ? "a whole number, " : "a number, ") + range_in_words(option), text);
-  }
-}
-
-//! The description of an option for --help: its meaning, its range or its values, its default.
-template <class OptionT, class ValueT>
-std::string option_help(const OptionT& option, const ValueT& value) {
-  std::string help(option.help);
-  if constexpr (std::is_same_v<ValueT, bool>) {
-    return help + bracketed(value ? "on" : "off");
-  } else if constexpr (std::is_enum_v<ValueT>) {
-    help += bracketed(std::string(espalier::name_of(value)));
-    for (const auto& known : espalier::known_values<ValueT>)
-      help += entry(known.name, known.summary);
-    return help;
-  } else {
-    return help + ", " + range_in_words(option) + bracketed(in_words(value));
-  }
-}
-
-template <class ValueT>
-const char* type_in_words() {
-  if (std::is_same_v<ValueT, bool>) return "on|off";
-  return std::is_enum_v<ValueT> ? "NAME" : "N";
-}
 
 //! Adds flags to a CLI::App; every value is checked as it is read.
 class flags {
@@ -126,8 +35,16 @@ class flags {
   //! Adds one flag for each described field of an options struct.
   template <class OptionsT>
   void add_options(const std::string& group, std::string_view prefix, OptionsT& options) {
-    espalier::for_each_option(options,
-                              [&](const auto& option, auto& value) { add_option(group, prefix, option, value); });
+    add_each(group, prefix, text_options(options));
+  }
+
+  //! Adds one flag for each of these options.
+  void add_each(const std::string& group, std::string_view prefix, const std::vector<text_option>& options) {
+    for (const text_option& option : options) {
+      const std::string flag = flag_name(prefix, option.name);
+      add(group, flag, option.type, option.help,
+          [flag, read = option.read](const std::string& text) { read(flag, text); });
+    }
   }
 
   CLI::Option* add(const std::string& group, const std::string& flag, const std::string& type, const std::string& help,

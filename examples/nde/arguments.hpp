@@ -9,6 +9,7 @@
 #include "../models/model_paths.hpp"
 #include "collection.hpp"
 #include "espalier/model/llama/matrix_arithmetic.hpp"
+#include "ot_verifiers.hpp"
 
 namespace nde {
 
@@ -26,7 +27,8 @@ struct collect_arguments : model_arguments {
   std::string prompts;
   std::string out;
   std::vector<std::string> samplings;
-  std::vector<std::string> verifiers;
+  std::vector<ot_verifier> known;      //!< all that the program knows
+  std::vector<std::string> verifiers;  //!< names of those that are wanted; empty: all
   collection how;
   int count = 0;
   int part = 0;  //!< number of this process among the processes that share the work

@@ -135,7 +135,7 @@ class progress {
 int collect(const collect_arguments& a) {
   espalier::require_option("part", a.part, 0, a.parts - 1);
   espalier::require_option("spacing", a.how.spacing, 1, a.how.tokens);
-  const std::vector<ot_verifier> verifiers = ot_verifiers(a.verifiers);
+  const std::vector<ot_verifier> verifiers = ot_verifiers(a.known, a.verifiers);
   models::model_set models = models::model_set::load(
       a.models, {.threads = a.n_threads(), .max_rows = collector::longest_pass(a.how), .arithmetic = a.arithmetic});
   const std::vector<task> tasks = tasks_of(models, a);

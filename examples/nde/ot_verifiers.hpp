@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <span>
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "espalier/analysis/branching.hpp"
@@ -15,7 +14,7 @@
 
 namespace nde {
 
-//! A verifier whose expected block efficiency can be computed, with its name in the registry.
+//! A verifier whose expected block efficiency can be computed, with its name.
 struct ot_verifier {
   using row = std::span<const float>;
 
@@ -23,42 +22,56 @@ struct ot_verifier {
   //! branching_probabilities of rows p and q and a list of draws
   std::vector<double> (*branching)(row p, row q, std::span<const espalier::token_id> list);
   //! the branching probability of a single draw
-  double (*single)(float p, float q);
+  double (*single)(row p, row q, espalier::token_id draw);
 };
 
-//! The verifiers of the registry, in its order, that have branching_probabilities and take independent draws.
-inline std::vector<ot_verifier> all_ot_verifiers() {
+//! The verifiers of a list of `espalier::part`, in its order, that have branching_probabilities and take independent
+//! draws. All other parts are left out.
+template <class ListT>
+std::vector<ot_verifier> ot_verifiers_of(const ListT& parts) {
   std::vector<ot_verifier> list;
-  boost::hana::for_each(espalier::verifiers, [&]<class PartT>(const PartT& part) {
-    using verifier = typename PartT::type;
+  boost::hana::for_each(parts, [&]<class PartT>(const PartT& part) {
+    using type = typename PartT::type;
     using row = ot_verifier::row;
     if constexpr (requires(row p, std::span<const espalier::token_id> draws) {
-                    espalier::branching_probabilities(verifier(), p, p, draws);
-                  } &&
-                  espalier::compatible(espalier::delayed::sampling, verifier::lossless)) {
+                    branching_probabilities(type(), p, p, draws);
+                    requires espalier::compatible(espalier::delayed::sampling, type::lossless);
+                  }) {
       list.push_back({std::string(part.name),
                       [](row p, row q, std::span<const espalier::token_id> draws) {
-                        return espalier::branching_probabilities(PartT().make(), p, q, draws);
+                        return branching_probabilities(PartT().make(), p, q, draws);
                       },
-                      [](float p, float q) {
-                        if constexpr (std::is_same_v<verifier, espalier::target_only>) {
-                          return static_cast<double>(p);
-                        } else {
-                          // A single draw is tested as naive does; after it has failed, the rest of the target's row
-                          // has none of its token.
-                          return espalier::detail::acceptance(p, q);
-                        }
+                      [](row p, row q, espalier::token_id draw) {
+                        return branching_probabilities(PartT().make(), p, q, std::span(&draw, 1)).front();
                       }});
     }
   });
   return list;
 }
 
-//! The verifiers with these names; all if there are no names.
+//! Those of the registry.
+inline std::vector<ot_verifier> all_ot_verifiers() {
+  std::vector<ot_verifier> list = ot_verifiers_of(espalier::verifiers);
+  for (ot_verifier& verifier : list) {
+    // A single draw is tested as naive does; after it has failed, the rest of the target's row has none of its token.
+    verifier.single = [](ot_verifier::row p, ot_verifier::row q, espalier::token_id draw) {
+      const auto x = static_cast<std::size_t>(draw);
+      return espalier::detail::acceptance(p[x], q[x]);
+    };
+    if (verifier.name == "target-only") {
+      verifier.single = [](ot_verifier::row p, ot_verifier::row, espalier::token_id draw) {
+        return static_cast<double>(p[static_cast<std::size_t>(draw)]);
+      };
+    }
+  }
+  return list;
+}
+
+//! Those of `all` with these names; all if there are no names.
 //!
 //! Errors      input_error for an unknown name
-inline std::vector<ot_verifier> ot_verifiers(const std::vector<std::string>& names) {
-  const std::vector<ot_verifier> all = all_ot_verifiers();
+inline std::vector<ot_verifier> ot_verifiers(const std::vector<ot_verifier>& all,
+                                             const std::vector<std::string>& names) {
   if (names.empty()) return all;
   std::vector<ot_verifier> list;
   for (const std::string& name : names) {

@@ -190,8 +190,7 @@ class root_efficiency {
   void add_up(const root_paths& drawn, const TargetT& target, const DraftT& draft, std::size_t verifier) {
     const double share = 1.0 / drawn.samples();
     const auto single = [&](espalier::node_id u, espalier::token_id x) {
-      const auto token = static_cast<std::size_t>(x);
-      return verifiers_[verifier].single(target(u)[token], draft(u)[token]);
+      return verifiers_[verifier].single(target(u), draft(u), x);
     };
     // By depth of the main path: the probability to reach it, and the sum of these up to there.
     std::array<double, root_paths::deepest + 1> reached{}, total{};

@@ -40,6 +40,7 @@ void for_each_flag(const SeeT& see) {
   all("prompt-lookup", espalier::prompt_lookup_options());
   all("ngram", espalier::ngram_options());
   hana::for_each(espalier::tree_policies, [&](const auto& part) { all(part.name, part.options); });
+  hana::for_each(espalier::verifiers, [&](const auto& part) { all(part.name, part.options); });
 }
 
 }  // namespace
@@ -120,6 +121,9 @@ TEST_CASE("an option without its method's name is that of the methods used, unle
   };
   CHECK(options_of("--method iid-paths --paths 3 --length 1").at("iid-paths") == json{{"paths", 3}, {"length", 1}});
   CHECK(options_of("--length 1 --iid-paths.length 2 --method iid-paths").at("iid-paths").at("length") == 2);
+  CHECK(options_of("--method iid-paths --verifier khisti --temperature 1 --window 2").at("khisti") ==
+        json{{"window", 2}});
+  CHECK_FALSE(options_of("--method iid-paths --temperature 1").contains("traversal"));
   CHECK(options_of("--history off --max-breadth 4").at("dynatree").at("history") == false);
   const outcome compared =
       run("--compare --json --repeats 1 --prompt x --max-tokens 2 --method chain,delayed,fixed --length 2");
@@ -194,6 +198,7 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
             "--ngram.order is an option of --drafter ngram, not of --drafter block."},
            {"--drafter ngram --ngram.order 3 --ngram.min-order 4", "option min_order is 4"},
            {"--paths 3", "--paths is an option of iid-paths, delayed, neural-delayed, not of --method dynatree."},
+           {"--window 3", "--window is an option of khisti, not of --verifier greedy."},
            {"--length 0 --method chain", "--length must be a whole number, 1 to 1024, but is \"0\"."},
            {"--length 65 --method delayed", "--length must be a whole number, 0 to 64, but is \"65\"."},
            {"--sampled-chain.length 99", "--sampled-chain.length must be a whole number, 0 to 64, but is \"99\"."},

@@ -62,3 +62,26 @@ TEST_CASE("where the differing method is left out, or texts are drawn, the exit 
   CHECK(drawn.status == 0);
   CHECK(line_of("fixed", drawn.out).ends_with("  same law"));
 }
+
+TEST_CASE("a part of one's own has a name of its own, of letters, digits and hyphens", "[generate]") {
+  const auto named = [](const std::string& name) {
+    return run("--prompt x --method '" + name + "'", "OWN_PART='" + name + "'", GENERATE_DIFFERING);
+  };
+  for (const char* taken : {"chain", "naive", "draft", "prompt-lookup"}) {
+    INFO(taken);
+    const outcome result = named(taken);
+    CHECK(result.status == 2);
+    CHECK(contains(result.err, "generate: a part is called " + std::string(taken) +
+                                   ", but that name is taken: it needs another one.\n"));
+  }
+  for (const char* wrong : {"", "Mine", "my_part", "-mine"}) {
+    INFO(wrong);
+    const outcome result = named(wrong);
+    CHECK(result.status == 2);
+    CHECK(contains(result.err, "generate: a part is called \"" + std::string(wrong) +
+                                   "\", but its name must consist of a to z, 0 to 9 and hyphens.\n"));
+  }
+  const outcome result = named("mine");
+  CHECK(result.status == 0);
+  CHECK(contains(result.out, "3 tokens by mine with greedy"));
+}

@@ -178,9 +178,10 @@ TEST_CASE("Traces give the expected block efficiency of every action's trees", "
 }
 
 TEST_CASE("The verifiers of traces are named as in the registry", "[nde]") {
-  const auto two = nde::ot_verifiers({"khisti", "specinfer"});
+  const auto two = nde::ot_verifiers(nde::all_ot_verifiers(), {"khisti", "specinfer"});
   REQUIRE(two.size() == 2);
   CHECK(two[0].name == "khisti");
   CHECK(two[1].name == "specinfer");
-  CHECK(says(message_of<input_error>([] { nde::ot_verifiers({"traversal"}); }), "no verifier traversal", "spectr"));
+  CHECK(says(message_of<input_error>([] { nde::ot_verifiers(nde::all_ot_verifiers(), {"traversal"}); }),
+             "no verifier traversal", "spectr"));
 }

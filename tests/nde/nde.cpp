@@ -182,3 +182,23 @@ TEST_CASE("Arguments that make no sense are refused in a sentence", "[nde]") {
   fs::create_directories(scratch() + "/empty");
   refused(run("inspect '" + scratch() + "/empty'"), "holds no trace");
 }
+
+TEST_CASE("Traces are collected for a verifier of one's own, too", "[nde]") {
+  fs::remove_all(scratch() + "/own");
+  const outcome made = run("collect --prompts '" + prompts_file() + "' --out '" + scratch() +
+                               "/own' --tokens 8 --spacing 8 --samples 1 --samplings 1 --count 1 --verifiers "
+                               "best-ratio,specinfer",
+                           "", NDE_OWN_PARTS);
+  INFO(made.err);
+  REQUIRE(made.status == 0);
+  const nde::trace t = nde::read_trace(trace_path("own", 0));
+  CHECK(t.settings.at("verifiers") == "best-ratio,specinfer");
+  // Both test a single draw alike.
+  const std::vector<float>& efficiency = t.tensors.at("efficiency").values;
+  for (std::size_t action = 0; action < 81; ++action)
+    CHECK(efficiency[action] == Approx(efficiency[nde::n_actions + action]));
+  const outcome none = run("collect --prompts '" + prompts_file() + "' --out x --verifiers naive", "", NDE_OWN_PARTS);
+  CHECK(none.status == 2);
+  CHECK(contains(none.err, "there is no verifier naive to collect traces for; there are target-only, "));
+  CHECK(contains(none.err, "khisti, best-ratio."));
+}

@@ -1,33 +1,38 @@
 // SPDX-License-Identifier: BSL-1.0
-#pragma once
+#include "costs_of.hpp"
 
 #include <fmt/format.h>
 
 #include <filesystem>
 #include <iostream>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
 #include "../models/model_costs.hpp"
-#include "espalier/cost/cost_model.hpp"
+#include "../models/model_set.hpp"
 #include "espalier/model/llama/model_identity.hpp"
 #include "espalier/selector/files/selector_file.hpp"
-#include "espalier/selector/neural_delayed.hpp"
 #include "espalier/tree_policy/cost_aware/cost_aware_options.hpp"
-#include "pairings.hpp"
 #include "terminal.hpp"
-#include "write_with.hpp"
 
 namespace generate {
 
-namespace detail {
+namespace {
 
-// The costs of the models' passes, read or measured for the first text that asks, since the models are the same for
-// all.
-inline const espalier::cost_model& costs_of(const assignment& work) {
+// The file of a verifier's selector in a folder; empty if there is none. At temperature 0 all verifiers accept alike.
+std::string selector_in(const std::filesystem::path& folder, const std::string& verifier) {
+  const std::string own = verifier == "greedy" ? "target-only" : verifier;
+  for (const std::string& name : {own, std::string("specinfer")}) {
+    const std::filesystem::path path = folder / (name + ".safetensors");
+    if (std::filesystem::is_regular_file(path)) return path.string();
+  }
+  return {};
+}
+
+}  // namespace
+
+const espalier::cost_model& costs_of(const assignment& work) {
   static const espalier::cost_model costs = [&] {
     if (!work.arguments.costs.empty()) return models::read_model_costs(work.models, work.arguments.costs);
     const auto show = [](const std::string& line) {
@@ -42,19 +47,7 @@ inline const espalier::cost_model& costs_of(const assignment& work) {
   return costs;
 }
 
-// The file of a verifier's selector in a folder; empty if there is none. At temperature 0 all verifiers accept alike.
-inline std::string selector_in(const std::filesystem::path& folder, const std::string& verifier) {
-  const std::string own = verifier == "greedy" ? "target-only" : verifier;
-  for (const std::string& name : {own, std::string("specinfer")}) {
-    const std::filesystem::path path = folder / (name + ".safetensors");
-    if (std::filesystem::is_regular_file(path)) return path.string();
-  }
-  return {};
-}
-
-// The selector to use: from the named folder, else from the one of the models, else from the one next to the draft if
-// it was trained there for these models.
-inline std::optional<espalier::selector_file> selector_of(const assignment& work) {
+std::optional<espalier::delayed_selector> selector_of(const assignment& work) {
   const models::model_paths& paths = work.models.paths;
   const std::string &folder = work.arguments.selectors, &drafts = work.arguments.models.draft;
   const auto named = std::filesystem::path(folder.empty() ? work.arguments.models.model + "/selector" : folder);
@@ -77,27 +70,7 @@ inline std::optional<espalier::selector_file> selector_of(const assignment& work
   const espalier::selector_origin origin{target, draft, work.models.target.vocab_size(), file.origin.verifier};
   if (is_beside_draft && !(file.origin == origin)) return {};
   espalier::require_origin(file, origin);
-  return file;
-}
-
-}  // namespace detail
-
-//! The policy of a method, made from its options and, if it needs them, the costs of passes and a selector.
-//!
-//! Errors      those of reading the files
-template <class PartT>
-typename PartT::type policy_of(const PartT& part, const assignment& work) {
-  using policy_type = typename PartT::type;
-  if constexpr (std::is_same_v<policy_type, espalier::neural_delayed<>>) {
-    auto file = detail::selector_of(work);
-    if (!file) return part.make();
-    return policy_type(part.options, std::move(file->selector), detail::costs_of(work));
-  } else if constexpr (std::is_constructible_v<policy_type, decltype(part.options), espalier::cost_model>) {
-    const espalier::cost_model& costs = detail::costs_of(work);
-    return policy_type(part.options, is_sequence(work.arguments.drafter) ? costs.without_draft() : costs);
-  } else {
-    return part.make();
-  }
+  return std::move(file.selector);
 }
 
 }  // namespace generate

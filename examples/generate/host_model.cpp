@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "host_model.hpp"
+
+#include <vector>
+
+#include "espalier/model/llama/block_draft_model.hpp"
+#include "espalier/model/llama/llama_backend.hpp"
+
+namespace generate {
+
+namespace {
+
+using block_context = espalier::block_draft_model::context_type;
+
+block_context& held(const host_block::context_type& context) {
+  return *static_cast<block_context*>(context.get());
+}
+
+}  // namespace
+
+std::int32_t host_model::vocab_size() const {
+  return model_->vocab_size();
+}
+
+std::int32_t host_model::max_rows() const {
+  return model_->max_rows();
+}
+
+std::int32_t host_model::max_positions() const {
+  return model_->max_positions();
+}
+
+espalier::vocab_rows<float> host_model::forward(espalier::recurrent_kv& kv, const espalier::forward_batch_view& batch) {
+  return model_->forward(kv, batch);
+}
+
+std::int32_t host_model::hidden_size() const {
+  return model_->hidden_size();
+}
+
+std::span<const float> host_model::hidden_state(std::int32_t row) const {
+  return model_->hidden_state(row);
+}
+
+std::int32_t host_block::vocab_size() const {
+  return model_->vocab_size();
+}
+
+std::int32_t host_block::block_length() const {
+  return model_->block_length();
+}
+
+std::int32_t host_block::max_positions() const {
+  return model_->max_positions();
+}
+
+host_block::context_type host_block::make_context() const {
+  return {new block_context(model_->make_context()),
+          [](void* context) { delete static_cast<block_context*>(context); }};
+}
+
+void host_block::read(context_type& context, const host_model& target, std::span<const std::int32_t> rows,
+                      std::int32_t position) {
+  model_->read(held(context), *target.model_, rows, position);
+}
+
+void host_block::forward(std::span<const request_type> requests, std::int32_t length) {
+  std::vector<espalier::block_draft_model::request_type> asked;
+  for (const request_type& r : requests)
+    asked.push_back({&held(*r.context), r.pending, r.position, r.place});
+  model_->forward(asked, length);
+}
+
+espalier::vocab_rows<float> host_block::logits(std::int32_t place, std::int32_t length) const {
+  return model_->logits(place, length);
+}
+
+}  // namespace generate

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/kv_store/recurrent.hpp"
+
+namespace espalier {
+class block_draft_model;
+class llama_backend;
+}  // namespace espalier
+
+namespace generate {
+
+//! The Backend of a transformer on the host, for decoders that are compiled without the transformer's code. Only
+//! host_model.cpp has that code, which must be compiled alike in all of a program.
+class host_model {
+ public:
+  explicit host_model(espalier::llama_backend& model) : model_(&model) {}
+
+  std::int32_t vocab_size() const;
+  std::int32_t max_rows() const;
+  std::int32_t max_positions() const;
+  espalier::vocab_rows<float> forward(espalier::recurrent_kv& kv, const espalier::forward_batch_view& batch);
+  std::int32_t hidden_size() const;
+  std::span<const float> hidden_state(std::int32_t row) const;
+
+ private:
+  friend class host_block;
+
+  espalier::llama_backend* model_;
+};
+
+//! The model of block_diffusion that is a block draft on the host, likewise.
+class host_block {
+ public:
+  using context_type = std::unique_ptr<void, void (*)(void*)>;
+  struct request_type {
+    context_type* context;
+    espalier::token_id pending;
+    std::int32_t position;
+    std::int32_t place;
+  };
+
+  explicit host_block(espalier::block_draft_model& model) : model_(&model) {}
+
+  std::int32_t vocab_size() const;
+  std::int32_t block_length() const;
+  std::int32_t max_positions() const;
+  context_type make_context() const;
+  void read(context_type& context, const host_model& target, std::span<const std::int32_t> rows, std::int32_t position);
+  void forward(std::span<const request_type> requests, std::int32_t length);
+  espalier::vocab_rows<float> logits(std::int32_t place, std::int32_t length) const;
+
+ private:
+  espalier::block_draft_model* model_;
+};
+
+}  // namespace generate

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "run_program.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <iostream>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "arguments.hpp"
+#include "chat.hpp"
+#include "compare.hpp"
+#include "methods.hpp"
+#include "pairings.hpp"
+#include "write_text.hpp"
+
+namespace generate {
+
+namespace {
+
+models::model_set load_models(const arguments& arguments) {
+  std::int32_t rows = 0;
+  for (const pairing& used : pairings(arguments)) {
+    check_pairing(arguments, used);
+    rows = (std::max)(rows, longest_pass(arguments, used.method));
+  }
+  auto models = models::model_set::load(arguments.models, {.threads = arguments.threads,
+                                                           .max_rows = rows,
+                                                           .arithmetic = arguments.arithmetic,
+                                                           .weights = arguments.weights});
+  if (arguments.drafter == drafter_kind::block && !models.block) {
+    throw usage_error("--drafter block needs a block draft, but " + arguments.models.model +
+                      " has none beside it; --block names one.");
+  }
+  return models;
+}
+
+int run(int argc, const char* const* argv, parts offered) {
+  std::string help;
+  const arguments asked = parse(argc, argv, std::move(offered), help);
+  if (!help.empty()) {
+    std::cout << help;
+    return 0;
+  }
+  models::model_set models = load_models(asked);
+  if (asked.chat) {
+    chat(models, asked, std::cin, std::cout);
+    return 0;
+  }
+  if (asked.compare) return compare(models, asked, std::cout) ? 0 : 1;
+  write_text(models, asked, std::cout);
+  return 0;
+}
+
+}  // namespace
+
+int run_program(int argc, const char* const* argv, const parts& own) {
+  std::ios::sync_with_stdio(false);
+  try {
+    return run(argc, argv, all_parts(own));
+  } catch (const usage_error& error) {
+    std::cerr << "generate: " << error.what() << "\nTry generate --help.\n";
+  } catch (const std::bad_alloc&) {
+    std::cerr << "generate: there is not enough memory.\n";
+  } catch (const std::exception& error) {
+    std::cerr << "generate: " << error.what() << "\n";
+  }
+  return 2;
+}
+
+}  // namespace generate
