@@ -61,10 +61,13 @@ class batch_places {
  public:
   batch_places(const batch_places&) = delete;
 
-  //! Ends a text wherever it is, and forgets it.
+  //! Ends a text wherever it is, and forgets it. Between two halves of a step it keeps its place, and its rows of the
+  //! caches, until the pass under way ends.
   void cancel(text_id id) {
     entry& e = texts_.find(id);
-    if (e.stage == text_stage::served) leave(at(e.place));
+    const bool is_served = e.stage == text_stage::served;
+    if (is_served && is_pass_outside_) return texts_.hide(e);
+    if (is_served) leave(at(e.place));
     texts_.forget(e);
   }
 
@@ -85,6 +88,9 @@ class batch_places {
   //! Returns a text as the host has it: tokens of a round that is under way are not there. Valid until the text is
   //! cancelled, or forgotten after its end.
   const text& current(text_id id) const { return texts_.find(id).value.written; }
+
+  //! What the last step has told of each text, so far; valid until the next step.
+  std::span<const text_event> events() const { return events_; }
 
   //! Whether all texts have ended, or are held.
   bool idle() const { return n_running() + n_waiting() == 0; }
@@ -118,7 +124,6 @@ class batch_places {
   table& texts() { return texts_; }
   const table& texts() const { return texts_; }
   step_record& record() { return record_; }
-  std::span<const text_event> events() const { return events_; }
   std::span<const std::unique_ptr<place>> all_places() const { return places_; }
   // Places with a text, in turn, and during a step also those that have lost their text in it.
   std::span<place* const> in_turn() const { return in_turn_; }
@@ -127,7 +132,7 @@ class batch_places {
   // Forgets what the last step told, and gives free places to texts that wait, in turn: to each the place whose rows
   // have most in common with it. Where pages have run out, no text is seated until one has left.
   template <class KVStoreT>
-  void begin_step(const KVStoreT& kv) {
+  void seat_texts(const KVStoreT& kv) {
     events_.clear();
     record_ = {};
     texts_.sweep();
@@ -175,6 +180,19 @@ class batch_places {
   void begin_pass() {
     for (place* p : in_turn_)
       p->n_passed_over = p->task.is_passed_over ? p->n_passed_over + 1 : 0;
+  }
+
+  // Notes that a pass with rows of texts is made outside, or (false) is over: texts that were cancelled in the meantime
+  // leave their places.
+  void set_pass_outside(bool outside) {
+    is_pass_outside_ = outside;
+    if (outside) return;
+    for (place* p : in_turn_) {
+      if (p->text == nullptr || p->text->stage != text_stage::cancelled) continue;
+      entry& e = *p->text;
+      leave(*p);
+      texts_.forget(e);
+    }
   }
 
   // Tells what a text has done. One that has ended leaves its place.
@@ -272,7 +290,8 @@ class batch_places {
   std::vector<seat_task> tasks_;  // [in_turn_]
   std::vector<text_event> events_;
   step_record record_;
-  bool is_full_ = false;  // pages have run out, and no text has left since
+  bool is_full_ = false;          // pages have run out, and no text has left since
+  bool is_pass_outside_ = false;  // see set_pass_outside()
 };
 
 }  // namespace espalier::detail

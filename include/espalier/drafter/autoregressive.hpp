@@ -164,6 +164,7 @@ class autoregressive {
 
  public:
   using pass_type = forward_batch;
+  static constexpr bool is_outside = detail::IsOutside<std::remove_reference_t<BackendT>>;
   static constexpr bool shares_rows = SharingKVStore<kv_type>;
 
   autoregressive(BackendT&& backend, KVStoreT&& kv, sampling_options sampling = {.temperature = 1.0F},
