@@ -237,8 +237,7 @@ class decoder {
     if (!pass_.is_draft()) detail::require_pieces<PieceT>(current());
     [[maybe_unused]] guard_type guard{*this};
     philox_chance chance = chance_of_step();
-    const bool is_draft = std::exchange(pass_, {}).is_draft();
-    if (is_draft)
+    if (drafts_outside && pass_.is_draft())
       take_draft(chance, logits);
     else
       end_pass(chance, logits, piece_of);
@@ -454,6 +453,7 @@ class decoder {
   template <class ChanceT>
   void take_draft([[maybe_unused]] ChanceT& chance, [[maybe_unused]] vocab_rows<number> rows) {
     if constexpr (drafts_outside) {
+      pass_ = {};
       seconds().draft_forward += watch_.lap();
       with_place([&](auto places) { drafting_.take(*this, served_.drafter(), places, rows); });
       go_on(chance, true, true);
