@@ -147,7 +147,8 @@ struct own_chances {
 //! Complexity  a step: one target pass, and as many draft passes as the deepest tree needs, more where one has no room
 //!             for all texts; no allocation once warm, nor where a text joins or leaves
 //! Law         a text is the one that decoder writes with the same parts, prompt, stop conditions and text_options,
-//!             whoever else is served, where the backends are batch-invariant (but see batch_options::share_budget)
+//!             whoever else is served, where the backends are batch-invariant (but see batch_options::share_budget, and
+//!             time_budget)
 //! Errors      input_error and option_error as decoder's; input_error for a text that is not known. What a part throws
 //!             in step() is told in the events of the texts that were in that pass: they are held at their last
 //!             committed token until resume(); the others go on

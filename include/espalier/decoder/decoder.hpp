@@ -199,8 +199,8 @@ class decoder {
 
   //! The first half of a step, for an engine that makes passes itself: drafts, and returns the pass that the step needs
   //! next. The engine computes its logits, however and whenever it likes, and hands them to end_step(), or calls
-  //! give_up(); meanwhile nothing waits, and other decoders go on. step() is made of the same halves, with the backend's
-  //! pass in between, and writes the same text.
+  //! give_up(); meanwhile nothing waits, and other decoders go on. step() is made of the same halves, and writes the
+  //! same text.
   //!
   //!     while (decode.current().running()) {
   //!       for (outside_pass p = decode.begin_step(); p; p = decode.end_step(engine.logits_of(p))) {
