@@ -423,17 +423,23 @@ class decoder {
 
   template <class ChanceT>
   bool read_draft([[maybe_unused]] ChanceT& chance, [[maybe_unused]] bool gives) {
-    if constexpr (drafts_outside) return ask_outside(chance, gives);
-    served_.read_draft(options_.prefill_rows);
-    return false;
+    if constexpr (drafts_outside) {
+      return ask_outside(chance, gives);
+    } else {
+      served_.read_draft(options_.prefill_rows);
+      return false;
+    }
   }
 
   template <class ChanceT>
   bool grow(ChanceT& chance, [[maybe_unused]] bool gives) {
-    if constexpr (drafts_outside) return ask_outside(chance, gives);
-    while (!served_.growing().wanted().empty())
-      served_.grow_step(text_, chance);
-    return false;
+    if constexpr (drafts_outside) {
+      return ask_outside(chance, gives);
+    } else {
+      while (!served_.growing().wanted().empty())
+        served_.grow_step(text_, chance);
+      return false;
+    }
   }
 
   // Asks a drafter whose passes, or those of a part of it, are made outside. Returns true if pass_ is one.
