@@ -9,8 +9,6 @@
 #include <functional>
 #include <string>
 #include <string_view>
-#include <system_error>
-#include <type_traits>
 #include <vector>
 
 #include "espalier/core/option.hpp"

@@ -152,6 +152,22 @@ TEST_CASE("one number of rows, one context") {
   CHECK(line(256, 1000) == 3 + 255 * 0.5);
 }
 
+TEST_CASE("the most rows that fit a time are found") {
+  const cost_curve curve = cost_curve::of_grid({1, 4, 9, 16}, {0, 100}, {1, 2, 1, 2, 3, 5, 10, 12});
+  for (const double seconds : {0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.7, 9.99, 10.0, 17.0, 1000.0}) {
+    for (const std::int32_t context : {0, 30, 100, 300}) {
+      for (const std::int32_t n_texts : {1, 3}) {
+        for (const std::int32_t limit : {0, 1, 7, 60}) {
+          std::int32_t most = 0;
+          for (std::int32_t n = 1; n <= limit; ++n)
+            most = curve.of_texts(n_texts, n, context) <= seconds ? n : most;
+          REQUIRE(curve.most_rows(seconds, n_texts, limit, context) == most);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("looking at a curve does not allocate") {
   const cost_curve curve = cost_curve::fit(noisy_samples(1, 0.3));
   const allocation_count allocations;

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/decoder/round.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "catch.hpp"
@@ -15,11 +18,13 @@
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/cost_aware.hpp"
 #include "espalier/tree_policy/cost_aware_draws.hpp"
+#include "espalier/tree_policy/eagle2.hpp"
 #include "espalier/tree_policy/fixed.hpp"
 #include "espalier/tree_policy/plain.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/residual_walk.hpp"
 #include "espalier/verifier/target_only.hpp"
+#include "raises.hpp"
 
 using namespace espalier;
 
@@ -124,6 +129,88 @@ TEST_CASE("a text that is not drafted for says so, among others that are") {
   CHECK(found[tree_limit::not_drafting] > 3);
 }
 
+TEST_CASE("rounds draft no more than their pass has time for, and say so") {
+  const cost_model costs{{}, {}, {}, cost_curve::linear(10, 0), cost_curve::linear(0.001, 0.0001)};
+  two_models<> plain_models;
+  const std::vector<token_id> expected = [&] {
+    auto decode = plain_models.decoder(fixed({.depth = 3, .breadth = 2, .budget = 14}), greedy());
+    decode.begin(prompt, {.max_tokens = 60});
+    return run(decode);
+  }();
+  for (const auto& [budget, rows] : {std::pair(0.00101, 1), {0.00131, 4}, {0.00211, 12}, {1.0, 17}}) {
+    two_models<> m;
+    auto decode =
+        m.decoder(fixed({.depth = 3, .breadth = 2, .budget = 14}), greedy(), {.costs = costs, .time_budget = budget});
+    counts found = limits_of(decode, prompt, {.max_tokens = 60});
+    INFO(rows << " rows");
+    // The first round takes the prompt's three tokens with it.
+    CHECK(m.target.largest == std::max<int>(rows, 3));
+    CHECK((found[tree_limit::time] > 5) == (rows < 17));
+    CHECK((found[tree_limit::budget] > 5) == (rows == 17));
+    CHECK(copy(decode.current().tokens()) == expected);
+  }
+  // A policy that asks about more nodes than it drafts is not hindered by a limit beyond what it drafts.
+  two_models<> asks, free;
+  auto limited =
+      asks.decoder(eagle2({.beam = 4, .depth = 4, .budget = 6}), greedy(), {.costs = costs, .time_budget = 0.00181});
+  auto unlimited = free.decoder(eagle2({.beam = 4, .depth = 4, .budget = 6}), greedy());
+  limits_of(limited, prompt, {.max_tokens = 40});
+  limits_of(unlimited, prompt, {.max_tokens = 40});
+  CHECK(asks.draft.rows == free.draft.rows);
+  CHECK(asks.target.rows == free.target.rows);
+}
+
+TEST_CASE("the texts of a pass share what it has time for") {
+  const cost_model costs{{}, {}, {}, cost_curve::linear(10, 0), cost_curve::linear(0.001, 0.0001)};
+  const auto requests = many::requests(4, {.temperature = 0});
+  const auto expected = many::alone(requests, chain({.length = 6}), greedy());
+  for (const std::int32_t rows : {3, 7, 20}) {
+    two_models<> m({.seed = 5}, commit_mode::compact, commit_mode::compact, 4);
+    auto decode = make_batch_decoder(
+        m.drafter(), chain({.length = 6}), greedy(), m.kv, m.target,
+        {.max_texts = 4, .prefill_rows = 8, .costs = costs, .time_budget = 0.0009 + 0.0001 * rows + 1e-9});
+    for (const many::request& r : requests)
+      many::add(decode, r);
+    counts found;
+    std::int32_t most_drafted = 0;
+    while (!decode.idle()) {
+      std::int32_t needed = 0, drafted = 0;
+      for (const text_event& e : decode.step()) {
+        ++found[e.round.limited_by];
+        needed += e.round.forwarded_rows - e.round.tree.n_draws;
+        drafted += e.round.tree.n_draws;
+        if (e.round.state != status::running)
+          CHECK(copy(decode.current(e.id).tokens()) == expected.texts[static_cast<std::size_t>(e.id)]);
+      }
+      CHECK(drafted <= std::max(0, rows - needed));
+      CHECK(decode.last_step().target_rows <= std::max(rows, needed));
+      most_drafted = std::max(most_drafted, drafted);
+    }
+    CHECK(found[tree_limit::time] > 5);
+    CHECK((most_drafted > 0) == (rows > 1));
+    // A text that is alone has all of it.
+    if (rows == 7) CHECK(found[tree_limit::budget] > 0);
+  }
+}
+
+TEST_CASE("a time budget needs costs, and costs need a time budget") {
+  const cost_model costs{{}, {}, {}, cost_curve::linear(10, 0), cost_curve::linear(0.001, 0.0001)};
+  two_models<> m;
+  const auto message = [&](const auto& options) {
+    return message_of<option_error>([&] {
+      if constexpr (std::is_same_v<std::decay_t<decltype(options)>, batch_options>)
+        make_batch_decoder(m.drafter(), chain(), greedy(), m.kv, m.target, options);
+      else
+        m.decoder(chain(), greedy(), options);
+    });
+  };
+  CHECK(says(message(decoder_options{.time_budget = 0.02}), "time_budget is 0.02 seconds", "no costs are given"));
+  CHECK(says(message(batch_options{.time_budget = 0.02}), "time_budget is 0.02 seconds", "no costs are given"));
+  CHECK(says(message(decoder_options{.costs = costs}), "without a time_budget"));
+  CHECK(says(message(batch_options{.costs = costs}), "without a time_budget"));
+  CHECK(says(message(decoder_options{.costs = costs, .time_budget = -1}), "time_budget is -1, but must lie between 0"));
+}
+
 TEST_CASE("a run that a processor cuts is limited by the processor") {
   two_models<> m;
   auto decode = make_decoder(prompt_lookup({.max_ngram = 1}), chain({.length = 6}), greedy(), m.kv, m.target, {},
@@ -155,6 +242,12 @@ TEST_CASE("why a tree is not larger follows from its room first, and else is wha
   CHECK(limit(4, with([](auto& r) { r.draft = 4; })) == tree_limit::draft_capacity);
   CHECK(limit(4, with([](auto& r) { r.context = r.draft = 4; })) == tree_limit::context);
   CHECK(limit(6, with([](auto& r) { r.context = r.draft = 6; })) == tree_limit::budget);
+  CHECK(limit(4, with([](auto& r) { r.time = 4; })) == tree_limit::time);
+  CHECK(limit(3, with([](auto& r) { r.time = 4; })) == tree_limit::shared_rows);
+  CHECK(limit(0, with([](auto& r) { r.time = 0; })) == tree_limit::time);
+  CHECK(limit(6, with([](auto& r) { r.time = 6; })) == tree_limit::budget);
+  CHECK(limit(4, with([](auto& r) { r.context = r.time = 4; })) == tree_limit::context);
+  CHECK(limit(4, with([](auto& r) { r.context = 5, r.time = 4; })) == tree_limit::time);
   CHECK(limit(0, with([](auto& r) { r.draft = -3; })) == tree_limit::draft_capacity);
   CHECK(limit(0, with([](auto& r) { r.budget = 0; })) == tree_limit::policy);
 }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch_view.hpp"
@@ -11,17 +10,20 @@
 
 namespace espalier {
 
-//! Stands in the place of the backend where an engine makes the target's passes itself, between decoder::begin_step()
-//! and end_step(): it says how large passes may be, and makes none.
+//! Stands in the place of a backend, the target's or the one of an autoregressive drafter, where an engine makes the
+//! passes itself, between begin_step() and end_step() of a decoder or a batch_decoder: it says how large passes may be,
+//! and makes none.
 //!
 //! Errors      constructor: option_error for sizes out of range. forward: input_error, as step() of such a decoder
 template <class NumberT = float>
 class outside_backend {
  public:
-  explicit outside_backend(std::int32_t vocab_size, std::int32_t max_rows = (std::numeric_limits<std::int32_t>::max)())
+  static constexpr bool is_outside = true;
+
+  explicit outside_backend(std::int32_t vocab_size, std::int32_t max_rows = 1 << 30)
       : vocab_size_(vocab_size), max_rows_(max_rows) {
     require_option("vocabulary size", vocab_size, 1, 1 << 30);
-    require_option("max_rows", max_rows, 1, (std::numeric_limits<std::int32_t>::max)());
+    require_option("max_rows", max_rows, 1, 1 << 30);
   }
 
   std::int32_t vocab_size() const { return vocab_size_; }

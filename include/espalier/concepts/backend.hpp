@@ -47,6 +47,11 @@ concept SaysWhetherMaxima = requires(const BackendT& backend) {
   { backend.gives_maxima() } -> std::same_as<bool>;
 };
 
+template <class BackendT>
+concept IsOutside = requires {
+  requires BackendT::is_outside;
+};
+
 template <class BackendT, class KVStoreT>
 concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_view batch) {
   { backend.forward(kv, batch) } -> FloatOrDoubleRows;
@@ -70,6 +75,8 @@ concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_vie
 //!                                       a hidden_size() of 0 says that the backend keeps none
 //!   gives_maxima() -> bool              true if a row may hold its greatest logit alone, and minus infinity elsewhere:
 //!                                       then a decoder refuses parts that read more of a row
+//!   static constexpr bool is_outside    true if an engine makes the passes, between two halves of a step: forward()
+//!                                       raises an error; see outside_backend
 //! Laws
 //!   The row of a node equals the row that plain decoding along its path gives: the same numbers within the model's own
 //!   rounding, bitwise where the model is batch-invariant.

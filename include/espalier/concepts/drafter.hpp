@@ -221,6 +221,10 @@ concept PromptDrafter = requires(DrafterT& drafter, std::int32_t n) {
 //!                                         and its batch rows at row first_row of the pass
 //!   answer()                       returns what ask() would return; called once all rows are known
 //!   max_rows() -> int              rows that a pass has at most
+//! Optional
+//!   static constexpr bool is_outside   true if an engine makes the passes, between two halves of a step: pass_type has
+//!                                  view() -> forward_batch_view, and take() gets the engine's rows, of the target's
+//!                                  number type
 //! Models
 //!   autoregressive, block_diffusion; factorised over a block drafter that is one
 template <class DrafterT>
@@ -237,6 +241,19 @@ concept SharedDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, typenam
 };
 
 namespace detail {
+
+// A drafter whose passes an engine makes.
+template <class DrafterT>
+concept OutsideDrafter = SharedDrafter<DrafterT> && requires {
+  requires DrafterT::is_outside;
+};
+
+// Whether an engine makes the passes of a drafter, or of a part of it.
+template <class DrafterT>
+inline constexpr bool drafts_outside = []<std::size_t... Index>(std::index_sequence<Index...>) {
+  return (OutsideDrafter<part_type<DrafterT, Index>> || ...);
+}
+(std::make_index_sequence<n_parts<DrafterT>>());
 
 struct no_pass {};
 

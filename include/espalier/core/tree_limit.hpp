@@ -16,19 +16,20 @@ enum class tree_limit {
   not_drafting,    //!< the text is not drafted for: to have its drafter read it would not pay
   pass_rows,       //!< the target's pass has no more rows, which are divided evenly
   shared_rows,     //!< the rows of the target's pass went to other texts and prompts
+  time,            //!< the target's pass may take no more time: see time_budget of a decoder's options
   price,           //!< more nodes would have cost more time than they gain, by the costs of passes
   pause,           //!< the policy does not draft for a while, since drafts have gained nothing lately
   processor,       //!< the text's processor forbids a token of a drafter's run; on the host alone, which cuts runs
 };
 
 //! Number of values of tree_limit.
-inline constexpr std::size_t n_tree_limits = 12;
+inline constexpr std::size_t n_tree_limits = 13;
 
 //! The limit as a word, for people and for metrics.
 constexpr const char* to_string(tree_limit limit) {
-  constexpr const char* words[n_tree_limits] = {"none",        "policy",         "budget",       "last-token",
-                                                "context",     "draft-capacity", "not-drafting", "pass-rows",
-                                                "shared-rows", "price",          "pause",        "processor"};
+  constexpr const char* words[n_tree_limits] = {"none",           "policy",       "budget",    "last-token",  "context",
+                                                "draft-capacity", "not-drafting", "pass-rows", "shared-rows", "time",
+                                                "price",          "pause",        "processor"};
   return words[static_cast<std::size_t>(limit)];
 }
 

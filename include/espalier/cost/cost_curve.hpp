@@ -110,6 +110,19 @@ class cost_curve {
     return n_texts > 1 ? seconds + (n_texts - 1) * ((*this)(1, context) - (*this)(1, 0)) : seconds;
   }
 
+  //! The most rows, `limit` at most, that a pass of n_texts texts may have so that it takes no longer than this, by
+  //! of_texts(); 0 if not even a pass of one row is that short.
+  //!
+  //! Complexity  O(log limit) evaluations; no allocation
+  std::int32_t most_rows(double seconds, std::int32_t n_texts, std::int32_t limit, std::int32_t context) const {
+    std::int32_t fits = 0, beyond = limit + 1;
+    while (beyond - fits > 1) {
+      const std::int32_t n = fits + (beyond - fits) / 2;
+      (of_texts(n_texts, n, context) <= seconds ? fits : beyond) = n;
+    }
+    return fits;
+  }
+
   std::span<const std::int32_t> rows() const { return rows_; }
   std::span<const std::int32_t> contexts() const { return contexts_; }
   std::span<const double> seconds() const { return seconds_; }

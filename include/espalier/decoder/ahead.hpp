@@ -17,9 +17,9 @@ namespace espalier {
 //!     auto decode = make_decoder(drafter, dynatree(), greedy(), kv, target);
 //!
 //! Only `decoder` drafts ahead, and only where nothing but tokens goes from the target to the next tree: not with a
-//! processor, a policy that reads states, or a window over the target's cache, not in a step with a chance of the
-//! caller's, and not in programs without exceptions. In these cases, and in `batch_decoder`, it drafts as the given
-//! drafter.
+//! processor, a policy that reads states, a time budget, or a window over the target's cache, not in a step with a
+//! chance of the caller's, and not in programs without exceptions. In these cases, and in `batch_decoder`, it drafts as
+//! the given drafter.
 //!
 //! Complexity  if the verdict was guessed, a round takes as long as the longer of drafting and the target's pass; if
 //!             not, the draft pass under way is waited for, and rows of the accepted path that the draft's cache has
@@ -30,6 +30,9 @@ namespace espalier {
 //!             drafter. The C++ library has threads
 template <StepDrafter DrafterT>
 class ahead : public DrafterT {
+  static_assert(!detail::OutsideDrafter<DrafterT>,
+                "an engine makes the passes of this drafter: nothing can be drafted ahead beside them");
+
  public:
   explicit ahead(DrafterT drafter) : DrafterT(std::move(drafter)) {}
 

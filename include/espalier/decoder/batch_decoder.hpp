@@ -28,6 +28,7 @@
 #include "espalier/decoder/call_mistake.hpp"
 #include "espalier/decoder/check_parts.hpp"
 #include "espalier/decoder/no_pieces.hpp"
+#include "espalier/decoder/outside_pass.hpp"
 #include "espalier/decoder/processed_rows.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/saved_text.hpp"
@@ -36,6 +37,7 @@
 #include "espalier/decoder/text.hpp"
 #include "espalier/decoder/text_options.hpp"
 #include "espalier/decoder/text_table.hpp"
+#include "espalier/decoder/time_budget.hpp"
 #include "espalier/forward/checked_forward.hpp"
 
 namespace espalier {
@@ -55,8 +57,6 @@ struct served_place : batch_place<EntryT> {
   ServedT served;
   std::int32_t n_draft_unread = 0;  // tokens that the text's drafter has still to read
   bool is_drafted_for = true;       // in this step
-  bool is_reading_draft = false;    // its drafter reads a prompt in this step
-  bool is_asked = false;            // its drafter takes part in the draft pass under way
 
   void arrive() {}
   void leave() {
@@ -119,6 +119,13 @@ class shared_budget {
   bool shares_;
 };
 
+// The chances of the texts' own seeds.
+struct own_chances {
+  philox_chance operator()(text_id, const text& t) const {
+    return philox_chance(t.seed(), t.options().stream, static_cast<std::uint32_t>(t.size()));
+  }
+};
+
 }  // namespace detail
 
 //! Writes many texts at once by tree speculative decoding, with the same parts as decoder. A step makes one pass of the
@@ -142,7 +149,8 @@ class shared_budget {
 //! Complexity  a step: one target pass, and as many draft passes as the deepest tree needs, more where one has no room
 //!             for all texts; no allocation once warm, nor where a text joins or leaves
 //! Law         a text is the one that decoder writes with the same parts, prompt, stop conditions and text_options,
-//!             whoever else is served, where the backends are batch-invariant (but see batch_options::share_budget)
+//!             whoever else is served, where the backends are batch-invariant (but see batch_options::share_budget, and
+//!             time_budget)
 //! Errors      input_error and option_error as decoder's; input_error for a text that is not known. What a part throws
 //!             in step() is told in the events of the texts that were in that pass: they are held at their last
 //!             committed token until resume(); the others go on
@@ -183,11 +191,9 @@ class batch_decoder
         context_(context_length(backend_, kv_)),
         max_nodes_((std::min)(policy_.max_nodes(), context_)),
         max_rows_((std::min)(options_.max_rows, max_rows_of(backend_))),
-        budget_(policy_, options_.share_budget) {
+        budget_(policy_, options_.share_budget),
+        time_(options_) {
     detail::require_whole_tree(max_rows_, max_nodes_);
-    if (options_.costs)
-      raise<option_error>(
-          "costs are an option of the device's decoder; on the host the policy has them, as cost_aware.");
     detail::require_text<VerifierT>(options_.text, backend_);
     const detail::served_sizes sizes{.max_nodes = max_nodes_,
                                      .max_asked = (std::min)(most_asked(policy_), context_),
@@ -263,35 +269,91 @@ class batch_decoder
   //! has done, valid until the next step; nothing once all have ended. `piece_of` is as for decoder::step().
   template <class PieceT = no_pieces>
   std::span<const text_event> step(const PieceT& piece_of = {}) {
-    const auto chance_of = [](text_id, const text& t) {
-      return philox_chance(t.seed(), t.options().stream, static_cast<std::uint32_t>(t.size()));
-    };
-    return step_with(chance_of, piece_of);
+    return step_with(detail::own_chances(), piece_of);
   }
 
   //! Makes one step, as step() does, with chances of the caller's: chance_of(id, text) gives the chance of a text's
   //! round.
   template <class ChancesT, class PieceT = no_pieces>
   std::span<const text_event> step_with(const ChancesT& chance_of, const PieceT& piece_of = {}) {
-    watch_.lap();
-    this->begin_step(kv_);
-    for (place* p : this->in_turn())
-      this->attempt(*p, [&] { prepare<PieceT>(*p); });
-    const double before = draft_seconds();
-    drafting_.read_prompts(*this, drafter_, this->in_turn(), options_.prefill_rows);
-    had_rounds_ = this->plan(limits()).n_rounds > 0;
-    this->begin_pass();
-    draft(chance_of);
-    step_record& record = this->record();
-    record.seconds.draft_forward = draft_seconds() - before;
-    record.seconds.grow = watch_.lap() - record.seconds.draft_forward;
-    add_rows();
-    record.seconds.compile = watch_.lap();
-    forward(chance_of, piece_of);
+    require_no_pass();
+    open_step();
+    draft(chance_of, false);
+    if (batch_.n_rows() > 0)
+      this->attempt_all([&] { take(checked_forward(backend_, kv_, batch_.view()), chance_of, piece_of); }, in_pass());
     finish();
-    budget_.end();
-    record.seconds.commit += watch_.lap();
     return this->events();
+  }
+
+  //! The first half of a step, for an engine that makes passes itself: drafts, and returns the pass that the step needs
+  //! next. The engine computes its logits, however and whenever it likes, and hands them to end_step(), or tells
+  //! fail_pass() that it cannot. In between nothing waits: other decoders go on, and texts may be added, forked, saved
+  //! and cancelled here. step() is made of the same halves, and writes the same texts.
+  //!
+  //!     while (!decode.idle()) {
+  //!       for (outside_pass p = decode.begin_step(); p; p = decode.end_step(engine.logits_of(p))) {
+  //!       }
+  //!       for (const text_event& e : decode.events()) show(e.id, e.round.committed);
+  //!     }
+  //!
+  //! Passes of a draft model are asked for where its drafter is autoregressive over an outside_backend; other drafters
+  //! make their passes inside begin_step() and end_step().
+  //!
+  //! Post        no pass: the step is over, and events() tells what each text has done, as step() would
+  //! Errors      as step(); input_error if a pass is under way
+  outside_pass begin_step() {
+    require_no_pass();
+    open_step();
+    return go_on();
+  }
+
+  //! The other half: takes the logits of the pass under way, and returns the next pass of this step: of the draft, or
+  //! the target's, whose logits end the step. A text that was cancelled in the meantime leaves: its rows are dropped.
+  //!
+  //! Shapes      logits [batch.outputs.size()][vocab_size], read until this returns
+  //! Post        as begin_step()
+  //! Errors      as step(); input_error if no pass is under way, and for logits of another shape, after which the pass
+  //!             still is under way
+  template <class PieceT = no_pieces>
+  outside_pass end_step(vocab_rows<number> logits, const PieceT& piece_of = {}) {
+    require_pass();
+    require_rows_of(logits, static_cast<std::int32_t>(pass_.batch.outputs.size()), backend_.vocab_size());
+    if (close_pass().is_draft()) {
+      drafting_.take(*this, drafter_, this->in_turn(), logits);
+      return go_on();
+    }
+    take(logits, detail::own_chances(), piece_of);
+    finish();
+    return {};
+  }
+
+  //! Tells that the pass under way has failed with this error, and returns the next pass of the step. As where a
+  //! backend throws in step(), the texts of the pass have the error in their events, and are held at their last
+  //! committed token until resume(); the others go on.
+  //!
+  //! Errors      input_error if no pass is under way
+  outside_pass fail_pass(std::exception_ptr error) {
+    require_pass();
+    const bool is_draft = close_pass().is_draft();
+    const auto fail = [&](place& p) { this->fail(p, error); };
+    if (is_draft) {
+      drafting_.fail(this->in_turn(), fail);
+      return go_on();
+    }
+    in_pass()(fail);
+    finish();
+    return {};
+  }
+
+  //! Gives up the step: all texts stand at their last committed tokens, and none is held. The engine must not write
+  //! cache slots of the pass any more. Does nothing where no pass is under way.
+  void give_up() {
+    if (!pass_) return;
+    (void)close_pass();
+    for (place* p : this->in_turn()) {
+      if (p->text != nullptr && p->has_begun()) p->served.give_up(p->text->value);
+    }
+    budget_.end();
   }
 
  private:
@@ -309,13 +371,57 @@ class batch_decoder
             .may_read_alone = had_rounds_};
   }
 
+  void require_no_pass() const {
+    if (pass_)
+      raise<input_error>(
+          "a pass is under way: end_step(), fail_pass() or give_up() comes before another step of this decoder.");
+  }
+  void require_pass() const {
+    if (!pass_) raise<input_error>("no pass is under way: begin_step() comes first.");
+  }
+
+  // Begins a step: texts take free places, and drafters begin to read prompts.
+  void open_step() {
+    watch_.lap();
+    this->seat_texts(kv_);
+    for (place* p : this->in_turn())
+      this->attempt(*p, [&] { prepare(*p); });
+    drafting_.begin_reading(this->in_turn(), options_.prefill_rows);
+  }
+
+  // Goes on to the next pass that is made outside, and returns it. If there is none, the step is over.
+  outside_pass go_on() {
+    if (draft(detail::own_chances(), true))
+      pass_ = {drafting_.pass(drafter_), drafting_.part()};
+    else if (batch_.n_rows() > 0)
+      pass_ = {batch_.view()};
+    else
+      finish();
+    if (pass_) this->set_pass_outside(true);
+    return pass_;
+  }
+  // Returns the pass that was under way, and is over.
+  outside_pass close_pass() {
+    this->set_pass_outside(false);
+    station_seconds& seconds = this->record().seconds;
+    (pass_.is_draft() ? seconds.draft_forward : seconds.target_forward) += watch_.lap();
+    return std::exchange(pass_, {});
+  }
+
+  // A function that calls another one with each text that has rows in the target's pass.
+  auto in_pass() {
+    return [this](const auto& f) {
+      for (place* p : this->in_turn()) {
+        if (p->task.kind != detail::pass_task::none) f(*p);
+      }
+    };
+  }
+
   // Makes a text's caches and drafter follow it, unless it waits for rows that another text computes.
-  template <class PieceT>
   void prepare(place& p) {
     saved_type& t = p.text->value;
     if (!p.has_begun()) settle(p);
     if (!p.has_begun()) return;
-    detail::require_pieces<PieceT>(t.written);
     p.served.prepare(t);
     p.n_draft_unread = p.served.draft_reads() ? drafting::unread(p.served.drafter(), t.written.size()) : 0;
     p.is_drafted_for = budget_.worth_reading(this->n_running(), t.written, p.n_draft_unread);
@@ -360,32 +466,66 @@ class batch_decoder
     return false;
   }
 
-  // Tells the shared budget what this step does: the number of texts that are written, the mean number of tokens that
-  // the target sees of each before its last one, the number of other texts that are served, and the rows of prompts in
-  // the same pass.
-  void open_budget() {
-    std::int32_t n = 0, n_reading = 0, n_prompt_rows = 0;
+  // Opens the trees of all rounds. The shared budget is told what this step does: the number of texts that are written,
+  // the mean number of tokens that the target sees of each before its last one, the number of other texts that are
+  // served, and the rows of prompts in the same pass. Texts that are drafted for share what the pass has time for.
+  void open_trees() {
+    std::int32_t n = 0, n_reading = 0, n_prompt_rows = 0, n_drafted_for = 0;
     std::int64_t seen = 0;
     for (const place* p : this->in_turn()) {
       if (p->text == nullptr) continue;
       (p->draws() ? n : n_reading) += 1;
       if (p->draws()) seen += p->served.seen(p->text->value) - 1;
+      n_drafted_for += drafts(*p) ? 1 : 0;
       n_prompt_rows += p->task.n_rows;
     }
-    budget_.begin(n, n > 0 ? static_cast<std::int32_t>(seen / n) : 0, n_reading, n_prompt_rows);
+    const std::int32_t context = n > 0 ? static_cast<std::int32_t>(seen / n) : 0;
+    budget_.begin(n, context, n_reading, n_prompt_rows);
+    std::int32_t in_time = time_.is_limited() ? time_.room(n, n_prompt_rows + n, context) : 0;
+    for (place* p : this->in_turn()) {
+      if (!p->draws()) continue;
+      std::int32_t most = detail::time_budget::no_limit;
+      if (time_.is_limited() && drafts(*p)) {
+        const std::int32_t share = in_time / n_drafted_for--;
+        in_time -= share;
+        if (share < max_nodes_) most = share;
+      }
+      this->attempt(*p, [&] { p->served.open_tree(p->text->value, p->is_drafted_for, budget_.get(), most); });
+    }
+  }
+  // Whether a text has a round in this step that may have drafted tokens.
+  static bool drafts(const place& p) { return p.draws() && p.is_drafted_for && p.text->value.written.left() > 1; }
+
+  // Goes on with the drafting of a step. Returns true if it needs a pass that is made outside, where `gives` allows it;
+  // else all trees have grown, and batch_ has the rows of the target's pass.
+  template <class ChancesT>
+  bool draft(const ChancesT& chance_of, bool gives) {
+    const double before = draft_seconds();
+    const auto advance = [&] {
+      return drafting_.advance(*this, drafter_, this->in_turn(), chance_of, budget_.get(), gives);
+    };
+    bool waits = advance();
+    if (!waits && drafting_.is_reading()) {
+      had_rounds_ = this->plan(limits()).n_rounds > 0;
+      this->begin_pass();
+      open_trees();
+      drafting_.begin_growing();
+      waits = advance();
+    }
+    step_record& record = this->record();
+    record.draft_passes = drafting_.n_passes();
+    if (!waits) close_trees();
+    const double passes = draft_seconds() - before;
+    record.seconds.draft_forward += passes;
+    record.seconds.grow += watch_.lap() - passes;
+    if (!waits) add_rows();
+    return waits;
   }
 
-  template <class ChancesT>
-  void draft(const ChancesT& chance_of) {
-    open_budget();
-    for (place* p : this->in_turn()) {
-      if (p->draws()) this->attempt(*p, [&] { p->served.open_tree(p->text->value, p->is_drafted_for, budget_.get()); });
-    }
-    drafting_.grow(*this, drafter_, this->in_turn(), chance_of, budget_.get());
+  void close_trees() {
     for (place* p : this->in_turn()) {
       if (p->draws()) this->attempt(*p, [&] { p->served.close_tree(p->text->value); });
     }
-    this->record().draft_passes = drafting_.n_passes();
   }
 
   void add_rows() {
@@ -401,32 +541,21 @@ class batch_decoder
       } while (p->text != nullptr && !has_room && make_room(*p));
     }
     this->record().target_rows = batch_.n_rows();
+    this->record().seconds.compile = watch_.lap();
   }
 
+  // Takes the logits of the target's pass.
   template <class ChancesT, class PieceT>
-  void forward(const ChancesT& chance_of, const PieceT& piece_of) {
-    if (batch_.n_rows() == 0) return;
-    this->attempt_all(
-        [&] {
-          const auto logits = checked_forward(backend_, kv_, batch_.view());
-          this->record().seconds.target_forward = watch_.lap();
-          for (place* p : this->in_turn()) {
-            if (p->task.kind == detail::pass_task::none) continue;
-            this->attempt(*p, [&] { take(*p, logits, chance_of, piece_of); });
-          }
-        },
-        [&](const auto& fail) {
-          for (place* p : this->in_turn()) {
-            if (p->task.kind != detail::pass_task::none) fail(*p);
-          }
-        });
+  void take(vocab_rows<number> logits, const ChancesT& chance_of, const PieceT& piece_of) {
+    this->record().seconds.target_forward += watch_.lap();
+    in_pass()([&](place& p) { this->attempt(p, [&] { take(p, logits, chance_of, piece_of); }); });
   }
-
   template <class ChancesT, class PieceT>
   void take(place& p, vocab_rows<number> logits, const ChancesT& chance_of, const PieceT& piece_of) {
     saved_type& t = p.text->value;
     round_record& r = p.served.record();
     step_record& step = this->record();
+    detail::require_pieces<PieceT>(t.written);
     if (!p.draws()) {
       p.served.finish_chunk(t, backend_, logits);
       step.prompt_rows += r.forwarded_rows;
@@ -452,6 +581,8 @@ class batch_decoder
       p->served.record().state = t.written.state();
       this->tell(*p, p->served.record());
     }
+    budget_.end();
+    this->record().seconds.commit += watch_.lap();
   }
 
   DrafterT drafter_;
@@ -465,10 +596,12 @@ class batch_decoder
   std::int32_t max_nodes_;
   std::int32_t max_rows_;
   detail::shared_budget<TreePolicyT, drafter_type> budget_;
+  detail::time_budget time_;
   drafting drafting_;
   forward_batch batch_;
   detail::target_rows<number, ProcessorT> target_;
   bool had_rounds_ = true;  // whether the last pass that was planned had rounds
+  outside_pass pass_;       // under way, if any is
   stopwatch watch_;
 };
 

@@ -35,8 +35,12 @@ struct batch_options {
   bool replay = true;  //!< on the device, rounds are captured as graphs; false for backends that a graph cannot
                        //!< capture. The host makes every pass anew
   std::optional<cost_model> costs{};  //!< on the device: where texts share a budget, a round has as many rows as pay by
-                                      //!< these costs. On the host they must not be given: the policy has them
+                                      //!< these costs. On the host they are for time_budget alone: a policy has its own
                                       //!< (cost_aware)
+  double time_budget = 0;  //!< seconds of a pass of the target; 0: no limit. On the host alone: rounds draft no more
+                           //!< tokens than fit by these costs, beside rows of prompts and the last token of each text,
+                           //!< which are in the pass in any case. The texts of a pass share what fits evenly, so a tree
+                           //!< depends on other texts, as with share_budget
 
   static constexpr void describe(auto see) {
     using self = batch_options;

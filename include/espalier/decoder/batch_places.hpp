@@ -76,10 +76,13 @@ class batch_places {
  public:
   batch_places(const batch_places&) = delete;
 
-  //! Ends a text wherever it is, and forgets it.
+  //! Ends a text wherever it is, and forgets it. Between two halves of a step it keeps its place, and its rows of the
+  //! caches, until the pass under way ends.
   void cancel(text_id id) {
     entry& e = texts_.find(id);
-    if (e.stage == text_stage::served) leave(at(e.place));
+    const bool is_served = e.stage == text_stage::served;
+    if (is_served && is_pass_outside_) return texts_.hide(e);
+    if (is_served) leave(at(e.place));
     texts_.forget(e);
   }
 
@@ -100,6 +103,9 @@ class batch_places {
   //! Returns a text as the host has it: tokens of a round that is under way are not there. Valid until the text is
   //! cancelled, or forgotten after its end.
   const text& current(text_id id) const { return texts_.find(id).value.written; }
+
+  //! What the last step has told of each text, so far; valid until the next step.
+  std::span<const text_event> events() const { return events_; }
 
   //! Whether all texts have ended, or are held.
   bool idle() const { return n_running() + n_waiting() == 0; }
@@ -133,7 +139,6 @@ class batch_places {
   table& texts() { return texts_; }
   const table& texts() const { return texts_; }
   step_record& record() { return record_; }
-  std::span<const text_event> events() const { return events_; }
   std::span<const std::unique_ptr<place>> all_places() const { return places_; }
   // Places with a text, in turn, and during a step also those that have lost their text in it.
   std::span<place* const> in_turn() const { return in_turn_; }
@@ -143,7 +148,7 @@ class batch_places {
   // have most in common with it. Where pages have run out, no more texts are seated than can go on (seat_limit), but
   // for one of a higher priority than the last in turn, who would then give way to it.
   template <class KVStoreT>
-  void begin_step(const KVStoreT& kv) {
+  void seat_texts(const KVStoreT& kv) {
     events_.clear();
     record_ = {};
     texts_.sweep();
@@ -191,6 +196,19 @@ class batch_places {
   void begin_pass() {
     for (place* p : in_turn_)
       p->n_passed_over = p->task.is_passed_over ? p->n_passed_over + 1 : 0;
+  }
+
+  // Notes that a pass with rows of texts is made outside, or (false) is over: texts that were cancelled in the meantime
+  // leave their places.
+  void set_pass_outside(bool outside) {
+    is_pass_outside_ = outside;
+    if (outside) return;
+    for (place* p : in_turn_) {
+      if (p->text == nullptr || p->text->stage != text_stage::cancelled) continue;
+      entry& e = *p->text;
+      leave(*p);
+      texts_.forget(e);
+    }
   }
 
   // Tells what a text has done. One that has ended leaves its place.
@@ -297,6 +315,7 @@ class batch_places {
   std::vector<text_event> events_;
   step_record record_;
   seat_limit limit_;
+  bool is_pass_outside_ = false;  // see set_pass_outside()
 };
 
 }  // namespace espalier::detail

@@ -21,22 +21,51 @@
 #include "espalier/core/static/static_capacity.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/core/util/stopwatch.hpp"
+#include "espalier/decoder/batch_drafting.hpp"
 #include "espalier/decoder/call_mistake.hpp"
 #include "espalier/decoder/check_parts.hpp"
 #include "espalier/decoder/decoder_options.hpp"
 #include "espalier/decoder/no_pieces.hpp"
 #include "espalier/decoder/observer.hpp"
+#include "espalier/decoder/outside_pass.hpp"
 #include "espalier/decoder/processed_rows.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/saved_text.hpp"
 #include "espalier/decoder/served_text.hpp"
 #include "espalier/decoder/text.hpp"
 #include "espalier/decoder/text_options.hpp"
+#include "espalier/decoder/time_budget.hpp"
 #include "espalier/forward/checked_forward.hpp"
 #include "espalier/forward/prefill.hpp"
 #include "espalier/sampling/lazy_rows.hpp"
 
 namespace espalier {
+
+namespace detail {
+
+// The text of a decoder, as batch_drafting sees a place of a batch.
+template <class ServedT, class TextT>
+struct lone_place {
+  struct entry {
+    text_id id;
+    TextT& value;
+  };
+
+  ServedT& served;
+  entry own;
+  entry* text = &own;
+  bool is_drafted_for = true;
+
+  lone_place(ServedT& its_server, TextT& its_text) : served(its_server), own{0, its_text} {}
+  lone_place(const lone_place&) = delete;
+  bool has_begun() const { return true; }
+  bool draws() const { return true; }
+};
+
+// Stands for the passes of drafters that make them themselves.
+struct no_passes {};
+
+}  // namespace detail
 
 //! Writes one text at a time by tree speculative decoding. It brings five parts together (drafter, policy, verifier, KV
 //! store and backend), and a processor where texts have one.
@@ -68,6 +97,10 @@ class decoder {
   static_assert(
       detail::fit<detail::mistake_of_parts<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>>());
   using number = logit_number<backend_type, std::remove_reference_t<KVStoreT>>;
+  using served_type = detail::served_text<DrafterT, TreePolicyT, KVStoreT, backend_type, ProcessorT>;
+  using place = detail::lone_place<served_type, saved_text<TreePolicyT, ProcessorT>>;
+  static constexpr bool drafts_outside = detail::drafts_outside<drafter_type>;
+  using drafting = std::conditional_t<drafts_outside, detail::batch_drafting<drafter_type>, detail::no_passes>;
 
  public:
   decoder(DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
@@ -78,11 +111,13 @@ class decoder {
         options_(require_options(options)),
         context_(context_length(backend_, kv)),
         max_nodes_((std::min)(text_.policy.max_nodes(), context_)),
+        time_(options_),
         served_(std::forward<DrafterT>(drafter), std::forward<KVStoreT>(kv), options.sequence, text_.policy, sizes()) {
     detail::require_text<VerifierT>(options.text, backend_);
     detail::require_parts<VerifierT, ProcessorT>(served_.drafter(), text_.policy, backend_, max_nodes_);
     const std::int32_t rows = options_.prefill_rows + max_nodes_;
     batch_.reserve(rows, rows);
+    if constexpr (drafts_outside) drafting_.reserve(1, sizes().max_asked + options_.prefill_rows, sizes().max_asked);
     target_.reserve(max_nodes_ + 1, backend_.vocab_size());
     reserve_verifier(verifier_, max_nodes_, backend_.vocab_size());
     if constexpr (ESPALIER_HOSTED == 0) {  // no memory is taken later
@@ -132,7 +167,7 @@ class decoder {
   //! Errors      as begin()
   void resume(std::span<const token_id> more, stop_conditions stop = {}) {
     if (current().state() == status::idle) return begin(more, std::move(stop));
-    if (in_pass_) give_up();
+    if (pass_) give_up();
     text_.written.resume(more, std::move(stop), context_, backend_.vocab_size());
     text_.policy_in_step = false;
     text_.read_again();
@@ -150,7 +185,7 @@ class decoder {
   void load(saved_text<TreePolicyT, ProcessorT> saved) {
     detail::require_text<VerifierT>(saved.written.options(), backend_);
     saved.move_to(text_.policy, context_, backend_.vocab_size());
-    if (in_pass_) give_up();
+    if (pass_) give_up();
     text_ = std::move(saved);
     begin_text();
   }
@@ -164,41 +199,52 @@ class decoder {
     return advance(chance, piece_of, true);
   }
 
-  //! The first half of a step, for an engine that makes its passes itself: drafts, and returns the rows of the target's
-  //! pass that the step needs. The engine computes their logits, however and whenever it likes, and hands them to
-  //! end_step(), or calls give_up(); meanwhile nothing waits, and other decoders go on. step() is these two halves with
-  //! a pass of the backend between them, and writes the same text.
+  //! The first half of a step, for an engine that makes passes itself: drafts, and returns the pass that the step needs
+  //! next. The engine computes its logits, however and whenever it likes, and hands them to end_step(), or calls
+  //! give_up(); meanwhile nothing waits, and other decoders go on. step() is made of the same halves, and writes the
+  //! same text.
   //!
   //!     while (decode.current().running()) {
-  //!       const forward_batch_view batch = decode.begin_step();
-  //!       if (batch.n_rows() > 0) decode.end_step(engine.logits_of(batch));
+  //!       for (outside_pass p = decode.begin_step(); p; p = decode.end_step(engine.logits_of(p))) {
+  //!       }
   //!     }
   //!
-  //! Post        no rows: the step needed no pass and is over, or no text is running; last_round() tells
-  //! Errors      as step(); input_error if a step has begun already
-  forward_batch_view begin_step() {
+  //! Passes of a draft model are asked for where its drafter is autoregressive over an outside_backend; other drafters
+  //! make their passes inside begin_step() and end_step().
+  //!
+  //! Post        no pass: the step is over, or no text is running; last_round() tells
+  //! Errors      as step(); input_error if a pass is under way
+  outside_pass begin_step() {
     require_no_pass();
     if (!current().running()) return {};
     philox_chance chance = chance_of_step();
     [[maybe_unused]] guard_type guard{*this};
-    begin_pass(chance, true);
+    open_step();
+    go_on(chance, true, true);
     guard.finished = true;
-    return in_pass_ ? batch_.view() : forward_batch_view{};
+    return pass_;
   }
 
-  //! The second half of a step: takes the logits of the pass that begin_step() asked for, verifies and commits.
+  //! The other half: takes the logits of the pass under way, and returns the next pass of this step: of the draft, or
+  //! the target's, whose logits end the step: the round is verified and committed.
   //!
-  //! Shapes      logits [batch.outputs.size()][vocab_size()], read until this returns
-  //! Errors      as step(); input_error if no step has begun, or for logits of another shape
+  //! Shapes      logits [batch.outputs.size()][vocab_size], read until this returns
+  //! Post        as begin_step()
+  //! Errors      as step(); input_error if no pass is under way, and for logits of another shape, after which the pass
+  //!             still is under way
   template <class PieceT = no_pieces>
-  void end_step(vocab_rows<number> logits, const PieceT& piece_of = {}) {
-    if (!in_pass_) raise<input_error>("no step has begun: begin_step() comes before end_step().");
-    detail::require_pieces<PieceT>(current());
+  outside_pass end_step(vocab_rows<number> logits, const PieceT& piece_of = {}) {
+    if (!pass_) raise<input_error>("no pass is under way: begin_step() comes first.");
+    require_rows_of(logits, static_cast<std::int32_t>(pass_.batch.outputs.size()), backend_.vocab_size());
+    if (!pass_.is_draft()) detail::require_pieces<PieceT>(current());
     [[maybe_unused]] guard_type guard{*this};
-    require_rows_of(logits, static_cast<std::int32_t>(batch_.view().outputs.size()), backend_.vocab_size());
     philox_chance chance = chance_of_step();
-    end_pass(chance, logits, piece_of);
+    if (drafts_outside && pass_.is_draft())
+      take_draft(chance, logits);
+    else
+      end_pass(chance, logits, piece_of);
     guard.finished = true;
+    return pass_;
   }
 
   //! Does what step() does, with a chance of the caller's, for example the enumerator's. A tree that was drafted ahead
@@ -253,7 +299,7 @@ class decoder {
   //! Gives up a step that has begun and will not end, or that was left by a jump, in a program without exceptions: then
   //! the text stands at its last committed token.
   void give_up() {
-    in_pass_ = false;
+    pass_ = {};
     served_.give_up(text_);
   }
 
@@ -271,6 +317,8 @@ class decoder {
   const ProcessorT& processor() const { return text_.processor; }
 
  private:
+  friend drafting;
+
   struct step_guard {
     decoder& self;
     bool finished = false;
@@ -287,7 +335,7 @@ class decoder {
 
   void start(std::span<const token_id> prompt, stop_conditions stop, const text_options& options) {
     detail::require_text<VerifierT>(options, backend_);
-    if (in_pass_) give_up();
+    if (pass_) give_up();
     if constexpr (ESPALIER_HOSTED == 0) target_.sample(options.sampling, backend_.vocab_size());  // may raise an error
     text_.written.begin(prompt, std::move(stop), options, context_, backend_.vocab_size());
     if constexpr (ResettingPolicy<TreePolicyT>) text_.policy.reset();
@@ -322,20 +370,14 @@ class decoder {
     seconds().grow += watch_.lap() - passes;
   }
 
-  void read_draft() {
-    const double before = draft_forward_seconds();
-    served_.read_draft(options_.prefill_rows);
-    lap_draft(before);
-  }
-
   philox_chance chance_of_step() const {
     const text& t = current();
     return philox_chance(t.seed(), t.options().stream, static_cast<std::uint32_t>(t.size()));
   }
 
   void require_no_pass() const {
-    if (in_pass_)
-      raise<input_error>("a step has begun: end_step() or give_up() comes before another step of this decoder.");
+    if (pass_)
+      raise<input_error>("a pass is under way: end_step() or give_up() comes before another step of this decoder.");
   }
 
   // Makes one step. own_chance: `chance` is that of step(). Then the next round's chance is known, too, so that it can
@@ -346,34 +388,141 @@ class decoder {
     if (!current().running()) return false;
     detail::require_pieces<PieceT>(current());
     [[maybe_unused]] guard_type guard{*this};
-    begin_pass(chance, own_chance);
-    if (in_pass_) end_pass(chance, checked_forward(backend_, store(), batch_.view()), piece_of);
+    open_step();
+    go_on(chance, own_chance, false);
+    if (pass_) end_pass(chance, checked_forward(backend_, store(), batch_.view()), piece_of);
     guard.finished = true;
     return true;
   }
 
-  // Drafts, and fills batch_ with the rows of the target's pass. Post: in_pass_: there is such a pass. If not, the step
-  // is over.
-  template <class ChanceT>
-  void begin_pass(ChanceT& chance, bool own_chance) {
+  // Begins a step: the drafter is to read the prompt.
+  void open_step() {
     watch_.lap();
     served_.prepare(text_);
-    read_draft();
     batch_.clear();
-    if (served_.writes(text_)) {
-      draft(chance, own_chance);
+    if constexpr (drafts_outside) {
+      with_place([&](auto places) { drafting_.begin_reading(places, options_.prefill_rows); });
+    }
+  }
+
+  // Goes on with the step up to its next pass, which is pass_ then: the draft's, where `gives` allows that it is made
+  // outside, or the target's, whose rows batch_ has. If there is none, the step is over.
+  template <class ChanceT>
+  void go_on(ChanceT& chance, bool own_chance, bool gives) {
+    const double before = draft_forward_seconds();
+    const bool waits = draft(chance, gives);
+    lap_draft(before);
+    if (waits) return;
+    if (is_round()) {
+      require_room(served_.add_round(batch_, text_, options_.order));
+      if (own_chance && !time_.is_limited()) served_.draft_ahead(text_);
+      seconds().compile = watch_.lap();
     } else {
       add_chunk();
     }
-    in_pass_ = batch_.n_rows() > 0;
-    if (!in_pass_) end_reading();
+    pass_ = {batch_.view()};
+    if (!pass_) end_reading();
   }
 
-  // Takes the logits of the pass: of a round, or of a part of the prompt.
+  // Goes on with the drafting. Returns true if it needs a pass that is made outside; else the tree has grown, if the
+  // step is to make a round.
+  template <class ChanceT>
+  bool draft(ChanceT& chance, bool gives) {
+    bool reads = true;
+    if constexpr (drafts_outside) reads = drafting_.is_reading();
+    if (reads) {
+      if (read_draft(chance, gives)) return true;
+      if (!served_.writes(text_) || served_.take_ahead(text_)) return false;
+      served_.open_tree(text_, true, static_cast<detail::no_budget*>(nullptr), in_time());
+      if constexpr (drafts_outside) drafting_.begin_growing();
+    }
+    if (grow(chance, gives)) return true;
+    served_.close_tree(text_);
+    return false;
+  }
+
+  template <class ChanceT>
+  bool read_draft([[maybe_unused]] ChanceT& chance, [[maybe_unused]] bool gives) {
+    if constexpr (drafts_outside) {
+      return ask_outside(chance, gives);
+    } else {
+      served_.read_draft(options_.prefill_rows);
+      return false;
+    }
+  }
+
+  template <class ChanceT>
+  bool grow(ChanceT& chance, [[maybe_unused]] bool gives) {
+    if constexpr (drafts_outside) {
+      return ask_outside(chance, gives);
+    } else {
+      while (!served_.growing().wanted().empty())
+        served_.grow_step(text_, chance);
+      return false;
+    }
+  }
+
+  // Asks a drafter whose passes, or those of a part of it, are made outside. Returns true if pass_ is one.
+  template <class ChanceT>
+  bool ask_outside(ChanceT& chance, bool gives) requires(drafts_outside) {
+    const auto chance_of = [&](text_id, const text&) -> ChanceT& { return chance; };
+    bool waits = false;
+    with_place([&](auto places) {
+      waits = drafting_.advance(*this, served_.drafter(), places, chance_of, static_cast<detail::no_budget*>(nullptr),
+                                gives);
+    });
+    if (waits) pass_ = {drafting_.pass(served_.drafter()), drafting_.part()};
+    return waits;
+  }
+
+  // Takes the rows of a draft's pass that was made outside, and goes on.
+  template <class ChanceT>
+  void take_draft([[maybe_unused]] ChanceT& chance, [[maybe_unused]] vocab_rows<number> rows) {
+    if constexpr (drafts_outside) {
+      pass_ = {};
+      seconds().draft_forward += watch_.lap();
+      with_place([&](auto places) { drafting_.take(*this, served_.drafter(), places, rows); });
+      go_on(chance, true, true);
+    }
+  }
+
+  // Calls f with the places of a batch of one text.
+  template <class FunctionT>
+  void with_place(const FunctionT& f) {
+    place p(served_, text_);
+    place* const places[] = {&p};
+    f(std::span<place* const>(places));
+  }
+
+  // What drafting asks of its host: nothing is caught here, and no other text could make room.
+  template <class FunctionT>
+  void attempt(place&, const FunctionT& f) {
+    f();
+  }
+  template <class FunctionT, class WhoseT>
+  void attempt_all(const FunctionT& f, const WhoseT&) {
+    f();
+  }
+  bool make_room(place&) {
+    raise<input_error>("the draft model's cache has no room for a text of ", current().size(),
+                       " tokens and its tree, or its pages are used up.");
+  }
+
+  // Whether this step makes a round. Pre: drafting is over
+  bool is_round() { return served_.record().tree.n_nodes > 0; }
+
+  // Returns how many drafted tokens the round's pass has time for.
+  std::int32_t in_time() const {
+    if (!time_.is_limited()) return detail::time_budget::no_limit;
+    const std::int32_t unread = served_.unread(text_), n = time_.room(1, unread + 1, served_.seen(text_) - unread - 1);
+    return n < max_nodes_ ? n : detail::time_budget::no_limit;
+  }
+
+  // Takes the logits of the target's pass: of a round, or of a part of the prompt.
   template <class ChanceT, class PieceT>
   void end_pass(ChanceT& chance, vocab_rows<number> logits, const PieceT& piece_of) {
     seconds().target_forward += watch_.lap();
-    if (served_.record().tree.n_nodes > 0) {
+    if (is_round()) {
       const verdict v = served_.verify(text_, logits, verifier_, target_, chance);
       seconds().verify = watch_.lap();
       const double drafted = seconds().draft_forward;
@@ -384,7 +533,7 @@ class decoder {
       served_.finish_chunk(text_, backend_, logits);
       end_reading();
     }
-    in_pass_ = false;
+    pass_ = {};
   }
 
   // Ends a step in which the prompt was read, and the text, if it was only to be read.
@@ -397,21 +546,6 @@ class decoder {
   void add_chunk() {
     const std::int32_t n = (std::min)({served_.left(text_), options_.prefill_rows, max_rows_of(backend_)});
     if (n > 0) require_room(served_.add_chunk(batch_, text_, n));
-  }
-
-  template <class ChanceT>
-  void draft(ChanceT& chance, bool own_chance) {
-    const double before = draft_forward_seconds();
-    if (!served_.take_ahead(text_)) {
-      served_.open_tree(text_, true, static_cast<detail::no_budget*>(nullptr));
-      while (!served_.growing().wanted().empty())
-        served_.grow_step(text_, chance);
-      served_.close_tree(text_);
-    }
-    lap_draft(before);
-    require_room(served_.add_round(batch_, text_, options_.order));
-    if (own_chance) served_.draft_ahead(text_);
-    seconds().compile = watch_.lap();
   }
 
   auto& store() { return served_.cache().store(); }
@@ -427,10 +561,12 @@ class decoder {
   decoder_options options_;
   std::int32_t context_;
   std::int32_t max_nodes_;  // drafted tokens that there is room for, whatever the policy says later
-  detail::served_text<DrafterT, TreePolicyT, KVStoreT, backend_type, ProcessorT> served_;
+  detail::time_budget time_;
+  served_type served_;
   detail::target_rows<number, ProcessorT> target_;
   forward_batch batch_;
-  bool in_pass_ = false;  // a step has begun, and batch_ is its pass
+  [[no_unique_address]] drafting drafting_;
+  outside_pass pass_;  // under way, if any is
   stopwatch watch_;
 };
 

@@ -4,11 +4,18 @@
 
 #include <cstdint>
 
+#include "espalier/config.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/sampling_options.hpp"
 #include "espalier/core/static/static_capacity.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/decoder/text_options.hpp"
+
+#if ESPALIER_HOSTED
+#include <optional>
+
+#include "espalier/cost/cost_model.hpp"
+#endif
 
 namespace espalier {
 
@@ -22,9 +29,15 @@ struct decoder_options {
                                              //!< makes no round
   bool replay = true;  //!< on the device, whether rounds are captured as graphs; false for backends that a graph cannot
                        //!< capture. On the host it has no meaning
+#if ESPALIER_HOSTED
+  std::optional<cost_model> costs{};  //!< what passes cost, for time_budget alone
+  double time_budget = 0;             //!< on the host: seconds of a pass of the target; 0: no limit. A round drafts no
+                                      //!< more tokens than fit by these costs; it never has fewer rows than the text
+                                      //!< itself needs
+#endif
 
   //! Returns the options that this capacity is made for.
-  static constexpr decoder_options of(const static_capacity& c) {
+  static decoder_options of(const static_capacity& c) {
     return {.text = {.sampling = c.target}, .prefill_rows = c.prefill_rows};
   }
 

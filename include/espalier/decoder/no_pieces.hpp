@@ -23,7 +23,8 @@ namespace detail {
 template <class PieceT>
 void require_pieces(const text& t) {
   if (std::is_same_v<PieceT, no_pieces> && t.reads_pieces())
-    raise<input_error>("stop strings need the text of each token: give step() or generate() a function for it.");
+    raise<input_error>(
+        "stop strings need the text of each token: give step(), end_step() or generate() a function for it.");
 }
 
 }  // namespace detail

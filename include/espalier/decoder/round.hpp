@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -72,6 +73,8 @@ struct tree_room {
   std::int32_t context = 0;  // nodes that its context has room for
   std::int32_t draft = 0;    // nodes that the draft's cache has room for
   std::int32_t budget = 0;   // nodes that the policy may draft
+  // Nodes that the target's pass has time for.
+  std::int32_t time = (std::numeric_limits<std::int32_t>::max)();
 };
 
 // Returns why a tree of n drafted nodes is not larger: the limit in `room` that it has met, else `otherwise`.
@@ -79,8 +82,11 @@ inline tree_limit limit_of(std::int32_t n, const tree_room& room, tree_limit oth
   if (room.budget <= 0) return tree_limit::policy;
   if (room.left <= 1) return tree_limit::last_token;
   if (!room.is_drafted_for) return otherwise;
-  if (n >= (std::min)(room.context, room.draft) && (std::min)(room.context, room.draft) < room.budget)
+  const std::int32_t cached = (std::min)(room.context, room.draft);
+  if (n >= (std::min)(cached, room.time) && (std::min)(cached, room.time) < room.budget) {
+    if (room.time < cached) return tree_limit::time;
     return room.draft < room.context ? tree_limit::draft_capacity : tree_limit::context;
+  }
   return n >= room.budget ? tree_limit::budget : otherwise;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -192,12 +193,15 @@ class served_text {
     if (t.written.left() == 0 && !(drafts && draft_reads_) && left(t) == 0) t.written.end();
   }
 
-  // Begins a round, with drafting or without (`drafts`). It shares this budget, if one is given.
+  // Begins a round, with drafting or without (`drafts`). It shares this budget, if one is given. The pass has time for
+  // this many drafted tokens of the text.
   template <class BudgetT>
-  void open_tree(text_type& t, bool drafts, BudgetT* budget) {
+  void open_tree(text_type& t, bool drafts, BudgetT* budget, std::int32_t in_time) {
     const text& w = t.written;
     is_drafted_for_ = drafts;
-    detail::open_tree(tree_, drafter_, w.tokens().back(), w.size(), drafts ? w.left() : 0, w.room());
+    in_time_ = in_time;
+    detail::open_tree(tree_, drafter_, w.tokens().back(), w.size(), drafts ? w.left() : 0,
+                      (std::min)(w.room(), in_time));
     if constexpr (has_processor) {
       processor_.open(t.processor);
       processor_.attach(drafter_, true);
@@ -339,7 +343,7 @@ class served_text {
     record_.tree = tree_.view();
     record_.limited_by = limit_of(record_.tree.n_draws,
                                   {is_drafted_for_, w.left(), w.room(), drafter_.capacity() - w.size(),
-                                   (std::min)(t.policy.max_nodes(), sizes_.max_nodes)},
+                                   (std::min)(t.policy.max_nodes(), sizes_.max_nodes), in_time_},
                                   otherwise);
   }
 
@@ -406,6 +410,8 @@ class served_text {
   vocab_rows<number> logits_;                                      // the rows of this text's nodes
   std::int32_t first_row_ = 0, first_output_ = 0, n_outputs_ = 0;  // of a chunk, in its pass
   bool is_drafted_for_ = true;                                     // in this round
+  // Drafted tokens that the round's pass has time for.
+  std::int32_t in_time_ = (std::numeric_limits<std::int32_t>::max)();
   bool drafter_in_step_ = false;
   bool draft_reads_ = false;
   // Whether the drafter took another verdict than the target's, and must begin anew. It has no prompt to read then:

@@ -27,6 +27,7 @@ enum class text_stage {
   served,   // it has a place
   held,     // a part has failed: the text waits for resume()
   ended,
+  cancelled,  // nobody knows it any more, but a pass under way has rows of it: it has its place until the pass ends
 };
 
 // One text of a batch.
@@ -159,8 +160,14 @@ class text_table {
   void forget(entry& e) {
     if (e.stage == text_stage::waiting) std::erase(waiting_, &e);
     if (e.stage == text_stage::ended) std::erase(ended_, &e);
-    std::erase(known_, &e);
+    if (e.stage != text_stage::cancelled) std::erase(known_, &e);
     free_.push_back(&e);
+  }
+
+  // Makes a text unknown that keeps its place for a while: forget() comes later.
+  void hide(entry& e) {
+    e.stage = text_stage::cancelled;
+    std::erase(known_, &e);
   }
 
  private:

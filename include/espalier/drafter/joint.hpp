@@ -50,8 +50,11 @@ class joint {
 
   //! Returns a joint for another text, of the drafters that drafter_for_text() makes of these.
   auto for_text(std::int32_t sequence) {
-    return std::apply([&](auto&... drafters) { return espalier::joint(drafter_for_text(drafters, sequence)...); },
-                      drafters_);
+    return std::apply(
+        [&](auto&... drafters) {
+          return joint<decltype(drafter_for_text(drafters, sequence))...>(drafter_for_text(drafters, sequence)...);
+        },
+        drafters_);
   }
 
   static constexpr bool gives_up_rows = (detail::gives_up_rows<std::remove_reference_t<DraftersT>>() || ...);

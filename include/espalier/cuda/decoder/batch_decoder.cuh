@@ -37,6 +37,7 @@
 #include "espalier/decoder/text.hpp"
 #include "espalier/decoder/text_options.hpp"
 #include "espalier/decoder/text_table.hpp"
+#include "espalier/decoder/time_budget.hpp"
 
 namespace espalier::cuda {
 
@@ -198,6 +199,7 @@ class batch_decoder
                  .keeps_learnt = true,
                  .replay = options_.replay}) {
     rounds_.check(options_.text);
+    espalier::detail::refuse_time_budget(options_.time_budget);
     const espalier::detail::pass_limits limits = rounds_.limits();
     if (!limits.cuts_trees) espalier::detail::require_whole_tree(limits.rows, limits.max_nodes);
     for (std::int32_t i = 0; i < options_.max_texts; ++i)
@@ -245,7 +247,7 @@ class batch_decoder
   template <class PieceT = no_pieces>
   std::span<const text_event> step(const PieceT& piece_of = {}) {
     watch_.lap();
-    this->begin_step(rounds_.kv());
+    this->seat_texts(rounds_.kv());
     read_alone();
     do {
       while (rounds_.n_under_way() < 2 && enqueue()) {

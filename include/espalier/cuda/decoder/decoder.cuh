@@ -23,6 +23,7 @@
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/text.hpp"
 #include "espalier/decoder/text_options.hpp"
+#include "espalier/decoder/time_budget.hpp"
 #include "espalier/forward/held_prefix.hpp"
 
 namespace espalier::cuda {
@@ -63,6 +64,7 @@ class decoder {
                 std::forward<BackendT>(backend),
                 {.order = options.order, .first_sequence = options.sequence, .replay = options.replay}) {
     rounds_.check(options.text);
+    espalier::detail::refuse_time_budget(options.time_budget, options.costs.has_value());
   }
 
   decoder(const decoder&) = delete;
