@@ -39,13 +39,13 @@ class traced_chance {
   //! Draws.
   explicit traced_chance(philox_chance drawn) : drawn_(drawn) {}
 
-  bool accept(double p, double q, chance_key at) {
+  bool accept(double p, double q, chance_key at = {}) {
     if (!drawn_) return every_.accept(p, q, at);
     record(at);
     return drawn_->accept(p, q, at);
   }
   template <Weights WeightsT>
-  std::int32_t pick(const WeightsT& weights, chance_key at) {
+  std::int32_t pick(const WeightsT& weights, chance_key at = {}) {
     if (!drawn_) return every_.pick(weights, at);
     const std::int32_t i = drawn_->pick(weights, at);
     if (i < 0) return i;
@@ -53,7 +53,7 @@ class traced_chance {
     if (drafts_) picks_.push_back({at.node, i, weights.size()});
     return i;
   }
-  std::int32_t index(std::int32_t n, chance_key at) {
+  std::int32_t index(std::int32_t n, chance_key at = {}) {
     if (!drawn_) return every_.index(n, at);
     record(at);
     return drawn_->index(n, at);
@@ -72,7 +72,7 @@ class traced_chance {
   bool next() { return !drawn_ && every_.next(); }
 
  private:
-  void record(chance_key at) {
+  void record(chance_key at = {}) {
     require_law((at.use == purpose::draft) == drafts_, drafts_ ? "the policy" : "the verifier",
                 " decides something at node ", at.node, ", slot ", at.slot, " for a purpose that is ",
                 drafts_ ? "not draft." : "draft.");
