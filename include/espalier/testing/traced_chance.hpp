@@ -72,7 +72,7 @@ class traced_chance {
   bool next() { return !drawn_ && every_.next(); }
 
  private:
-  void record(chance_key at = {}) {
+  void record(chance_key at) {
     require_law((at.use == purpose::draft) == drafts_, drafts_ ? "the policy" : "the verifier",
                 " decides something at node ", at.node, ", slot ", at.slot, " for a purpose that is ",
                 drafts_ ? "not draft." : "draft.");
