@@ -199,6 +199,19 @@ TEST_CASE("what is neither a folder with a model nor a GGUF file is refused by n
   CHECK_THROWS_WITH(model_files::open(at.path), ContainsSubstring("/model.safetensors cannot be opened"));
 }
 
+TEST_CASE("a folder whose weights are in another format is refused, with the format that is read") {
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth"}) {
+    const folder at("other_weights");
+    at.write("config.json", small_config);
+    at.write(name, "weights");
+    CHECK_THROWS_AS(model_files::open(at.path), model_error);
+    CHECK_THROWS_WITH(model_files::open(at.path),
+                      ContainsSubstring(at.path + " has " + name + " but no model.safetensors, and no other weights"));
+    at.write("model.safetensors", model_writer::file_text().text());
+    CHECK_NOTHROW(model_files::open(at.path));
+  }
+}
+
 TEST_CASE("an index that lies about its files is refused by name") {
   const folder at("shards");
   at.write("config.json", small_config);
@@ -213,6 +226,17 @@ TEST_CASE("an index that lies about its files is refused by name") {
   REQUIRE(files.tensors->find("a"));
   CHECK(files.tensors->where_is(*files.tensors->find("a")) == at.path + "/one.safetensors");
   CHECK_FALSE(files.tensors->find("b"));
+  shard.add("b", {1}, {1});
+  at.write("one.safetensors", shard.text());
+  const model_files more = with_index(R"({"weight_map": {"a": "one.safetensors"}})");
+  CHECK(more.tensors->names() == std::vector<std::string>{"a", "b"});
+  detail::tensor_reader reader(*more.tensors, true);
+  reader.vector("a", 2, [](const float*) {});
+  CHECK_THROWS_WITH(reader.require_all_asked_for(),
+                    ContainsSubstring("index.json: tensor \"b\" has no place in what the config makes"));
+  shard = {};
+  shard.add("a", {2}, {1, 2});
+  at.write("one.safetensors", shard.text());
   CHECK_THROWS_WITH(with_index("{}"), ContainsSubstring("index.json has no object \"weight_map\""));
   CHECK_THROWS_WITH(with_index(R"({"weight_map": {"a": 1}})"), ContainsSubstring("\"a\" does not name a file"));
   CHECK_THROWS_WITH(with_index(R"({"weight_map": {"a": "../x"}})"), ContainsSubstring("\"a\" does not name a file"));
