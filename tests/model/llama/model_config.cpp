@@ -316,6 +316,8 @@ TEST_CASE("a model with Llama's shape that is no language model is refused") {
     json["architectures"] = {name};
     CHECK_NOTHROW(parse(json));
   }
+  refused({{"model_type", "espalier_block"}, {"architectures", {"BlockDraft"}}}, "model_type", "espalier_block",
+          "must be one of llama");
   json["architectures"] = nullptr;
   CHECK_NOTHROW(parse(json));
   for (const nlohmann::json& names :

@@ -128,8 +128,9 @@ struct model_config {
     require_readable_weights(json);
     const std::string family = json.text_or("model_type", "");
     if (family == "gemma3" || family == "mistral3") return parse_language_part(json, family);
+    model_config config = parse_text_model(json);
     require_language_model(json);
-    return parse_text_model(json);
+    return config;
   }
 
  protected:

@@ -266,7 +266,8 @@ class model_tensors {
   model_tensors(const model_config& config, tensor_source& file, WeightsT& weights, bool only_check)
       : c_(config),
         names_(names_of(config.layout)),
-        tensors_(file, only_check),
+        tensors_(file, only_check,
+                 config.layout == model_config::layout_type::gguf ? "the metadata makes" : "the config makes"),
         weights_(weights),
         only_check_(only_check) {}
 
