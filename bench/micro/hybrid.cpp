@@ -60,6 +60,12 @@ class random_tensors : public tensor_source {
         });
   }
   const std::string& where() const override { return name_; }
+  std::vector<std::string> names() const override {
+    std::vector<std::string> all;
+    for (const auto& [name, tensor] : all_)
+      all.push_back(name);
+    return all;
+  }
   const tensor_entry* find(const std::string& name) const override {
     const auto found = all_.find(name);
     return found == all_.end() ? nullptr : &found->second.first;

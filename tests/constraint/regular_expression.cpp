@@ -308,3 +308,11 @@ TEST_CASE("a vocabulary without bytes, or with an end outside it, is refused") {
   CHECK(says(message_of<input_error>([] { vocabulary_trie({"", "x"}, {1}); }), "no token of the vocabulary has bytes"));
   CHECK(says(message_of<input_error>([] { vocabulary_trie({"x"}, {1}); }), "token 1", "ends at 0"));
 }
+
+TEST_CASE("a token that is too long for a vocabulary's tree is refused by its number, unless it ends texts") {
+  const auto longest = [](std::size_t n) { return std::vector<std::string>{"x", std::string(n, 'a'), ""}; };
+  CHECK(vocabulary_trie(longest(65535), {2}).max_depth() == 65535);
+  CHECK(says(message_of<input_error>([&] { vocabulary_trie(longest(65536), {2}); }), "token 1", "has 65536 bytes",
+             "at most 65535"));
+  CHECK(vocabulary_trie(longest(65536), {1}).max_depth() == 1);
+}

@@ -23,7 +23,8 @@ namespace espalier {
 //! which of thousands of tokens a state allows. Copies share one tree, which never changes.
 //!
 //! Complexity  construction: O(bytes log tokens)
-//! Errors      input_error for an ending token that is not in the vocabulary, and if no token has bytes
+//! Errors      input_error for an ending token that is not in the vocabulary, for a token of more than 65535 bytes
+//!             that does not end texts, and if no token has bytes
 class vocabulary_trie {
  public:
   //! A prefix. The nodes are in the order of a walk that visits the longer prefixes that begin with a prefix directly
@@ -43,8 +44,8 @@ class vocabulary_trie {
   //! Makes the tree of these tokens.
   //!
   //! Shapes      pieces [vocab]: the bytes that each token adds to a text. Tokens without bytes, such as one that marks
-  //!             a turn, and tokens of more than 65535 bytes are not in the tree, so a constraint never allows them.
-  //!             ends: the tokens that end a text, whatever their bytes
+  //!             a turn, are not in the tree, so a constraint never allows them. ends: the tokens that end a text,
+  //!             whatever their bytes
   vocabulary_trie(std::vector<std::string> pieces, std::vector<token_id> ends)
       : data_(std::make_shared<const data>(build(std::move(pieces), std::move(ends)))) {}
 
@@ -100,7 +101,14 @@ class vocabulary_trie {
     const auto piece = [&](token_id t) -> const std::string& { return d.pieces[static_cast<std::size_t>(t)]; };
     std::vector<token_id> order(d.pieces.size());
     std::iota(order.begin(), order.end(), 0);
-    std::erase_if(order, [&](token_id t) { return piece(t).empty() || piece(t).size() > 0xFFFF; });
+    std::erase_if(order, [&](token_id t) { return piece(t).empty(); });
+    for (const token_id t : order) {
+      constexpr std::size_t longest = 0xFFFF;
+      if (piece(t).size() > longest) {
+        raise<input_error>("token ", t, " of the vocabulary has ", piece(t).size(), " bytes, but must have at most ",
+                           longest, " for a constraint.");
+      }
+    }
     std::stable_sort(order.begin(), order.end(), [&](token_id a, token_id b) { return piece(a) < piece(b); });
     if (order.empty()) raise<input_error>("no token of the vocabulary has bytes: a constraint could allow none.");
     std::vector<std::int32_t> open;  // the nodes of the last token's prefixes

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <random>
 #include <string>
 #include <vector>
@@ -164,6 +166,75 @@ TEST_CASE("tensors that contradict themselves or one another are refused by name
   refused(file.text(), "tensor \"b\" overlaps the one before it");
   file.tensors.replace(file.tensors.size() - 8, 8, bytes_of(std::uint64_t{20}));
   refused(file.text(), "tensor \"w\" begins at byte 20, which is no multiple of the alignment, 32");
+}
+
+TEST_CASE("blocks of types that are not decoded have ggml's sizes") {
+  gguf_writer::file_text file;
+  file.add_tensor("q8_1", 9, {64}, std::string(2 * 36, 'x'));
+  file.add_tensor("mxfp4", 39, {64}, std::string(2 * 17, 'x'));
+  const gguf_file read = gguf_writer::open(file.text());
+  CHECK(read.find("q8_1")->bytes == 2 * 36);
+  CHECK(read.find("mxfp4")->bytes == 2 * 17);
+}
+
+TEST_CASE("a GGUF model in several files is read from all of them, or refused by the part that does not fit") {
+  namespace fs = std::filesystem;
+  const fs::path folder = fs::temp_directory_path() / "espalier_gguf_parts";
+  fs::remove_all(folder);
+  fs::create_directories(folder);
+  const auto path = [&](int i) { return (folder / ("model-0000" + std::to_string(i) + "-of-00003.gguf")).string(); };
+  const auto part = [](int number, int count, const std::string& tensor, float value) {
+    gguf_writer::file_text file;
+    if (number == 0) file.add("general.architecture", "llama");
+    file.add_raw("split.no", 2, bytes_of(static_cast<std::uint16_t>(number)));
+    file.add_raw("split.count", 2, bytes_of(static_cast<std::uint16_t>(count)));
+    file.add_raw("split.tensors.count", 5, bytes_of(std::int32_t{3}));
+    file.add_tensor(tensor, {2}, {0, value});
+    return file.text();
+  };
+  const auto write = [&](int i, const std::string& text) { std::ofstream(path(i), std::ios::binary) << text; };
+  const auto refused_with = [&](const std::string& of, const std::string& words) {
+    INFO(words);
+    CHECK_THROWS_AS(gguf_file(of), model_error);
+    CHECK_THROWS_WITH(gguf_file(of), ContainsSubstring(words) && ContainsSubstring(folder.string()));
+  };
+  write(1, part(0, 3, "a", 1));
+  write(2, part(1, 3, "b", 2));
+  refused_with(path(1), "model-00003-of-00003.gguf is missing: it is part 3 of 3");
+  write(3, part(2, 3, "c", 3));
+  gguf_file file(path(1));
+  CHECK(file.metadata().text("general.architecture") == "llama");
+  CHECK(file.paths() == std::vector<std::string>{path(1), path(2), path(3)});
+  CHECK(file.names() == std::vector<std::string>{"a", "b", "c"});
+  for (int i = 0; i < 3; ++i) {
+    const tensor_entry* entry = file.find(std::string(1, static_cast<char>('a' + i)));
+    REQUIRE(entry);
+    float value = 0.0F;
+    file.read(*entry, 4, &value, sizeof value);
+    CHECK(value == static_cast<float>(i + 1));
+    CHECK(file.where_is(*entry) == path(i + 1));
+  }
+  refused_with(path(2),
+               "is part 2 of a GGUF model in 3 files: give the path of the first, which must end with "
+               "-00001-of-00003.gguf, or merge them into one with llama-gguf-split --merge");
+  const std::string renamed = (folder / "renamed.gguf").string();
+  fs::copy(path(1), renamed);
+  refused_with(renamed, "is part 1 of a GGUF model in 3 files");
+  refused(part(0, 3, "a", 1), "is part 1 of a GGUF model in 3 files");
+  write(3, part(1, 3, "c", 3));
+  refused_with(path(1), "says that it is part 2 of 3, but its name that it is part 3 of 3");
+  write(3, part(2, 3, "b", 3));
+  refused_with(path(1), "00003.gguf: tensor \"b\" is in another part, too");
+  gguf_writer::file_text more;
+  more.add_raw("split.no", 2, bytes_of(std::uint16_t{2}));
+  more.add_raw("split.count", 2, bytes_of(std::uint16_t{3}));
+  more.add_tensor("c", {1}, {1});
+  more.add_tensor("d", {1}, {1});
+  write(3, more.text());
+  refused_with(path(1), "\"split.tensors.count\" is 3, but must be 4, as many as all parts have");
+  write(3, "no GGUF file, but some text that is long enough");
+  refused_with(path(1), "model-00003-of-00003.gguf is no GGUF file");
+  fs::remove_all(folder);
 }
 
 TEST_CASE("a GGUF file with any bytes changed is read within its bounds or refused") {

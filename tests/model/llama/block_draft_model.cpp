@@ -310,6 +310,7 @@ TEST_CASE("folders of a block draft that do not fit are refused by name") {
   CHECK(says(with("target_layers", {1}), "\"fc.weight\"", "[32, 64]", "[32, 32]"));
   CHECK(says(with("block_size", 9), "\"mask_embed\"", "[7, 32]", "[8, 32]"));
   CHECK(says(with("num_hidden_layers", 3), "lacks tensor \"layers.2."));
+  CHECK(says(with("num_hidden_layers", 1), "tensor \"layers.1.input_layernorm.weight\"", "has no place"));
   CHECK(says(with("intermediate_size", 1 << 22), "gate_proj", "[44, 32]"));
   for (std::size_t n : {std::size_t{0}, std::size_t{7}, weights.size() / 2, weights.size() - 1})
     CHECK(says(refusal(config, weights.substr(0, n)), "model.safetensors"));

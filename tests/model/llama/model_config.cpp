@@ -305,8 +305,86 @@ TEST_CASE("every field that does not fit is named with its value and what is all
   refused(llama(), "rope_scaling", 2.0, "an object or null");
   refused(llama(), "model_type", "bert",
           "must be one of llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt_neox");
+  refused(llama(), "rope_scaling", {{"factor", 4.0}}, "has a \"factor\" but no \"rope_type\"");
   refused(llama(), "model_type", 4, "a string");
   refused(llama(), "layer_types", 3, "a list");
+}
+
+TEST_CASE("a model with Llama's shape that is no language model is refused") {
+  nlohmann::json json = llama();
+  for (const char* name : {"LlamaForCausalLM", "MyOwnForCausalLM"}) {
+    json["architectures"] = {name};
+    CHECK_NOTHROW(parse(json));
+  }
+  refused({{"model_type", "espalier_block"}, {"architectures", {"BlockDraft"}}}, "model_type", "espalier_block",
+          "must be one of llama");
+  json["architectures"] = nullptr;
+  CHECK_NOTHROW(parse(json));
+  for (const nlohmann::json& names :
+       {nlohmann::json{"LlamaForSequenceClassification"}, nlohmann::json{"MistralModel"},
+        nlohmann::json{"LlamaForCausalLMEagle3"}, nlohmann::json{3}, nlohmann::json("LlamaForCausalLM")}) {
+    refused(llama(), "architectures", names, "must be that of a language model, such as [\"LlamaForCausalLM\"]");
+  }
+}
+
+TEST_CASE("weights that are quantised in a form that is not read are refused by its name") {
+  nlohmann::json json = llama();
+  json["quantization_config"] = {{"quant_method", "espalier_int8_rows"}};
+  CHECK_NOTHROW(parse(json));
+  refused(llama(), "quantization_config", {{"quant_method", "gptq"}, {"bits", 4}},
+          "has the \"quant_method\" \"gptq\", which is not read: weights of a folder must be F32");
+  refused(llama(), "quantization_config", nlohmann::json::object(), "has the \"quant_method\" \"\"");
+  refused(llama(), "quantization_config", 8, "has the \"quant_method\" \"8\"");
+}
+
+TEST_CASE("the language model of a model that sees pictures is read") {
+  nlohmann::json mistral = llama();
+  mistral["model_type"] = "mistral";
+  mistral["sliding_window"] = nullptr;
+  mistral.erase("num_key_value_heads");
+  mistral["num_attention_heads"] = 16;
+  nlohmann::json json = {{"model_type", "mistral3"},
+                         {"architectures", {"Mistral3ForConditionalGeneration"}},
+                         {"vision_config", {{"hidden_size", 1024}}},
+                         {"text_config", mistral}};
+  model_config c = parse(json);
+  CHECK(c.family == "mistral");
+  CHECK(c.tensor_prefix == "language_model.");
+  CHECK(c.hidden_size == 32);
+  CHECK(c.n_kv_heads == 8);
+  CHECK(c.window_of(0) == 0);
+  CHECK(parse(llama()).tensor_prefix.empty());
+  // The config of google/gemma-3-4b-it says no more than this of its language model.
+  json = {{"model_type", "gemma3"},
+          {"text_config",
+           {{"hidden_size", 2560},
+            {"intermediate_size", 10240},
+            {"model_type", "gemma3_text"},
+            {"num_hidden_layers", 34},
+            {"rope_scaling", {{"factor", 8.0}, {"rope_type", "linear"}}},
+            {"sliding_window", 1024}}}};
+  c = parse(json);
+  CHECK(c.family == "gemma3_text");
+  CHECK(c.vocab_size == 262208);
+  CHECK(c.hidden_size == 2560);
+  CHECK(c.n_layers == 34);
+  CHECK(c.n_heads == 8);
+  CHECK(c.n_kv_heads == 4);
+  CHECK(c.head_dim == 256);
+  CHECK(c.max_positions == 131072);
+  CHECK(c.window_of(0) == 1024);
+  CHECK(c.window_of(5) == 0);
+  CHECK(c.tied_embeddings);
+  CHECK(c.tensor_prefix == "language_model.");
+  refused(json, "text_config", nullptr, "lacks");
+  refused(json, "text_config", "none", "an object");
+  json["model_type"] = "mistral3";
+  CHECK_THROWS_WITH(parse(json),
+                    "config.json: \"text_config\": \"model_type\" is \"gemma3_text\", but must be "
+                    "\"mistral\".");
+  mistral["vocab_size"] = 0;
+  json["text_config"] = mistral;
+  CHECK_THROWS_WITH(parse(json), ContainsSubstring("\"text_config\": \"vocab_size\" is 0"));
 }
 
 TEST_CASE("a config that is no JSON object is refused") {

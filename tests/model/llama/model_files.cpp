@@ -131,6 +131,19 @@ TEST_CASE("how a GGUF file slows the rotary embedding down is read") {
   file.add("llama.rope.scaling.type", "linear");
   file.add("llama.rope.scaling.factor", 4.0F);
   CHECK(config_of(file).scaling.frequency(10000.0, 8, 1) == Approx(0.025));
+  CHECK(config_of(with("rope.scale_linear", 4.0F)).scaling.frequency(10000.0, 8, 1) == Approx(0.025));
+  CHECK(config_of(with("rope.scaling.factor", 4.0F)).scaling.frequency(10000.0, 8, 1) == Approx(0.025));
+  CHECK(config_of(with("rope.scaling.factor", 1.0F)).scaling.kind == rope_scaling::kind_type::none);
+  file = with("rope.scale_linear", 8.0F);
+  file.add("llama.rope.scaling.factor", 4.0F);
+  CHECK(config_of(file).scaling.frequency(10000.0, 8, 1) == Approx(0.025));
+  file = with("rope.scale_linear", 8.0F);
+  file.add("llama.rope.scaling.type", "none");
+  CHECK(config_of(file).scaling.frequency(10000.0, 8, 1) == Approx(0.1));
+  refused(with("rope.scale_linear", 0.5F), "\"llama.rope.scale_linear\" is 0.5, but must be a number from 1");
+  file = with("rope.scale_linear", 4.0F);
+  file.add_tensor("rope_freqs.weight", {4}, {1, 2, 4, 8});
+  refused(file, "\"rope_freqs.weight\" stands beside a scaling by the metadata");
   file = llama();
   file.add_tensor("rope_freqs.weight", {4}, {1, 2, 4, 8});
   CHECK(config_of(file).scaling.frequency(10000.0, 8, 3) == Approx(0.001 / 8));
@@ -149,6 +162,10 @@ TEST_CASE("a GGUF file that no family here has written is refused, with what is 
   refused(gguf_writer::file_text(), "lacks \"general.architecture\"");
   refused(llama("mamba"), "\"general.architecture\" is \"mamba\", but must be one of llama (Mistral and SmolLM2, too)");
   refused(with("expert_count", 8), "\"llama.expert_count\" is not 0: experts are not supported");
+  refused(with("pooling_type", 3, "qwen3"),
+          "\"qwen3.pooling_type\" is 3, but must be 0: others are no language models");
+  CHECK_NOTHROW(config_of(with("pooling_type", 0)));
+  refused(with("attention.causal", false), "\"llama.attention.causal\" is false, but must be true: others are no lang");
   refused(with("attention.value_length", 4), "\"llama.attention.value_length\" is 4, but must be 8");
   gguf_writer::file_text file = llama();
   file.add_tensor("output.bias", {1}, {0});
@@ -182,6 +199,19 @@ TEST_CASE("what is neither a folder with a model nor a GGUF file is refused by n
   CHECK_THROWS_WITH(model_files::open(at.path), ContainsSubstring("/model.safetensors cannot be opened"));
 }
 
+TEST_CASE("a folder whose weights are in another format is refused, with the format that is read") {
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth"}) {
+    const folder at("other_weights");
+    at.write("config.json", small_config);
+    at.write(name, "weights");
+    CHECK_THROWS_AS(model_files::open(at.path), model_error);
+    CHECK_THROWS_WITH(model_files::open(at.path),
+                      ContainsSubstring(at.path + " has " + name + " but no model.safetensors, and no other weights"));
+    at.write("model.safetensors", model_writer::file_text().text());
+    CHECK_NOTHROW(model_files::open(at.path));
+  }
+}
+
 TEST_CASE("an index that lies about its files is refused by name") {
   const folder at("shards");
   at.write("config.json", small_config);
@@ -196,6 +226,17 @@ TEST_CASE("an index that lies about its files is refused by name") {
   REQUIRE(files.tensors->find("a"));
   CHECK(files.tensors->where_is(*files.tensors->find("a")) == at.path + "/one.safetensors");
   CHECK_FALSE(files.tensors->find("b"));
+  shard.add("b", {1}, {1});
+  at.write("one.safetensors", shard.text());
+  const model_files more = with_index(R"({"weight_map": {"a": "one.safetensors"}})");
+  CHECK(more.tensors->names() == std::vector<std::string>{"a", "b"});
+  detail::tensor_reader reader(*more.tensors, true);
+  reader.vector("a", 2, [](const float*) {});
+  CHECK_THROWS_WITH(reader.require_all_asked_for(),
+                    ContainsSubstring("index.json: tensor \"b\" has no place in what the config makes"));
+  shard = {};
+  shard.add("a", {2}, {1, 2});
+  at.write("one.safetensors", shard.text());
   CHECK_THROWS_WITH(with_index("{}"), ContainsSubstring("index.json has no object \"weight_map\""));
   CHECK_THROWS_WITH(with_index(R"({"weight_map": {"a": 1}})"), ContainsSubstring("\"a\" does not name a file"));
   CHECK_THROWS_WITH(with_index(R"({"weight_map": {"a": "../x"}})"), ContainsSubstring("\"a\" does not name a file"));

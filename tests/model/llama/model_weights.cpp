@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/model/llama/model_weights.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <iterator>
 #include <limits>
 #include <string>
 #include <vector>
 
 #include "catch.hpp"
+#include "espalier/model/llama/model_files.hpp"
 #include "model/llama/model_writer.hpp"
 
 namespace {
@@ -38,14 +42,20 @@ float half_value(std::uint16_t bits) {
   return sign * std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
 }
 
-// A file that counts what is read of it.
+// A file that counts what is read of it, and can have more tensors, which must not be read.
 class counted_source : public tensor_source {
  public:
   explicit counted_source(tensor_source& file) : file_(file) {}
 
   std::size_t bytes = 0;
+  std::vector<std::string> more;
 
   const std::string& where() const override { return file_.where(); }
+  std::vector<std::string> names() const override {
+    std::vector<std::string> all = file_.names();
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
   const tensor_entry* find(const std::string& name) const override { return file_.find(name); }
   void read(const tensor_entry& entry, std::uint64_t first, void* to, std::size_t n) override {
     bytes += n;
@@ -154,6 +164,94 @@ TEST_CASE("a missing tensor is named, whichever it is") {
     file.header.erase(name);
     refused(file, "lacks tensor \"" + name + "\"");
   }
+}
+
+TEST_CASE("a tensor that the model has no place for is named, but those that change nothing are not") {
+  const auto whole = model_writer::random_llama(config(), 1);
+  const std::string layer = "model.layers.1.";
+  for (const char* name : {"self_attn.k_proj.bias", "mlp.gate_proj.bias", "self_attn.sub_norm.weight",
+                           "self_attn.q_proj.weight_scale", "inv_freq", "attention.bias"}) {
+    auto file = whole;
+    file.add(layer + name, {2}, {9, 9});
+    refused(file, "tensor \"" + layer + name + "\" has no place in what the config makes: without it, the results");
+    file.add("model.layers.2.input_layernorm.weight", {2}, {9, 9});
+    refused(file, "tensor \"" + layer + name + "\" (and 1 more) has no place");
+  }
+  const auto check = [](const std::string& model, const std::string& name, bool is_idle) {
+    INFO(model << ' ' << name);
+    const model_files files = model_files::open(std::string(ESPALIER_TEST_DATA) + "/golden/" + model);
+    counted_source source(*files.tensors);
+    source.more = {name};
+    const auto load = [&] { weights_type::load(files.config, source); };
+    if (is_idle) {
+      CHECK_NOTHROW(load());
+    } else {
+      CHECK_THROWS_WITH(load(), ContainsSubstring(name + "\" has no place"));
+    }
+  };
+  check("llama", "model.layers.0.self_attn.rotary_emb.inv_freq", true);
+  check("gpt_neox", "gpt_neox.layers.0.attention.rotary_emb.inv_freq", true);
+  check("gpt_neox", "gpt_neox.layers.0.attention.bias", true);
+  check("gpt_neox", "gpt_neox.layers.0.attention.masked_bias", true);
+  check("gpt_neox", "gpt_neox.layers.0.attention.dense.scale", false);
+  check("llama", "vision_tower.weight", false);
+  check("llama", "rope_freqs.weight", false);
+  check("llama3/model.gguf", "rope_freqs.weight", true);
+  check("llama_f16/model.gguf", "blk.0.attn_rot_embd.weight", true);
+  check("llama_f16/model.gguf", "blk.0.attn_sub_norm.weight", false);
+  check("gpt_neox/model.gguf", "blk.0.attn_k.bias", false);
+}
+
+TEST_CASE("a tied head may be in the file if it is the embedding") {
+  const model_config tied = model_writer::wide_config();
+  const auto whole = model_writer::random_llama(tied, 1);
+  const auto& offsets = whole.header["model.embed_tokens.weight"]["data_offsets"];
+  const auto begin = offsets[0].get<std::size_t>(), end = offsets[1].get<std::size_t>();
+  const std::vector<std::uint64_t> shape{203, 96};
+  auto file = whole;
+  file.add_bytes("lm_head.weight", "F32", shape, whole.data.substr(begin, end - begin));
+  auto opened = model_writer::open(file.text());
+  CHECK_NOTHROW(weights_type::load(tied, opened));
+  for (const std::size_t at : {begin, end - 1}) {
+    std::string other = whole.data.substr(begin, end - begin);
+    other[at - begin] = static_cast<char>(other[at - begin] ^ 1);
+    file = whole;
+    file.add_bytes("lm_head.weight", "F32", shape, other);
+    opened = model_writer::open(file.text());
+    CHECK_THROWS_WITH(weights_type::load(tied, opened),
+                      ContainsSubstring("tensor \"lm_head.weight\" is not the same as \"model.embed_tokens.weight\", "
+                                        "but the config makes them one"));
+  }
+  file = whole;
+  file.add("lm_head.weight", {2}, {1, 2});
+  opened = model_writer::open(file.text());
+  CHECK_THROWS_WITH(weights_type::load(tied, opened), ContainsSubstring("\"lm_head.weight\" is not the same as"));
+}
+
+TEST_CASE("a language model is read from among the tensors of a model that sees pictures") {
+  const auto whole = model_writer::random_llama(config(), 1);
+  auto plain = model_writer::open(whole.text());
+  const weights_type expected = weights_type::load(config(), plain);
+  model_writer::file_text file = whole;
+  file.header = nlohmann::json::object();
+  for (const auto& [name, entry] : whole.header.items())
+    file.header["language_model." + name] = entry;
+  file.add("vision_tower.patch_conv.weight", {2}, {1, 2});
+  file.add("multi_modal_projector.norm.weight", {2}, {1, 2});
+  model_config part = config();
+  part.tensor_prefix = "language_model.";
+  auto opened = model_writer::open(file.text());
+  const weights_type found = weights_type::load(part, opened);
+  REQUIRE(found.bytes() == expected.bytes());
+  CHECK(std::memcmp(found.final_norm.scale, expected.final_norm.scale, 96 * sizeof(float)) == 0);
+  float one[96], other[96];
+  expected.head.matrix.get_row(202, one);
+  found.head.matrix.get_row(202, other);
+  CHECK(std::equal(std::begin(one), std::end(one), std::begin(other)));
+  refused(file, "lacks tensor \"model.embed_tokens.weight\"");
+  file.add("vision.weight", {2}, {1, 2});
+  opened = model_writer::open(file.text());
+  CHECK_THROWS_WITH(weights_type::load(part, opened), ContainsSubstring("tensor \"vision.weight\" has no place"));
 }
 
 TEST_CASE("a tensor of another shape or dtype than the config asks for is named") {

@@ -77,6 +77,7 @@ class down_of_type : public tensor_source {
   std::size_t bytes_read = 0;  // of the matrix
 
   const std::string& where() const override { return rest_.where(); }
+  std::vector<std::string> names() const override { return rest_.names(); }
   const tensor_entry* find(const std::string& name) const override {
     const std::string own = "model.layers.0.mlp.down_proj.weight";
     return name == own ? &entry_ : name == own + "_scale" ? &scale_entry_ : rest_.find(name);

@@ -448,6 +448,10 @@ TEST_CASE("a GGUF file's tokenizer that does not fit is named, with what is supp
   CHECK(says(with(gpt2, qwen2, merges("")), "a token of it is missing"));
   CHECK(with(gpt2, qwen2, merges("a b")).empty());
   CHECK(says(with(gpt2, qwen2, merges("a b"), set("tokenizer.ggml.eos_token_id", 3)), "eos_token_id", "from -1 to 2"));
+  // -1 in 32 bits without a sign: there is no such token.
+  CHECK(with(gpt2, qwen2, merges("a b"), set("tokenizer.ggml.eos_token_id", 0xFFFFFFFFU)).empty());
+  CHECK(says(with(gpt2, qwen2, merges("a b"), set("tokenizer.ggml.bos_token_id", 0xFFFFFFFEU)), "4294967294",
+             "from -1 to 2"));
   CHECK(says(with(set("tokenizer.ggml.model", "llama")), "lacks \"tokenizer.ggml.scores\""));
 }
 

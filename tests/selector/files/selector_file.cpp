@@ -145,6 +145,7 @@ TEST_CASE("a file that is no selector, lacks something, or has another shape is 
              }),
              "first.weight", "[395, 512]", "make it [512, 395]"));
   CHECK(says(refusal([](file_text& f) { f.header["target_hidden.mean"]["shape"] = {4, 6}; }), "one extent"));
+  CHECK(says(refusal([](file_text& f) { f.add("third.bias", {1}, {1}); }), "tensor \"third.bias\" has no place"));
 }
 
 TEST_CASE("bytes that 4 bits do not hold are refused") {

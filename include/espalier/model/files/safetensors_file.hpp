@@ -45,6 +45,8 @@ class safetensors_file : public tensor_source {
   //! The metadata in the file, by key.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
+  std::vector<std::string> names() const override { return detail::names_in(entries_); }
+
   const tensor_entry* find(const std::string& name) const override {
     const auto found = entries_.find(name);
     return found == entries_.end() ? nullptr : &found->second;

@@ -60,6 +60,16 @@ class safetensors_shards : public tensor_source {
     return all;
   }
 
+  //! The names of the tensors in all files, those that the index does not list included.
+  std::vector<std::string> names() const override {
+    std::vector<std::string> all;
+    for (const safetensors_file& file : files_) {
+      const std::vector<std::string> own = file.names();
+      all.insert(all.end(), own.begin(), own.end());
+    }
+    return all;
+  }
+
   const tensor_entry* find(const std::string& name) const override {
     const auto found = entries_.find(name);
     return found == entries_.end() ? nullptr : &found->second;

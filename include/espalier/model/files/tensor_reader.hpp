@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -90,10 +91,51 @@ class tensor_reader {
     vector(name, n, [&](const float* values) { std::copy_n(values, n, to); });
   }
 
+  // Reads a tensor that must be the same as another, or not be there.
+  void copy_of(const std::string& name, const std::string& original) {
+    const tensor_entry* copy = file_.find(name);
+    if (!copy) return;
+    asked_.insert(name);
+    const tensor_entry* first = file_.find(original);
+    bool same = first && first->dtype == copy->dtype && first->shape == copy->shape;
+    constexpr std::size_t piece = 1U << 17;
+    std::vector<char> one(piece), other(piece);
+    for (std::uint64_t at = 0; same && !only_check_ && at < copy->bytes; at += piece) {
+      const auto n = static_cast<std::size_t>((std::min)(copy->bytes - at, std::uint64_t{piece}));
+      file_.read(*copy, at, one.data(), n);
+      file_.read(*first, at, other.data(), n);
+      same = std::equal(one.begin(), one.begin() + static_cast<std::ptrdiff_t>(n), other.begin());
+    }
+    if (!same) {
+      raise<model_error>(file_.where_is(*copy), ": tensor \"", name, "\" is not the same as \"", original, "\", but ",
+                         maker_, " them one.");
+    }
+  }
+
+  // Checks that every tensor of the file was asked for, but those with is_idle(name), which change no result.
+  template <class IdleT>
+  void require_all_asked_for(const IdleT& is_idle) const {
+    std::vector<std::string> left;
+    for (const std::string& name : file_.names()) {
+      if (!asked_.contains(name) && !is_idle(name)) left.push_back(name);
+    }
+    if (left.empty()) return;
+    const std::string& name = *std::min_element(left.begin(), left.end());
+    const tensor_entry* entry = file_.find(name);
+    const std::string others = left.size() > 1 ? " (and " + in_words(left.size() - 1) + " more)" : "";
+    raise<model_error>(entry ? file_.where_is(*entry) : file_.where(), ": tensor \"", name, "\"", others,
+                       " has no place in what ", maker_,
+                       ": without it, the results would not be those of the model in the file.");
+  }
+  void require_all_asked_for() const {
+    require_all_asked_for([](const std::string&) { return false; });
+  }
+
  private:
   static constexpr auto every_row = [](int) { return true; };
 
-  const tensor_entry& need(const std::string& name, const std::vector<std::uint64_t>& shape) const {
+  const tensor_entry& need(const std::string& name, const std::vector<std::uint64_t>& shape) {
+    asked_.insert(name);
     const tensor_entry* entry = file_.find(name);
     if (!entry) raise<model_error>(file_.where(), " lacks tensor \"", name, "\".");
     if (entry->shape != shape) {
@@ -151,6 +193,7 @@ class tensor_reader {
   tensor_source& file_;
   bool only_check_;
   const char* maker_;
+  std::set<std::string> asked_;  // the names of the tensors that were asked for
   std::vector<std::byte> bytes_;
   std::vector<float> values_;
   std::vector<float> scales_;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ class tensor_source {
   //! The name of the file that the tensor is in.
   virtual const std::string& where_is(const tensor_entry&) const { return where(); }
 
+  //! The names of all tensors, in any order.
+  virtual std::vector<std::string> names() const = 0;
+
   //! The tensor with this name; null if there is none.
   virtual const tensor_entry* find(const std::string& name) const = 0;
 
@@ -44,5 +48,17 @@ class tensor_source {
   tensor_source(tensor_source&&) = default;
   tensor_source& operator=(tensor_source&&) = default;
 };
+
+namespace detail {
+
+// Returns the names in a table of tensors.
+inline std::vector<std::string> names_in(const std::map<std::string, tensor_entry>& tensors) {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : tensors)
+    names.push_back(name);
+  return names;
+}
+
+}  // namespace detail
 
 }  // namespace espalier

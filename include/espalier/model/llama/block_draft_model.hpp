@@ -40,7 +40,8 @@ namespace espalier {
 //! value projections are one matrix, keys first.
 //!
 //! Complexity  load: peak memory is the weights as held and a buffer of 128 KiB or one row
-//! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for
+//! Errors      model_error for a tensor that is missing, that has another shape or dtype than the config asks for, or
+//!             that it has no place for
 struct block_draft_weights {
   using linear_type = model_weights::linear_type;
   using norm_type = model_weights::norm_type;

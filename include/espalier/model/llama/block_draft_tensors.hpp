@@ -16,8 +16,8 @@ namespace espalier::detail {
 //   expect_rows(place, first, rows, type)  how the file stores rows first, first + 1, ... of a matrix
 //   set_row(place, row, weights)           row `row` of a matrix, a weight_row; rows of one matrix come in order
 //   set_vector(place, values, n)           the scale of a norm
-// With only_check, it reads no tensor and sets nothing, but raises an error for a tensor that the file lacks and calls
-// expect_rows.
+// With only_check, it reads no tensor and sets nothing, but raises an error for a tensor that the file lacks, or that
+// has no place in the draft, and calls expect_rows.
 template <class WeightsT>
 class block_draft_tensors {
  public:
@@ -45,6 +45,7 @@ class block_draft_tensors {
       matrix(mlp + "down_proj.weight", {model_part::down, i}, 0, width, c_.intermediate_size);
     }
     norm("norm.weight", {model_part::final_norm});
+    if (only_check_) tensors_.require_all_asked_for();
   }
 
  private:

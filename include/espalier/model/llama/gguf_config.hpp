@@ -41,6 +41,7 @@ class gguf_config_reader {
     if (integer_or("expert_count", 0, 0, most) > 0) {
       raise<model_error>(file_.where(), ": \"", key("expert_count"), "\" is not 0: experts are not supported.");
     }
+    require_language_model();
     read_sizes();
     read_parts();
     read_gemma();
@@ -60,6 +61,13 @@ class gguf_config_reader {
   }
   double number_or(const char* name, double fallback, double low, double high) const {
     return data_.number_or(key(name), fallback, low, high);
+  }
+
+  // Refuses models that give one vector, or a score, for a whole text.
+  void require_language_model() const {
+    constexpr const char* why = ": others are no language models";
+    if (data_.integer_or(key("pooling_type"), 0, -1, most) > 0) data_.refuse(key("pooling_type"), 0, why);
+    if (!data_.flag_or(key("attention.causal"), true)) data_.refuse(key("attention.causal"), "true", why);
   }
 
   void read_sizes() {
@@ -143,9 +151,11 @@ class gguf_config_reader {
       data_.refuse(key("rope.dimension_count"), c_.head_dim, ", all of a head");
     c_.rope_theta = number_or("rope.freq_base", 10000.0, 1.0, 1e12);
     if (is("gemma3")) c_.local_rope_theta = number_or("rope.freq_base_swa", 10000.0, 1.0, 1e12);
-    const std::string type_key = key("rope.scaling.type"), type = data_.text_or(type_key, "none");
     rope_scaling& scaling = c_.scaling;
-    scaling.factor = number_or("rope.scaling.factor", 1.0, 1.0, 1e6);
+    // Older files have scale_linear, or a factor without a type: both are linear scaling, as in llama.cpp.
+    scaling.factor = number_or("rope.scaling.factor", number_or("rope.scale_linear", 1.0, 1.0, 1e6), 1.0, 1e6);
+    const std::string type_key = key("rope.scaling.type");
+    const std::string type = data_.text_or(type_key, scaling.factor > 1.0 ? "linear" : "none");
     if (type == "linear") {
       scaling.kind = rope_scaling::kind_type::linear;
     } else if (type == "yarn") {

@@ -32,7 +32,8 @@ inline std::string text_of_file(const std::string& path) {
 //! flag or a number here, so that one pass runs them all.
 //!
 //! Errors      model_error that names the file, the key, its value and what is allowed
-//! Source      transformers: configuration_llama, _mistral, _qwen2, _qwen3, _gemma, _gemma2, _gemma3, _gpt_neox, _bamba
+//! Source      transformers: configuration_llama, _mistral, _qwen2, _qwen3, _gemma, _gemma2, _gemma3, _mistral3,
+//!             _gpt_neox, _bamba
 struct model_config {
   //! How a file names the tensors.
   enum class layout_type { llama, gemma2, gpt_neox, bamba, gguf };
@@ -79,6 +80,7 @@ struct model_config {
   std::vector<bool> recurrent{};  //!< [n_layers] whether a layer is Mamba-2 instead of attention; empty: none is
 
   layout_type layout = layout_type::llama;
+  std::string tensor_prefix{};  //!< begins the name of every tensor, in a file that holds more than the language model
   bool paired_rotary = false;   //!< in the file, two rows of queries or keys that are rotated together stand side by
                                 //!< side
   bool norms_less_one = false;  //!< the file holds the scale of each norm minus 1
@@ -123,20 +125,11 @@ struct model_config {
   static model_config parse(std::string_view text, const std::string& where) {
     const nlohmann::json object = detail::parse_json_object(text, where);
     const detail::json_reader json(object, where);
-    model_config config;
-    config.family = json.text_or("model_type", "");
-    bool known = false;
-    for (const char* name : {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "bamba"})
-      known = known || config.family == name;
-    if (known) {
-      config.read_llama(json);
-    } else if (config.family == "gpt_neox") {
-      config.read_gpt_neox(json);
-    } else {
-      raise<model_error>(
-          where, ": \"model_type\" is \"", config.family,
-          "\", but must be one of llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt_neox, bamba.");
-    }
+    require_readable_weights(json);
+    const std::string family = json.text_or("model_type", "");
+    if (family == "gemma3" || family == "mistral3") return parse_language_part(json, family);
+    model_config config = parse_text_model(json);
+    require_language_model(json);
     return config;
   }
 
@@ -152,6 +145,72 @@ struct model_config {
   static constexpr int most = 1 << 24;
 
   bool is(const char* name) const { return family == name; }
+
+  static void require_readable_weights(const detail::json_reader& json) {
+    const nlohmann::json* found = json.find("quantization_config");
+    if (!found) return;
+    const std::string method =
+        found->is_object() ? detail::json_reader(*found, json.where()).text_or("quant_method", "") : found->dump();
+    if (method == "espalier_int8_rows") return;  // the I8 tensors with a scale for each row
+    raise<model_error>(json.where(), ": \"quantization_config\" has the \"quant_method\" \"", method,
+                       "\", which is not read: weights of a folder must be F32, F16, BF16, or I8 with a scale for each "
+                       "row (espalier_int8_rows), and quantised models are read from GGUF files.");
+  }
+
+  // Refuses a model that shares its shape with a language model, but classifies texts or gives vectors for them.
+  static void require_language_model(const detail::json_reader& json) {
+    const nlohmann::json* names = json.find("architectures");
+    if (!names) return;
+    const auto writes = [](const nlohmann::json& name) {
+      return name.is_string() && name.get_ref<const std::string&>().ends_with("ForCausalLM");
+    };
+    if (!names->is_array() || std::none_of(names->begin(), names->end(), writes)) {
+      json.refuse("architectures", *names, "that of a language model, such as [\"LlamaForCausalLM\"]");
+    }
+  }
+
+  // Reads the language model of a model that sees pictures, too. Such a file leaves out what transformers' class for
+  // the language model has anyway.
+  static model_config parse_language_part(const detail::json_reader& json, const std::string& family) {
+    nlohmann::json all = family == "gemma3"
+                             ? nlohmann::json{{"model_type", "gemma3_text"}, {"vocab_size", 262208},
+                                              {"hidden_size", 2304},         {"intermediate_size", 9216},
+                                              {"num_hidden_layers", 26},     {"num_attention_heads", 8},
+                                              {"num_key_value_heads", 4},    {"max_position_embeddings", 131072}}
+                             : nlohmann::json{{"model_type", "mistral"},  {"vocab_size", 32000},
+                                              {"hidden_size", 4096},      {"intermediate_size", 14336},
+                                              {"num_hidden_layers", 32},  {"num_attention_heads", 32},
+                                              {"num_key_value_heads", 8}, {"max_position_embeddings", 131072}};
+    const std::string text_family = all["model_type"];
+    const nlohmann::json* part = json.find("text_config");
+    if (!part) raise<model_error>(json.where(), " lacks \"text_config\".");
+    if (!part->is_object()) json.refuse("text_config", *part, "an object");
+    all.update(*part);
+    const detail::json_reader text(all, json.where() + ": \"text_config\"");
+    require_text(text, "model_type", "", text_family.c_str());
+    model_config config = parse_text_model(text);
+    config.tensor_prefix = "language_model.";
+    return config;
+  }
+
+  static model_config parse_text_model(const detail::json_reader& json) {
+    model_config config;
+    config.family = json.text_or("model_type", "");
+    bool known = false;
+    for (const char* name : {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "bamba"})
+      known = known || config.family == name;
+    if (known) {
+      config.read_llama(json);
+    } else if (config.family == "gpt_neox") {
+      config.read_gpt_neox(json);
+    } else {
+      raise<model_error>(
+          json.where(), ": \"model_type\" is \"", config.family,
+          "\", but must be one of llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt_neox, bamba, or gemma3 "
+          "or mistral3 with a \"text_config\".");
+    }
+    return config;
+  }
 
   void read_sizes(const detail::json_reader& json) {
     vocab_size = json.integer("vocab_size", 1, most);
@@ -355,6 +414,8 @@ struct model_config {
     share = rope.number_or("partial_rotary_factor", share, 0.0, 1.0);
     const char* key = rope.has("rope_type") ? "rope_type" : "type";
     const std::string type = rope.text_or(key, "default");
+    if (!rope.has(key) && rope.has("factor"))
+      raise<model_error>(rope.where(), " has a \"factor\" but no \"rope_type\", which must say how it is meant.");
     if (type == "default") return;
     scaling.factor = rope.number("factor", 1.0, 1e6);
     if (type == "linear") {

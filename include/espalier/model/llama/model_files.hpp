@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "espalier/core/error.hpp"
 #include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/files/safetensors_file.hpp"
 #include "espalier/model/files/safetensors_shards.hpp"
@@ -20,8 +21,8 @@ struct model_files {
   model_config config;
   std::unique_ptr<tensor_source> tensors;
 
-  //! Opens a GGUF file, or a folder with a config.json and either a model.safetensors or the files that
-  //! model.safetensors.index.json lists.
+  //! Opens a GGUF file (of a model in several, the first), or a folder with a config.json and either a
+  //! model.safetensors or the files that model.safetensors.index.json lists.
   //!
   //! Errors      model_error that names the file and what is wrong with it
   static model_files open(const std::string& path) {
@@ -34,7 +35,13 @@ struct model_files {
     model_config config = model_config::load(path);
     if (fs::exists(path + "/model.safetensors.index.json"))
       return {std::move(config), std::make_unique<safetensors_shards>(path)};
-    return {std::move(config), std::make_unique<safetensors_file>(path + "/model.safetensors")};
+    const std::string weights = path + "/model.safetensors";
+    for (const char* other : {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth"}) {
+      if (fs::exists(weights) || !fs::exists(path + "/" + other)) continue;
+      raise<model_error>(path, " has ", other, " but no model.safetensors, and no other weights are read: ",
+                         "transformers writes it with from_pretrained(...).save_pretrained(...).");
+    }
+    return {std::move(config), std::make_unique<safetensors_file>(weights)};
   }
 };
 

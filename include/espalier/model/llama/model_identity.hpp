@@ -24,7 +24,7 @@ namespace detail {
 inline std::pair<model_config, std::vector<std::string>> files_of_model(const std::string& path) {
   if (std::filesystem::is_regular_file(path)) {
     gguf_file file(path);
-    return {read_gguf_config(file), {path}};
+    return {read_gguf_config(file), file.paths()};
   }
   model_config config = model_config::load(path);
   if (std::filesystem::exists(path + "/model.safetensors.index.json"))

@@ -260,24 +260,51 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
 template <class WeightsT>
 class model_tensors {
  public:
-  // With only_check, it reads no tensor and sets nothing, but raises an error for a tensor that the file lacks and
-  // calls expect_rows. So a config that claims too much is refused before memory is taken for it.
+  // With only_check, it reads no tensor and sets nothing, but raises an error for a tensor that the file lacks, or that
+  // has no place in the model, and calls expect_rows. So a config that claims too much is refused before memory is
+  // taken for it.
   model_tensors(const model_config& config, tensor_source& file, WeightsT& weights, bool only_check)
       : c_(config),
         names_(names_of(config.layout)),
-        tensors_(file, only_check),
+        tensors_(file, only_check,
+                 config.layout == model_config::layout_type::gguf ? "the metadata makes" : "the config makes"),
         weights_(weights),
         only_check_(only_check) {}
 
   void read() {
-    linear(names_.embedding, {model_part::embedding}, false);
-    if (!c_.tied_embeddings) linear(names_.head, {model_part::head}, false);
+    const std::string &begin = c_.tensor_prefix, embedding = begin + names_.embedding, head = begin + names_.head;
+    linear(embedding, {model_part::embedding}, false);
+    if (c_.tied_embeddings) {
+      for (const char* end : {".weight", ".weight_scale"})
+        tensors_.copy_of(head + end, embedding + end);
+    } else {
+      linear(head, {model_part::head}, false);
+    }
     for (int i = 0; i < c_.n_layers; ++i)
-      read_layer(names_.layer + std::to_string(i) + ".", i);
-    norm(names_.final_norm, {model_part::final_norm}, c_.hidden_size);
+      read_layer(begin + names_.layer + std::to_string(i) + ".", i);
+    norm(begin + names_.final_norm, {model_part::final_norm}, c_.hidden_size);
+    if (only_check_) tensors_.require_all_asked_for([&](const std::string& name) { return is_idle(name); });
   }
 
  private:
+  // Returns whether a tensor is known to change no text that the model writes.
+  bool is_idle(const std::string& name) const {
+    // Angles of the rotary embedding, which the config gives, too.
+    if (name.ends_with(".rotary_emb.inv_freq")) return true;
+    switch (c_.layout) {
+      case model_config::layout_type::gguf:
+        // Read with the metadata, and angles as above.
+        return name == "rope_freqs.weight" || name.ends_with(".attn_rot_embd.weight");
+      case model_config::layout_type::gpt_neox:
+        // The causal mask.
+        return name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias");
+      default:
+        // What sees pictures.
+        return !c_.tensor_prefix.empty() &&
+               (name.starts_with("vision_tower.") || name.starts_with("multi_modal_projector."));
+    }
+  }
+
   void read_layer(const std::string& base, int i) {
     const int width = c_.hidden_size;
     norm(base + names_.attention_norm, {model_part::attention_norm, i}, width);

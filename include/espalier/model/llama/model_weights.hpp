@@ -180,7 +180,8 @@ struct weight_loader {
 //! projection. What a model does not have is null or has 0 outputs.
 //!
 //! Complexity  load: peak memory is the weights as held and a buffer of 128 KiB or one row
-//! Errors      model_error for a tensor that is missing or has another shape or dtype than the config asks for
+//! Errors      model_error for a tensor that is missing, that has another shape or dtype than the config asks for, or
+//!             that it has no place for
 struct model_weights {
   //! Scale and, for LayerNorm, bias: [hidden_size] each.
   struct norm_type {

@@ -131,7 +131,7 @@ struct selector_file {
 //! Reads a selector from a safetensors file.
 //!
 //! Errors      model_error that names the file, and the part of it that is missing, of another shape, not finite, out
-//!             of range, cut short, or of another format
+//!             of range, cut short, of another format, or no part of a selector
 inline selector_file load_selector(safetensors_file file) {
   constexpr const char* format = "espalier-nde-selector 2";
   if (detail::selector_entry(file, "format") != format) {
@@ -151,6 +151,7 @@ inline selector_file load_selector(safetensors_file file) {
     detail::tensor_reader reader(file, only_check, "the selector's other tensors make");
     detail::selector_tensors tensors{reader, file.where(), only_check, four_bits};
     loaded.selector.read(tensors);
+    reader.require_all_asked_for();
   }
   return loaded;
 }

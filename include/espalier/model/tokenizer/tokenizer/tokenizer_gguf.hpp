@@ -86,9 +86,14 @@ class tokenizer_gguf {
     }
   }
 
+  // Returns the token that a key names, or -1 if there is none: where the key is missing, or its number is -1, which
+  // many files write without a sign, in 32 bits.
   token_id token_or_none(const char* name) const {
-    return static_cast<token_id>(
-        from_.integer_or(std::string("tokenizer.ggml.") + name, -1, -1, static_cast<std::int64_t>(words_.size()) - 1));
+    const std::string key = std::string("tokenizer.ggml.") + name;
+    constexpr std::int64_t unsigned_none = 0xFFFFFFFF;
+    const std::int64_t token = from_.integer_or(key, -1, -1, unsigned_none);
+    if (token == unsigned_none) return -1;
+    return static_cast<token_id>(from_.integer_or(key, -1, -1, static_cast<std::int64_t>(words_.size()) - 1));
   }
 
   bool is_normal(std::size_t i) const { return kinds_[i] == word_kind::normal; }
