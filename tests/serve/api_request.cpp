@@ -468,7 +468,7 @@ TEST_CASE("a grammar is read, or refused where the server was built without", "[
       read(endpoint::completions, {{"prompt", "a"}, {"grammar", "root ::= \"{\" root \"}\" | \"no\""}}).texts.process;
   CHECK(process.allows({}, tokenizer().encode("{").back()));
   CHECK(!process.allows({}, tokenizer().encode("}").back()));
-  CHECK(complaint("grammar", "") == "grammar must be a grammar in EBNF, which has a rule, but is \"\".");
+  CHECK(complaint("grammar", "") == "grammar must be a string, a grammar in EBNF, not empty, but is \"\".");
   CHECK(complaint("grammar", "root ::= (").find("this is no grammar") == 0);
   json both = {{"prompt", "a"}, {"grammar", "root ::= \"a\""}, {"response_format", {{"type", "json_object"}}}};
   CHECK_THROWS_AS(read(endpoint::completions, both), serve::api_error);
