@@ -37,6 +37,17 @@ json bytes_of(std::string_view text) {
   return bytes;
 }
 
+// The name of a token in a completion's log-probabilities: its text, or OpenAI's bytes:\xf0\x9f where its bytes are no
+// whole characters.
+std::string token_name(std::string_view bytes) {
+  std::string name = whole_characters::of(bytes);
+  if (name == bytes) return name;
+  name = "bytes:";
+  for (const char c : bytes)
+    name += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  return name;
+}
+
 // A token in the form of chat replies.
 json chat_token(const espalier::token_log_prob& token, const espalier::tokenizer& tokenizer) {
   const std::string_view piece = tokenizer.piece(token.token);
@@ -60,13 +71,13 @@ json completion_log_probs(const shown_text::piece& piece, const espalier::tokeni
   std::size_t offset = piece.offset;
   for (const scored_token& token : piece.tokens) {
     const std::string_view bytes = tokenizer.piece(token.token);
-    tokens.push_back(whole_characters::of(bytes));
+    tokens.push_back(token_name(bytes));
     log_probs.push_back(token.log_prob);
     offsets.push_back(offset);
     offset += bytes.size();
     json others = json::object();
     for (const espalier::token_log_prob& other : token.best)
-      others[whole_characters::of(tokenizer.piece(other.token))] = other.log_prob;
+      others.emplace(token_name(tokenizer.piece(other.token)), other.log_prob);  // the best of several of one name
     best.push_back(std::move(others));
   }
   return {{"tokens", std::move(tokens)},

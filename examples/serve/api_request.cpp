@@ -6,12 +6,16 @@
 #include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "../models/vocabulary_of.hpp"
+#include "espalier/constraint/regular_expression.hpp"
 #include "espalier/constraint/schema/json_schema.hpp"
+#include "espalier/core/util/nearest_name.hpp"
 #include "member_text.hpp"
 
 namespace serve {
@@ -21,7 +25,8 @@ namespace {
 using espalier::token_id;
 using nlohmann::json;
 
-constexpr std::size_t most_stop_strings = 16, longest_stop_string = 256;
+constexpr std::size_t most_stop_strings = 16, most_bad_words = 256, longest_string = 256;  // strings in bytes
+constexpr std::size_t most_stop_tokens = 256, most_choices = 1024;
 constexpr double least_top_p = 1e-6;  // used by the sampler in place of 0
 
 [[noreturn]] void refuse(const std::string& param, const std::string& message, const std::string& code) {
@@ -121,28 +126,61 @@ void check_model(const fields& body, const std::string& served) {
                   "model_not_found");
 }
 
-// Checks known fields of OpenAI's API that are not supported: each may have the value that changes nothing.
-void check_unsupported(const fields& body) {
-  const auto must_be = [&](const char* name, const json& neutral) {
-    const json* value = body.find(name);
-    if (value == nullptr || *value == neutral) return;
-    refuse(
-        name,
-        fmt::format("{} is not supported: it must be {} or left out, but is {}.", name, neutral.dump(), shown(*value)),
-        "unsupported_value");
-  };
-  must_be("echo", false);
-  must_be("suffix", "");
-  must_be("tools", json::array());
-  must_be("functions", json::array());
+// Refuses a field that is not known: what it asks for would be passed over.
+[[noreturn]] void refuse_name(const std::string& name, const std::string& within, std::span<const known_field> known,
+                              endpoint to) {
+  constexpr std::size_t longest_name = 64;  // bytes of a name that is compared with others
+  const std::string shown_name = shown(name);
+  const std::string param = within.empty() ? name : within;
+  const std::string field = within.empty() ? "field" : "member of " + within;
+  std::vector<std::string_view> names;
+  for (const known_field& one : known) {
+    if (one.name == name) {
+      refuse(param,
+             fmt::format("{} is a field of {} alone, not of {}.", name,
+                         to == endpoint::chat ? "/v1/completions" : "/v1/chat/completions",
+                         to == endpoint::chat ? "/v1/chat/completions" : "/v1/completions"),
+             "unknown_parameter");
+    }
+    if (one.belongs_to(to)) names.push_back(one.name);
+  }
+  const std::string_view nearest =
+      name.size() > longest_name ? std::string_view() : espalier::nearest_name(name, names);
+  refuse(name.size() > longest_name ? within : param,
+         fmt::format("There is no {} {}", field, shown_name) +
+             (nearest.empty() ? std::string(".") : fmt::format("; the nearest name is \"{}\".", nearest)),
+         "unknown_parameter");
 }
 
-std::vector<token_id> tokens_of(const json& list, std::int32_t vocab_size) {
+// Checks the names of all fields, and the values of those that are not supported.
+void check_fields(const json& object, const std::string& within, std::span<const known_field> known, endpoint to) {
+  for (const auto& [name, value] : object.items()) {
+    if (value.is_null()) continue;
+    const auto found = std::find_if(known.begin(), known.end(), [&, &name = name](const known_field& one) {
+      return one.name == name && one.belongs_to(to);
+    });
+    if (found == known.end()) refuse_name(name, within, known, to);
+    if (found->is != known_field::use::unsupported) continue;
+    std::string allowed;
+    bool is_neutral = false;
+    for (const json& neutral : json::parse(found->neutral)) {
+      is_neutral = is_neutral || neutral == value;
+      allowed += neutral.dump() + " or ";
+    }
+    if (is_neutral) continue;
+    const std::string full_name = within.empty() ? name : within + "." + name;
+    refuse(full_name,
+           fmt::format("{} is not supported: it must be {}left out, but is {}.", full_name, allowed, shown(value)),
+           "unsupported_value");
+  }
+}
+
+std::vector<token_id> tokens_of(const json& list, const char* field, std::int32_t vocab_size) {
   std::vector<token_id> tokens;
   tokens.reserve(list.size());
   for (std::size_t i = 0; i < list.size(); ++i) {
     const json& token = list[i];
-    const std::string name = fmt::format("prompt[{}]", i);
+    const std::string name = fmt::format("{}[{}]", field, i);
     const std::string allowed = fmt::format("a token id from 0 to {}", vocab_size - 1);
     if (!token.is_number_integer()) refuse_type(name, allowed, token);
     if (token < 0 || token >= vocab_size) refuse_value(name, allowed, token);
@@ -162,7 +200,7 @@ std::vector<token_id> read_prompt(const fields& body, const request_rules& rules
   if (prompt->is_string()) return tokenizer.encode_prompt(prompt->get_ref<const std::string&>());
   if (!prompt->is_array() || prompt->empty()) refuse_type("prompt", allowed, *prompt);
   if (!prompt->front().is_number()) refuse_type("prompt", std::string(allowed) + ", one prompt a request", *prompt);
-  return tokens_of(*prompt, rules.vocab_size);
+  return tokens_of(*prompt, "prompt", rules.vocab_size);
 }
 
 // The content of a message: a string, or parts of text.
@@ -199,12 +237,13 @@ std::vector<espalier::chat_message> read_messages(const fields& body) {
     const json role = message.value("role", json());
     if (role != "system" && role != "developer" && role != "user" && role != "assistant")
       refuse_value(name + ".role", "system, developer, user or assistant", role);
+    check_fields(message, name, message_fields, endpoint::chat);
     read.push_back({role == "developer" ? "system" : role.get<std::string>(), content_of(message, name)});
   }
   return read;
 }
 
-// Reads the messages of a chat into a prompt. The answer ends where its turn ends.
+// Reads the messages of a chat into a prompt. The answer ends where its turn ends, unless ends are ignored.
 void read_chat(const fields& body, const espalier::chat_template& chat, const espalier::tokenizer& tokenizer,
                text_request& texts) {
   const std::vector<espalier::chat_message> messages = read_messages(body);
@@ -213,6 +252,7 @@ void read_chat(const fields& body, const espalier::chat_template& chat, const es
   } catch (const espalier::input_error& error) {
     refuse("messages", std::string("messages cannot be read: ") + error.what(), "invalid_value");
   }
+  if (body.flag("ignore_eos")) return;
   const std::string& end = chat.end_of_turn();
   const token_id token = tokenizer.find(end);
   if (token >= 0) {
@@ -223,25 +263,45 @@ void read_chat(const fields& body, const espalier::chat_template& chat, const es
   }
 }
 
-void read_stop(const fields& body, espalier::stop_conditions& stop) {
-  const json* given = body.find("stop");
-  if (given == nullptr) return;
-  const std::string allowed = fmt::format("a string, or an array of up to {} strings, of 1 to {} bytes each",
-                                          most_stop_strings, longest_stop_string);
-  const json list = given->is_array() ? *given : json::array({*given});
-  if (list.size() > most_stop_strings) refuse_value("stop", allowed, *given);
+// A field with a list of strings; one string stands for a list of itself where `takes_one`.
+std::vector<std::string> read_strings(const fields& body, const char* name, std::size_t most, bool takes_one) {
+  const json* given = body.find(name);
+  if (given == nullptr) return {};
+  const std::string allowed = fmt::format("{}an array of up to {} strings, of 1 to {} bytes each",
+                                          takes_one ? "a string, or " : "", most, longest_string);
+  const json list = given->is_array() || !takes_one ? *given : json::array({*given});
+  if (!list.is_array()) refuse_type(body.full_name(name), allowed, *given);
+  if (list.size() > most) refuse_value(body.full_name(name), allowed, *given);
+  std::vector<std::string> strings;
   for (const json& one : list) {
-    if (!one.is_string()) refuse_type("stop", allowed, *given);
+    if (!one.is_string()) refuse_type(body.full_name(name), allowed, *given);
     const auto& text = one.get_ref<const std::string&>();
-    if (text.empty() || text.size() > longest_stop_string) refuse_value("stop", allowed, *given);
-    stop.strings.push_back(text);
+    if (text.empty() || text.size() > longest_string) refuse_value(body.full_name(name), allowed, *given);
+    strings.push_back(text);
   }
+  return strings;
+}
+
+// Reads what ends a text, except the end of a chat's turn.
+void read_stop(const fields& body, const request_rules& rules, const espalier::tokenizer& tokenizer,
+               espalier::stop_conditions& stop) {
+  stop.show_string = false;
+  stop.strings = read_strings(body, "stop", most_stop_strings, true);
+  if (!body.flag("ignore_eos")) stop.tokens = tokenizer.ends_of_text();
+  const json* given = body.find("stop_token_ids");
+  if (given == nullptr) return;
+  const std::string allowed = fmt::format("an array of up to {} token ids", most_stop_tokens);
+  if (!given->is_array()) refuse_type("stop_token_ids", allowed, *given);
+  if (given->size() > most_stop_tokens) refuse_value("stop_token_ids", allowed, *given);
+  for (const token_id token : tokens_of(*given, "stop_token_ids", rules.vocab_size))
+    if (std::find(stop.tokens.begin(), stop.tokens.end(), token) == stop.tokens.end()) stop.tokens.push_back(token);
 }
 
 void read_sampling(const fields& body, espalier::text_options& options) {
   options.sampling.temperature = static_cast<float>(body.number("temperature", 0, 2, 1));
   options.sampling.top_p = static_cast<float>((std::max)(body.number("top_p", 0, 1, 1), least_top_p));
-  options.sampling.top_k = static_cast<std::int32_t>(body.integer("top_k", 0, 1 << 30, 0));
+  options.sampling.top_k =
+      static_cast<std::int32_t>((std::max)(body.integer("top_k", -1, 1 << 30, 0), std::int64_t{0}));
   options.sampling.min_p = static_cast<float>(body.number("min_p", 0, 1, 0));
   if (body.find("seed") == nullptr) return;
   constexpr auto limits = std::numeric_limits<std::int64_t>();
@@ -279,70 +339,227 @@ espalier::logit_bias read_logit_bias(const fields& body, std::int32_t vocab_size
   return espalier::logit_bias(std::move(biases), vocab_size);
 }
 
-// The schema of the text to write, byte for byte; empty: any text. `text` is the request's body.
-std::string_view read_response_format(const fields& body, std::string_view text) {
+// Reads the tokens that alone may be written.
+espalier::constrained<token_set> read_allowed_tokens(const fields& body, std::int32_t vocab_size) {
+  const json* given = body.find("allowed_token_ids");
+  if (given == nullptr) return {};
+  constexpr auto allowed = "an array of token ids that is not empty";
+  if (!given->is_array() || given->empty()) refuse_type("allowed_token_ids", allowed, *given);
+  return espalier::constrained(token_set(tokens_of(*given, "allowed_token_ids", vocab_size)));
+}
+
+// Reads the words that may not be written: the tokens of each at the beginning of a text, after a space, and without
+// one.
+espalier::banned_sequences read_bad_words(const fields& body, const espalier::tokenizer& tokenizer,
+                                          std::int32_t vocab_size) {
+  std::vector<std::vector<token_id>> sequences;
+  for (const std::string& word : read_strings(body, "bad_words", most_bad_words, false)) {
+    const auto ban = [&](std::vector<token_id> tokens) {
+      const std::string text = tokenizer.decode(tokens);
+      const bool is_word = !tokens.empty() && (text == word || text == " " + word);
+      if (is_word && std::find(sequences.begin(), sequences.end(), tokens) == sequences.end())
+        sequences.push_back(std::move(tokens));
+      return is_word;
+    };
+    bool is_banned = ban(tokenizer.encode(word));
+    const std::vector<token_id> line = tokenizer.encode("\n");
+    for (const std::string& after : {"\n" + word, "\n " + word}) {
+      std::vector<token_id> tokens = tokenizer.encode(after);
+      if (tokens.size() <= line.size() || !std::equal(line.begin(), line.end(), tokens.begin())) continue;
+      tokens.erase(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(line.size()));
+      is_banned = ban(std::move(tokens)) || is_banned;
+    }
+    if (!is_banned) refuse_value("bad_words", "an array of words that the model's tokens can write", word);
+  }
+  return espalier::banned_sequences(std::move(sequences), vocab_size);
+}
+
+// A rule that a whole text must keep, as a field of the request gives it.
+struct given_rule {
+  enum class kind { schema, expression, grammar };
+
+  kind what;
+  std::string text;
+  std::string field;
+};
+
+constexpr auto any_object = R"({"type": "object"})";
+
+// The schema in the format of the reply, byte for byte; `text` is the request's body.
+std::optional<given_rule> read_response_format(const fields& body, endpoint to, std::string_view text) {
   const json* given = body.find("response_format");
   constexpr auto allowed =
-      "{\"type\": \"text\"}, {\"type\": \"json_object\"} or {\"type\": \"json_schema\", \"json_schema\": {\"schema\": "
-      "...}}";
+      "{\"type\": \"text\"}, {\"type\": \"json_object\"}, {\"type\": \"json_object\", \"schema\": ...} or {\"type\": "
+      "\"json_schema\", \"json_schema\": {\"schema\": ...}}";
   if (given == nullptr) return {};
   if (!given->is_object()) refuse_type("response_format", allowed, *given);
+  check_fields(*given, "response_format", format_fields, to);
+  const fields format(*given, "response_format");
   const json type = given->value("type", json());
-  if (type == "text") return {};
-  if (type == "json_object") return R"({"type": "object"})";
-  const bool has_schema = type == "json_schema" && given->contains("json_schema") &&
-                          (*given)["json_schema"].is_object() && (*given)["json_schema"].contains("schema");
-  if (!has_schema) refuse_value("response_format", allowed, *given);
-  for (const char* name : {"response_format", "json_schema", "schema"})
-    text = member_text(text, name);
-  return text;
-}
-
-// The grammar of the text to write; empty: any text.
-std::string read_grammar(const fields& body) {
-  const json* given = body.find("grammar");
-  if (given == nullptr) return {};
-  if (!given->is_string()) refuse_type("grammar", "a string, a grammar in EBNF", *given);
-#if defined(EXAMPLES_HAS_XGRAMMAR)
-  if (*given == "") refuse_value("grammar", "a grammar in EBNF, which has a rule", *given);
-#else
-  refuse("grammar", "grammar needs xgrammar, without which this server was built: it must be left out.",
-         "unsupported_value");
-#endif
-  return given->get<std::string>();
-}
-
-models::text_rule rule_of(std::string_view schema, [[maybe_unused]] std::string_view grammar,
-                          const espalier::vocabulary_trie& vocabulary) {
-#if defined(EXAMPLES_HAS_XGRAMMAR)
-  if (!grammar.empty()) return models::text_rule(espalier::ebnf_grammar(grammar, vocabulary));
-#endif
-  return models::text_rule(espalier::json_schema(schema, vocabulary));
-}
-
-text_processor read_processor(const fields& body, std::string_view text, const request_rules& rules,
-                              const espalier::tokenizer& tokenizer) {
-  const espalier::penalties penalties(
-      {.presence = body.number("presence_penalty", -2, 2, 0), .frequency = body.number("frequency_penalty", -2, 2, 0)});
-  const espalier::logit_bias biases = read_logit_bias(body, rules.vocab_size);
-  const std::string_view schema = read_response_format(body, text);
-  const std::string grammar = read_grammar(body);
-  if (!schema.empty() && !grammar.empty())
-    refuse("grammar", "grammar does not go with a response_format: one of them must be left out.", "invalid_value");
-  if (schema.empty() && grammar.empty()) return text_processor(biases, penalties, {});
-  try {
-    const auto vocabulary = rules.vocabulary ? *rules.vocabulary : models::vocabulary_of(tokenizer);
-    return text_processor(biases, penalties, espalier::constrained(rule_of(schema, grammar, vocabulary)));
-  } catch (const espalier::input_error& error) {
-    refuse(grammar.empty() ? "response_format" : "grammar", error.what(), "invalid_value");
+  const json *schema = format.find("schema"), *named = format.find("json_schema");
+  const std::string_view inside = member_text(text, "response_format");
+  if (type == "text" && schema == nullptr && named == nullptr) return {};
+  if (type == "json_object" && named == nullptr) {
+    return given_rule{given_rule::kind::schema, std::string(schema ? member_text(inside, "schema") : any_object),
+                      "response_format"};
   }
+  if (type != "json_schema" || schema != nullptr || named == nullptr || !named->is_object() ||
+      !named->contains("schema"))
+    refuse_value("response_format", allowed, *given);
+  check_fields(*named, "response_format.json_schema", schema_fields, to);
+  return given_rule{given_rule::kind::schema, std::string(member_text(member_text(inside, "json_schema"), "schema")),
+                    "response_format"};
+}
+
+// The expression of one of several strings.
+std::string one_of(const std::vector<std::string>& choices) {
+  std::string expression;
+  for (const std::string& choice : choices) {
+    if (!expression.empty()) expression += '|';
+    for (const char c : choice) {
+      const bool is_sign =
+          (c > ' ' && c < '0') || (c > '9' && c < 'A') || (c > 'Z' && c < 'a') || (c > 'z' && c < '\x7f');
+      if (is_sign) expression += '\\';
+      expression += c;
+    }
+  }
+  return expression;
+}
+
+// Names of fields that give rules.
+struct rule_names {
+  std::vector<const char*> schemas, expressions, choices, grammars;
+};
+
+// Adds the rules that an object's fields of these names give. `text` is the object's.
+void read_rules(const fields& from, std::string_view text, const rule_names& names, std::vector<given_rule>& rules) {
+  using kind = given_rule::kind;
+  for (const char* name : names.schemas) {
+    const json* given = from.find(name);
+    if (given == nullptr) continue;
+    const bool is_written = given->is_string();  // JSON within JSON
+    if (!is_written && !given->is_object())
+      refuse_type(from.full_name(name), "a JSON schema: an object, or its text in a string", *given);
+    rules.push_back({kind::schema, is_written ? given->get<std::string>() : std::string(member_text(text, name)),
+                     from.full_name(name)});
+  }
+  const auto read_text = [&](const char* name, kind what, const char* allowed) {
+    const json* given = from.find(name);
+    if (given == nullptr) return;
+    if (!given->is_string()) refuse_type(from.full_name(name), allowed, *given);
+    if (*given == "") refuse_value(from.full_name(name), std::string(allowed) + ", not empty", *given);
+    rules.push_back({what, given->get<std::string>(), from.full_name(name)});
+  };
+  for (const char* name : names.expressions)
+    read_text(name, kind::expression, "a string, a regular expression");
+  for (const char* name : names.choices) {
+    if (from.find(name) == nullptr) continue;
+    const std::vector<std::string> choices = read_strings(from, name, most_choices, false);
+    if (choices.empty()) refuse_value(from.full_name(name), "an array of strings that is not empty", json::array());
+    rules.push_back({kind::expression, one_of(choices), from.full_name(name)});
+  }
+  for (const char* name : names.grammars) {
+    read_text(name, kind::grammar, "a string, a grammar in EBNF");
+#if !defined(EXAMPLES_HAS_XGRAMMAR)
+    if (from.find(name) != nullptr) {
+      refuse(from.full_name(name),
+             from.full_name(name) + " needs xgrammar, without which this server was built: it must be left out.",
+             "unsupported_value");
+    }
+#endif
+  }
+}
+
+// The rule that the text must keep; none: any text. `text` is the request's body.
+std::optional<given_rule> read_rule(const fields& body, endpoint to, std::string_view text) {
+  std::vector<given_rule> rules;
+  if (auto format = read_response_format(body, to, text)) rules.push_back(*std::move(format));
+  read_rules(body, text,
+             {{"json_schema", "guided_json"}, {"guided_regex"}, {"guided_choice"}, {"guided_grammar", "grammar"}},
+             rules);
+  if (const json* given = body.find("structured_outputs")) {
+    if (!given->is_object()) refuse_type("structured_outputs", "an object with json, regex, choice or grammar", *given);
+    check_fields(*given, "structured_outputs", structured_fields, to);
+    const fields inside(*given, "structured_outputs");
+    const std::size_t n_before = rules.size();
+    read_rules(inside, member_text(text, "structured_outputs"), {{"json"}, {"regex"}, {"choice"}, {"grammar"}}, rules);
+    if (inside.flag("json_object"))
+      rules.push_back({given_rule::kind::schema, any_object, inside.full_name("json_object")});
+    if (rules.size() == n_before) {
+      refuse_value("structured_outputs", "an object with one of json, regex, choice, grammar and json_object", *given);
+    }
+  }
+  if (rules.empty()) return {};
+  if (rules.size() > 1) {
+    refuse(rules[1].field,
+           fmt::format("{} does not go with {}: one of them must be left out.", rules[1].field, rules[0].field),
+           "invalid_value");
+  }
+  if (body.flag("ignore_eos")) {
+    refuse("ignore_eos",
+           fmt::format("ignore_eos does not go with {}, whose text has an end: one of them must be left out.",
+                       rules[0].field),
+           "invalid_value");
+  }
+  return std::move(rules.front());
+}
+
+espalier::constrained<models::text_rule> constraint_of(const given_rule& rule, const request_rules& rules,
+                                                       const espalier::tokenizer& tokenizer) {
+  const auto vocabulary = rules.vocabulary ? *rules.vocabulary : models::vocabulary_of(tokenizer);
+  try {
+#if defined(EXAMPLES_HAS_XGRAMMAR)
+    if (rule.what == given_rule::kind::grammar)
+      return espalier::constrained(models::text_rule(espalier::ebnf_grammar(rule.text, vocabulary)));
+#endif
+    if (rule.what == given_rule::kind::expression)
+      return espalier::constrained(models::text_rule(espalier::regular_expression(rule.text, vocabulary)));
+    return espalier::constrained(models::text_rule(espalier::json_schema(rule.text, vocabulary)));
+  } catch (const espalier::input_error& error) {
+    refuse(rule.field, error.what(), "invalid_value");
+  }
+}
+
+// Forbids what ends a text until it has so many tokens.
+espalier::minimum_length read_minimum(const fields& body, const request_rules& rules,
+                                      const espalier::stop_conditions& stop) {
+  const auto length = static_cast<std::int32_t>(body.integer("min_tokens", 0, stop.max_tokens, 0));
+  if (length == 0) return {};
+  if (!stop.strings.empty()) {
+    refuse(
+        "min_tokens",
+        fmt::format("min_tokens does not go with texts that end at a string, as this one ends at {}: it must be left "
+                    "out.",
+                    shown(stop.strings.front())),
+        "invalid_value");
+  }
+  std::vector<token_id> ends = stop.tokens;
+  std::erase_if(ends, [&](token_id end) { return end >= rules.vocab_size; });  // of no row of the model
+  return espalier::minimum_length(length, std::move(ends), rules.vocab_size);
+}
+
+// Reads the processor of a text that ends where `stop` says.
+text_processor read_processor(const fields& body, endpoint to, std::string_view text, const request_rules& rules,
+                              const espalier::tokenizer& tokenizer, const espalier::stop_conditions& stop) {
+  const espalier::penalties penalties({.repetition = body.number("repetition_penalty", 0.01, 100, 1),
+                                       .presence = body.number("presence_penalty", -2, 2, 0),
+                                       .frequency = body.number("frequency_penalty", -2, 2, 0)});
+  const std::optional<given_rule> rule = read_rule(body, to, text);
+  return text_processor(read_logit_bias(body, rules.vocab_size), penalties, read_allowed_tokens(body, rules.vocab_size),
+                        read_bad_words(body, tokenizer, rules.vocab_size), read_minimum(body, rules, stop),
+                        rule ? constraint_of(*rule, rules, tokenizer) : espalier::constrained<models::text_rule>());
 }
 
 std::int32_t read_max_tokens(const fields& body, endpoint from) {
   constexpr std::int32_t most = (std::numeric_limits<std::int32_t>::max)();
   const std::int64_t otherwise = from == endpoint::completions ? 16 : most;
   const std::int64_t max_tokens = body.integer("max_tokens", 1, most, otherwise);
-  return static_cast<std::int32_t>(body.integer("max_completion_tokens", 1, most, max_tokens));
+  const std::int64_t max_completion_tokens = body.integer("max_completion_tokens", 1, most, max_tokens);
+  if (body.find("max_tokens") != nullptr && max_completion_tokens != max_tokens) {
+    refuse("max_completion_tokens", "max_completion_tokens and max_tokens differ: one of them must be left out.",
+           "invalid_value");
+  }
+  return static_cast<std::int32_t>(max_completion_tokens);
 }
 
 }  // namespace
@@ -352,18 +569,15 @@ api_request read_request(endpoint from, std::string_view text, const request_rul
   const json object = parse(text);
   const fields body(object);
   check_model(body, rules.model);
-  check_unsupported(body);
+  check_fields(object, "", request_fields, from);
 
   api_request request;
   request.from = from;
   text_request& texts = request.texts;
   texts.stop.max_tokens = read_max_tokens(body, from);
-  texts.stop.show_string = false;
-  texts.stop.tokens = tokenizer.ends_of_text();
-  read_stop(body, texts.stop);
+  read_stop(body, rules, tokenizer, texts.stop);
   read_sampling(body, texts.options);
   read_log_probs(body, from, texts.options);
-  texts.process = read_processor(body, text, rules, tokenizer);
   texts.n = static_cast<std::int32_t>(body.integer("n", 1, rules.most_texts, 1));
   if (body.integer("best_of", 1, rules.most_texts, texts.n) != texts.n)
     refuse("best_of", "best_of is not supported: it must be n or left out.", "unsupported_value");
@@ -372,6 +586,7 @@ api_request read_request(endpoint from, std::string_view text, const request_rul
   if (const json* options = body.find("stream_options")) {
     if (!options->is_object()) refuse_type("stream_options", "an object", *options);
     if (!request.stream) refuse("stream_options", "stream_options goes with \"stream\": true only.", "invalid_value");
+    check_fields(*options, "stream_options", stream_fields, from);
     request.include_usage = fields(*options, "stream_options").flag("include_usage");
   }
 
@@ -380,6 +595,7 @@ api_request read_request(endpoint from, std::string_view text, const request_rul
   } else {
     texts.prompt = read_prompt(body, rules, tokenizer);
   }
+  texts.process = read_processor(body, from, text, rules, tokenizer, texts.stop);
   const auto n_tokens = static_cast<std::int64_t>(texts.prompt.size());
   if (n_tokens >= rules.context) {
     refuse(from == endpoint::chat ? "messages" : "prompt",

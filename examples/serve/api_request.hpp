@@ -10,12 +10,10 @@
 #include "espalier/constraint/vocabulary_trie.hpp"
 #include "espalier/model/tokenizer/chat_template.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
+#include "known_fields.hpp"
 #include "text_request.hpp"
 
 namespace serve {
-
-//! The two kinds of request for text.
-enum class endpoint { completions, chat };
 
 //! The values that requests are checked against.
 struct request_rules {
@@ -38,11 +36,11 @@ struct api_request {
   bool log_probs() const { return texts.options.log_probs >= 0; }
 };
 
-//! Reads the body of a request. Unknown fields are ignored; fields of OpenAI's that would change the text, but are not
-//! supported, must have the value that changes nothing.
+//! Reads the body of a request. Nothing that would change the text is passed over: a field is honoured or refused, see
+//! known_fields.hpp. A field that is null counts as absent.
 //!
-//! Errors      api_error, 400 or 404, for a body that is no JSON object, a field of a wrong type or out of its range,
-//!             and a model that is not served
+//! Errors      api_error, 400 or 404, for a body that is no JSON object, a field that is not known (its nearest name is
+//!             told) or not supported, of a wrong type or out of its range, and a model that is not served
 api_request read_request(endpoint from, std::string_view body, const request_rules& rules,
                          const espalier::tokenizer& tokenizer);
 

@@ -20,6 +20,16 @@
 
 namespace serve {
 
+namespace detail {
+
+#if defined(POLLRDHUP)
+constexpr short hung_up = POLLRDHUP;  // told even where bytes of the client wait to be read
+#else
+constexpr short hung_up = POLLHUP;
+#endif
+
+}  // namespace detail
+
 //! A client's connection as httplib reads and writes it, with limits that httplib lacks: on the time in which a whole
 //! request must arrive, on the bytes of its head, and on how long the client may leave sent bytes unread. Closes the
 //! socket.
@@ -70,6 +80,7 @@ class connection final : public httplib::Stream {
 
   //! True if the client has left, or says that it will send nothing more.
   bool is_closed() const {
+    if (poll_once(detail::hung_up, 0)) return true;
     char byte = 0;
     const ssize_t n = ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);

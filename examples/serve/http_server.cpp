@@ -32,15 +32,17 @@ using httplib::Request;
 using httplib::Response;
 
 constexpr auto is_json = "application/json";
-constexpr std::chrono::milliseconds glance{200};  // time between two checks whether the client is still there
+constexpr std::chrono::milliseconds glance{100};  // time without events after which the client is looked for
 
 struct client_has_left {};
 
-// Waits for the next event, as long as the client stays.
+// Waits for the next event, as long as the client stays. It is looked for at each event, too: a model may write without
+// ever being silent for long.
 text_event next_event(event_reader& events) {
   for (;;) {
-    if (auto event = events.next(glance)) return *std::move(event);
+    auto event = events.next(glance);
     if (connection::current()->is_closed()) throw client_has_left();
+    if (event) return *std::move(event);
   }
 }
 

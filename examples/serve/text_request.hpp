@@ -11,16 +11,20 @@
 #include "espalier/decoder/log_probs.hpp"
 #include "espalier/decoder/stop.hpp"
 #include "espalier/decoder/text_options.hpp"
+#include "espalier/processor/banned_sequences.hpp"
 #include "espalier/processor/constrained.hpp"
 #include "espalier/processor/logit_bias.hpp"
+#include "espalier/processor/minimum_length.hpp"
 #include "espalier/processor/penalties.hpp"
 #include "espalier/processor/processors.hpp"
+#include "token_set.hpp"
 
 namespace serve {
 
 //! The processors of the target's logits that requests may use.
-using text_processor =
-    espalier::processors<espalier::logit_bias, espalier::penalties, espalier::constrained<models::text_rule>>;
+using text_processor = espalier::processors<espalier::logit_bias, espalier::penalties, espalier::constrained<token_set>,
+                                            espalier::banned_sequences, espalier::minimum_length,
+                                            espalier::constrained<models::text_rule>>;
 
 //! A request for n texts after one prompt, each with a random stream of its own.
 struct text_request {

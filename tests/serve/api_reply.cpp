@@ -82,6 +82,21 @@ TEST_CASE("a whole reply has every text, its end and its log-probabilities", "[s
   CHECK(whole["usage"] == json({{"prompt_tokens", 3}, {"completion_tokens", n}, {"total_tokens", n + 3}}));
 }
 
+TEST_CASE("tokens whose bytes are no characters keep their names apart", "[serve]") {
+  const auto request = request_of(serve::endpoint::completions, 1, true);
+  serve::api_reply reply(request, "tiny", tokenizer());
+  std::vector<espalier::token_id> bytes = tokenizer().encode("\xF0\x9F\x98\x80");
+  REQUIRE(bytes.size() >= 4);
+  bytes.erase(bytes.begin(), bytes.end() - 4);
+  text_event event{.bytes = "\xF0", .n_tokens = 1, .state = espalier::status::length};
+  event.tokens.push_back({{bytes[0], -0.5}, {{bytes[0], -0.5}, {bytes[1], -1.5}, {1, -2.5}, {2, -3.5}}});
+  reply.add(event);
+  const json log_probs = reply.whole()["choices"][0]["logprobs"];
+  CHECK(log_probs["tokens"] == json({"bytes:\\xf0"}));
+  // Special tokens have no text: the best of them is told.
+  CHECK(log_probs["top_logprobs"][0] == json({{"bytes:\\xf0", -0.5}, {"bytes:\\x9f", -1.5}, {"", -2.5}}));
+}
+
 TEST_CASE("tokens whose text is held back are told when it is shown, or never", "[serve]") {
   const auto request = request_of(serve::endpoint::chat, 1, true);
   serve::api_reply reply(request, "tiny", tokenizer());

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "../examples/serve/api_request.hpp"
 
+#include <cmath>
+#include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "../examples/serve/member_text.hpp"
 #include "../examples/serve/secret.hpp"
@@ -24,9 +30,14 @@ serve::api_request read(endpoint from, const json& body) {
   return serve::read_request(from, body.dump(), rules, tokenizer());
 }
 
-// What is said of a completion with one more field.
+json least_body(endpoint from) {
+  if (from == endpoint::completions) return {{"prompt", "The king"}};
+  return {{"messages", {{{"role", "user"}, {"content", "Hello"}}}}};
+}
+
+// What is said of a request with one more field; empty: it is taken.
 std::string complaint(const std::string& field, const json& value, endpoint from = endpoint::completions) {
-  json body = {{"prompt", "The king"}, {"messages", {{{"role", "user"}, {"content", "Hello"}}}}};
+  json body = least_body(from);
   body[field] = value;
   try {
     (void)read(from, body);
@@ -42,7 +53,7 @@ std::string complaint(const std::string& field, const json& value, endpoint from
 }  // namespace
 
 TEST_CASE("a request for a completion is read, with OpenAI's defaults", "[serve]") {
-  const auto request = read(endpoint::completions, {{"prompt", "The king"}, {"user", "me"}, {"unheard_of", {1, 2}}});
+  const auto request = read(endpoint::completions, {{"prompt", "The king"}, {"user", "me"}, {"unheard_of", nullptr}});
   CHECK(request.texts.prompt == tokenizer().encode_prompt("The king"));
   CHECK(request.texts.stop.max_tokens == 16);
   CHECK(request.texts.stop.tokens == tokenizer().ends_of_text());
@@ -153,6 +164,236 @@ TEST_CASE("a wrong field is named, with what it may be", "[serve]") {
   CHECK(complaint("messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}}, endpoint::chat) != "");
 }
 
+TEST_CASE("a name that is not known is refused, and the nearest one told", "[serve]") {
+  CHECK(complaint("temprature", 0.5) == "There is no field \"temprature\"; the nearest name is \"temperature\".");
+  CHECK(complaint("repetition_penality", 1.1) ==
+        "There is no field \"repetition_penality\"; the nearest name is \"repetition_penalty\".");
+  CHECK(complaint("nonsense_field", 1) == "There is no field \"nonsense_field\".");
+  CHECK(complaint("messages", json::array()) ==
+        "messages is a field of /v1/chat/completions alone, not of /v1/completions.");
+  CHECK(complaint("prompt", "a", endpoint::chat) ==
+        "prompt is a field of /v1/completions alone, not of /v1/chat/completions.");
+  CHECK(complaint("top_logprobs", 1) != "");
+  CHECK(complaint("stream_options", {{"include_usages", true}}) != "");
+  try {
+    (void)read(endpoint::completions,
+               {{"prompt", "a"}, {"stream", true}, {"stream_options", {{"includeusage", true}}}});
+    FAIL("it was read");
+  } catch (const serve::api_error& error) {
+    CHECK(std::string(error.what()) ==
+          "There is no member of stream_options \"includeusage\"; the nearest name is \"include_usage\".");
+  }
+  CHECK(complaint("response_format", {{"type", "json_object"}, {"shema", json::object()}}) ==
+        "There is no member of response_format \"shema\"; the nearest name is \"schema\".");
+  CHECK(complaint("messages", {{{"role", "user"}, {"content", "a"}, {"contents", "b"}}}, endpoint::chat) ==
+        "There is no member of messages[0] \"contents\"; the nearest name is \"content\".");
+  CHECK(complaint("messages", {{{"role", "assistant"}, {"content", "a"}, {"tool_calls", {{{"id", "1"}}}}}},
+                  endpoint::chat) ==
+        "messages[0].tool_calls is not supported: it must be [] or left out, but is [{\"id\":\"1\"}].");
+  CHECK(complaint("messages", {{{"role", "user"}, {"name", "Bob"}, {"content", "a"}, {"refusal", nullptr}}},
+                  endpoint::chat) == "");
+  // A long name is not compared with others, which would take long.
+  try {
+    (void)read(endpoint::completions, {{"prompt", "a"}, {std::string(1 << 20, 'x'), 1}});
+    FAIL("it was read");
+  } catch (const serve::api_error& error) {
+    CHECK(std::string(error.what()).size() < 100);
+    CHECK(error.param == "");
+  }
+}
+
+TEST_CASE("a field that is not supported may have the values that change nothing, and no other", "[serve]") {
+  for (const endpoint from : {endpoint::completions, endpoint::chat}) {
+    for (const serve::known_field& field : serve::request_fields) {
+      if (field.is == serve::known_field::use::honoured || !field.belongs_to(from)) continue;
+      INFO(field.name);
+      const std::string name(field.name);
+      const json another = {{"another", "value"}};
+      if (field.is == serve::known_field::use::without_effect) {
+        CHECK(complaint(name, another, from) == "");
+        continue;
+      }
+      CHECK(complaint(name, another, from).find(name + " is not supported: it must be ") == 0);
+      for (const json& neutral : json::parse(field.neutral))
+        CHECK(complaint(name, neutral, from) == "");
+    }
+  }
+  CHECK(complaint("tool_choice", "required", endpoint::chat) ==
+        "tool_choice is not supported: it must be \"none\" or \"auto\" or left out, but is \"required\".");
+  CHECK(complaint("typical_p", 0.5) == "typical_p is not supported: it must be 1 or left out, but is 0.5.");
+  CHECK(complaint("continue_final_message", true, endpoint::chat) != "");
+  CHECK(complaint("echo", true) == "echo is not supported: it must be false or left out, but is true.");
+}
+
+TEST_CASE("docs/serving.md lists the fields that are known", "[serve]") {
+  std::ifstream page(SERVE_MODELS "/../../docs/serving.md");
+  std::set<std::string> listed, known;
+  bool is_there = false;
+  for (std::string line; std::getline(page, line);) {
+    if (line.compare(0, 3, "## ") == 0) is_there = line == "## A request over HTTP";
+    if (!is_there || line.compare(0, 3, "| `") != 0) continue;
+    const std::string names = line.substr(2, line.find(" | ") - 2);
+    for (std::size_t at = 0; (at = names.find('`', at)) != std::string::npos;) {
+      const std::size_t end = names.find('`', at + 1);
+      listed.insert(names.substr(at + 1, end - at - 1));
+      at = end + 1;
+    }
+  }
+  for (const serve::known_field& field : serve::request_fields)
+    known.emplace(field.name);
+  CHECK(listed == known);
+}
+
+TEST_CASE("what ends a text is taken over", "[serve]") {
+  const std::vector<espalier::token_id> ends = tokenizer().ends_of_text();
+  REQUIRE(!ends.empty());
+  const auto stop_of = [](endpoint from, const json& fields) {
+    json body = least_body(from);
+    body.update(fields);
+    return read(from, body).texts.stop;
+  };
+  std::vector<espalier::token_id> with_two = ends;
+  with_two.push_back(5);
+  with_two.push_back(7);
+  CHECK(stop_of(endpoint::completions, {{"stop_token_ids", {5, 7, 5, ends[0]}}}).tokens == with_two);
+  CHECK(stop_of(endpoint::completions, {{"ignore_eos", false}}).tokens == ends);
+  CHECK(stop_of(endpoint::completions, {{"ignore_eos", true}}).tokens.empty());
+  CHECK(stop_of(endpoint::completions, {{"ignore_eos", true}, {"stop_token_ids", {5}}}).tokens ==
+        std::vector<espalier::token_id>{5});
+  CHECK(stop_of(endpoint::chat, {{"ignore_eos", true}}).strings.empty());
+  CHECK(stop_of(endpoint::chat, {{"ignore_eos", true}, {"stop", "a"}}).strings == std::vector<std::string>{"a"});
+  CHECK(complaint("stop_token_ids", {4096}) == "stop_token_ids[0] must be a token id from 0 to 4095, but is 4096.");
+  CHECK(complaint("stop_token_ids", 5) == "stop_token_ids must be an array of up to 256 token ids, but is 5.");
+  CHECK(complaint("ignore_eos", 1) == "ignore_eos must be true or false, but is 1.");
+  CHECK(complaint("min_tokens", 17) == "min_tokens must be a whole number from 0 to 16, but is 17.");
+  CHECK(complaint("min_tokens", 3, endpoint::chat) ==
+        "min_tokens does not go with texts that end at a string, as this one ends at \"\\nQuestion:\": it must be left "
+        "out.");
+  CHECK(complaint("min_tokens", 0, endpoint::chat) == "");
+  json both = {{"prompt", "a"}, {"max_tokens", 3}, {"max_completion_tokens", 4}};
+  CHECK_THROWS_AS(read(endpoint::completions, both), serve::api_error);
+  both["max_tokens"] = 4;
+  CHECK(read(endpoint::completions, both).texts.stop.max_tokens == 4);
+  CHECK(read(endpoint::completions, {{"prompt", "a"}, {"top_k", -1}}).texts.options.sampling.top_k == 0);
+}
+
+namespace {
+
+serve::text_processor processor_of(const json& fields) {
+  json body = least_body(endpoint::completions);
+  body.update(fields);
+  serve::text_processor process = read(endpoint::completions, body).texts.process;
+  CHECK(!process.idle());
+  process.begin(tokenizer().encode_prompt("The king"));
+  return process;
+}
+
+// True if the processor lets the model write this text, as the tokenizer cuts it, and end it there.
+bool may_write(serve::text_processor process, const std::string& text) {
+  std::vector<espalier::token_id> tokens = tokenizer().encode(text);
+  tokens.push_back(tokenizer().ends_of_text().front());
+  for (const espalier::token_id token : tokens) {
+    if (!process.allows({}, token)) return false;
+    process.commit({&token, 1});
+  }
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("words, tokens and repetition are bounded as asked", "[serve]") {
+  const espalier::token_id end = tokenizer().ends_of_text().front();
+
+  serve::text_processor at_least = processor_of({{"min_tokens", 2}});
+  CHECK(!at_least.allows({}, end));
+  const std::vector<espalier::token_id> two = {5, 6};
+  at_least.commit(two);
+  CHECK(at_least.allows({}, end));
+  CHECK(!processor_of({{"min_tokens", 2}, {"ignore_eos", true}, {"stop_token_ids", {5}}}).allows({}, 5));
+
+  serve::text_processor some = processor_of({{"allowed_token_ids", {7, 4095}}});
+  std::vector<float> row(4096, 1.0F);
+  some.process({}, std::span(row));
+  for (std::size_t t = 0; t < row.size(); ++t)
+    CHECK(std::isinf(row[t]) == (t != 7 && t != 4095));
+  CHECK(complaint("allowed_token_ids", json::array()) != "");
+  CHECK(complaint("allowed_token_ids", {4096}) ==
+        "allowed_token_ids[0] must be a token id from 0 to 4095, but is 4096.");
+
+  const serve::text_processor polite = processor_of({{"bad_words", {"king", "queen of France"}}});
+  CHECK(may_write(polite, "the man said that the queen was of it"));
+  CHECK(!may_write(polite, "king"));
+  CHECK(!may_write(polite, "the king said"));
+  CHECK(!may_write(polite, "the\nking said"));
+  CHECK(!may_write(polite, "the queen of France"));
+  CHECK(may_write(polite, "the queen of it"));
+  CHECK(complaint("bad_words", "king") ==
+        "bad_words must be an array of up to 256 strings, of 1 to 256 bytes each, but "
+        "is \"king\".");
+  CHECK(complaint("bad_words", {""}) != "");
+
+  serve::text_processor varied = processor_of({{"repetition_penalty", 4}});
+  const espalier::token_id repeated = tokenizer().encode_prompt("The king").back();
+  row.assign(4096, 1.0F);
+  varied.process({}, std::span(row));
+  CHECK(row[static_cast<std::size_t>(repeated)] == 0.25F);
+  CHECK(row[static_cast<std::size_t>(end)] == 1.0F);
+  CHECK(complaint("repetition_penalty", 0) == "repetition_penalty must be a number from 0.01 to 100, but is 0.");
+}
+
+TEST_CASE("a rule is kept, by whatever name it is given", "[serve]") {
+  const json schema = {{"type", "boolean"}};
+  const std::vector<json> schemas = {{{"json_schema", schema}},
+                                     {{"guided_json", schema}},
+                                     {{"guided_json", schema.dump()}},
+                                     {{"structured_outputs", {{"json", schema}}}},
+                                     {{"structured_outputs", {{"json", schema.dump()}}}},
+                                     {{"response_format", {{"type", "json_object"}, {"schema", schema}}}}};
+  for (const json& fields : schemas) {
+    INFO(fields);
+    CHECK(may_write(processor_of(fields), "true"));
+    CHECK(!may_write(processor_of(fields), "truest"));
+    CHECK(!may_write(processor_of(fields), "{}"));
+  }
+  for (const json& fields : {json{{"guided_regex", "a+|b"}}, json{{"structured_outputs", {{"regex", "a+|b"}}}}}) {
+    INFO(fields);
+    CHECK(may_write(processor_of(fields), "aaa"));
+    CHECK(!may_write(processor_of(fields), "ab"));
+  }
+  // Signs of a choice are no signs of an expression.
+  const json choices = {"a.b|c", "[yes]", "no\n", "\\d", "M\u00fcller", "3"};
+  for (const json& fields : {json{{"guided_choice", choices}}, json{{"structured_outputs", {{"choice", choices}}}}}) {
+    INFO(fields);
+    for (const json& choice : choices)
+      CHECK(may_write(processor_of(fields), choice));
+    for (const char* other : {"a.b", "axb|c", "y", "no", "5", "", "33"})
+      CHECK(!may_write(processor_of(fields), other));
+  }
+  CHECK(may_write(processor_of({{"structured_outputs", {{"json_object", true}}}}), "{}"));
+  CHECK(!may_write(processor_of({{"structured_outputs", {{"json_object", true}}}}), "true"));
+
+  CHECK(complaint("guided_json", 5) ==
+        "guided_json must be a JSON schema: an object, or its text in a string, but is 5.");
+  CHECK(complaint("guided_json", {{"type", "text"}}).find("\"type\" at #, which is \"text\"") != std::string::npos);
+  CHECK(complaint("guided_json", std::string(100000, '[')) != "");
+  CHECK(complaint("guided_regex", "(") != "");
+  CHECK(complaint("guided_regex", "") ==
+        "guided_regex must be a string, a regular expression, not empty, but is \"\".");
+  CHECK(complaint("guided_choice", json::array()) != "");
+  CHECK(complaint("guided_choice", {1}) != "");
+  CHECK(complaint("structured_outputs", json::object()) ==
+        "structured_outputs must be an object with one of json, regex, choice, grammar and json_object, but is {}.");
+  CHECK(complaint("structured_outputs", {{"regexp", "a"}}) ==
+        "There is no member of structured_outputs \"regexp\"; the nearest name is \"regex\".");
+  CHECK(complaint("structured_outputs", {{"regex", "a"}, {"choice", {"a"}}}) ==
+        "structured_outputs.choice does not go with structured_outputs.regex: one of them must be left out.");
+  CHECK(complaint("response_format", {{"type", "text"}, {"schema", json::object()}}) != "");
+  json two = {{"prompt", "a"}, {"guided_regex", "a"}, {"response_format", {{"type", "json_object"}}}};
+  CHECK_THROWS_AS(read(endpoint::completions, two), serve::api_error);
+  json endless = {{"prompt", "a"}, {"guided_regex", "a"}, {"ignore_eos", true}};
+  CHECK_THROWS_AS(read(endpoint::completions, endless), serve::api_error);
+}
+
 TEST_CASE("a body that is no JSON object is refused", "[serve]") {
   for (const std::string body : {"", "{", "[]", "null", "\"a\"", "{\"prompt\": \"\xFF\"}", "{} {}"}) {
     INFO(body);
@@ -227,7 +468,7 @@ TEST_CASE("a grammar is read, or refused where the server was built without", "[
       read(endpoint::completions, {{"prompt", "a"}, {"grammar", "root ::= \"{\" root \"}\" | \"no\""}}).texts.process;
   CHECK(process.allows({}, tokenizer().encode("{").back()));
   CHECK(!process.allows({}, tokenizer().encode("}").back()));
-  CHECK(complaint("grammar", "") == "grammar must be a grammar in EBNF, which has a rule, but is \"\".");
+  CHECK(complaint("grammar", "") == "grammar must be a string, a grammar in EBNF, not empty, but is \"\".");
   CHECK(complaint("grammar", "root ::= (").find("this is no grammar") == 0);
   json both = {{"prompt", "a"}, {"grammar", "root ::= \"a\""}, {"response_format", {{"type", "json_object"}}}};
   CHECK_THROWS_AS(read(endpoint::completions, both), serve::api_error);

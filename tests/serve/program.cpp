@@ -106,6 +106,11 @@ void raw_client::finish() const {
   ::shutdown(socket_, SHUT_WR);
 }
 
+void raw_client::reset_at_end() const {
+  const linger at_once{1, 0};
+  ::setsockopt(socket_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
 std::string raw_client::receive(std::chrono::milliseconds patience, const std::string& until) const {
   const auto end = clock_type::now() + patience;
   std::string all;

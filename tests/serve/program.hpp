@@ -36,6 +36,8 @@ class raw_client {
   void send(const std::string& bytes) const;
   // No more is sent.
   void finish() const;
+  // The connection will end with a reset, not in order.
+  void reset_at_end() const;
   // All until the server closes, or until this is in it; what has come where that takes longer.
   std::string receive(std::chrono::milliseconds patience, const std::string& until = "") const;
 
