@@ -103,6 +103,7 @@ TEST_CASE("schemas accept their values, and no others") {
       {R"({"title": "anything", "default": 3})", {"null", "[{}]"}, {"nul"}},
       // Keywords that no draft knows, and those that do nothing where they stand.
       {R"({"type": "null", "x-order": 1, "nullabel": true})", {"null"}, {"1"}},
+      {R"({"type": "null", "minimum": 1, "required": ["a"]})", {"null"}, {"1"}},
       {R"({"type": "array", "items": {"type": "null"}, "uniqueItems": false, "additionalItems": 3})",
        {"[null]"},
        {"[1]"}},

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -112,14 +113,6 @@ class schema_parser {
     schema_flattener::refuse(path, keyword, why...);
   }
 
-  // Checks that a schema's restrictions are some of these keywords.
-  static void require_known(const json& flat, const std::string& path, const std::vector<std::string_view>& known) {
-    for (const auto& [keyword, _] : flat.items()) {
-      if (std::find(known.begin(), known.end(), keyword) == known.end())
-        refuse(path, keyword, "which is not supported there.");
-    }
-  }
-
   static std::int64_t whole_number(const json& schema, const char* keyword, std::int64_t otherwise,
                                    const std::string& path, std::int64_t low, std::int64_t high) {
     const auto at = schema.find(keyword);
@@ -170,7 +163,7 @@ class schema_parser {
     const json types = schema_flattener::written_types(flat, path);
     maybe_part all;
     for (const json& type : types)
-      all = either(all, of_type(flat, type, types.size() > 1, path, depth));
+      all = either(all, of_type(flat, type, path, depth));
     return all;
   }
 
@@ -242,22 +235,30 @@ class schema_parser {
     return false;
   }
 
-  // The values of one type; in a list of types, keywords may belong to any of them.
-  maybe_part of_type(const json& flat, const json& type, bool is_list, const std::string& path, int depth) {
-    static const std::map<std::string, std::vector<std::string_view>> keywords = {
-        {"null", {}},
-        {"boolean", {}},
-        {"string", {"pattern", "minLength", "maxLength", "format"}},
-        {"integer", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},
-        {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}},
-        {"array", {"items", "prefixItems", "minItems", "maxItems"}},
-        {"object", {"properties", "required", "additionalProperties"}}};
-    const std::string name = schema_flattener::type_name(type, path);
-    std::vector<std::string_view> known{"type"};
-    for (const auto& [other, own] : keywords) {
-      if (is_list || other == name) known.insert(known.end(), own.begin(), own.end());
+  // The values of one type; keywords that belong to other types do nothing.
+  maybe_part of_type(const json& flat, const json& type, const std::string& path, int depth) {
+    constexpr std::string_view known[] = {"additionalProperties",
+                                          "exclusiveMaximum",
+                                          "exclusiveMinimum",
+                                          "format",
+                                          "items",
+                                          "maxItems",
+                                          "maxLength",
+                                          "maximum",
+                                          "minItems",
+                                          "minLength",
+                                          "minimum",
+                                          "multipleOf",
+                                          "pattern",
+                                          "prefixItems",
+                                          "properties",
+                                          "required",
+                                          "type"};
+    for (const auto& [keyword, _] : flat.items()) {
+      if (std::find(std::begin(known), std::end(known), keyword) == std::end(known))
+        refuse(path, keyword, "which is not supported there.");
     }
-    require_known(flat, path, known);
+    const std::string name = schema_flattener::type_name(type, path);
     if (name == "null") return nfa_.bytes("null");
     if (name == "boolean") return nfa_.either(nfa_.bytes("true"), nfa_.bytes("false"));
     if (name == "string") return string(flat, path);
@@ -530,6 +531,7 @@ class schema_parser {
 //!                  restricts it). Other formats are refused unless options.ignore_other_formats is set
 //!   lists          items, prefixItems (and items as a list, with additionalItems), minItems, maxItems
 //!   objects        properties, required, additionalProperties
+//! Keywords of another type than the schema's do nothing.
 //! Keywords that annotate (title, $comment, ...) and those that no draft from 4 to 2020-12 knows are passed over; other
 //! ones of these drafts are refused. If a schema names properties of an object, also as required, no others are
 //! written; if it names none, keys have one character or more and may occur twice, and values are as
