@@ -66,6 +66,8 @@ TEST_CASE("schemas accept their values, and no others") {
       {R"({"type": "integer", "minimum": 5, "maximum": 9007199254740991})", {"5", "123456789012345"}, {"4"}},
       {R"({"enum": ["red", 1, null, {"a": [1, 2]}]})", {"\"red\"", "1", "null", R"({"a":[1,2]})"}, {"\"blue\"", "2"}},
       {R"({"enum": ["red", 1, 1.5], "type": "integer"})", {"1"}, {"\"red\"", "1.5"}},
+      {R"({"enum": ["a", "bc", 2, "2024-01-01"], "type": "string", "minLength": 2})", {"\"bc\""}, {"\"a\"", "2"}},
+      {R"({"enum": ["2024-01-01", "2024"], "format": "date"})", {"\"2024-01-01\""}, {"\"2024\""}},
       {R"({"const": "x\"y"})", {R"("x\"y")"}, {"\"x\""}},
       {R"({"type": "array", "items": {"type": "integer"}})",
        {"[]", "[1]", "[1,2]", "[1, 2, 3]"},
@@ -99,6 +101,99 @@ TEST_CASE("schemas accept their values, and no others") {
       {R"({"anyOf": [{"type": "null"}, {"type": "array", "items": {"$ref": "#"}}]})", {"null", "[[], null]"}, {"1"}},
       {"true", {"1", "[]", R"({"a": [1, "b"]})", "\"x\""}, {"[1 , 2]", ""}},
       {R"({"title": "anything", "default": 3})", {"null", "[{}]"}, {"nul"}},
+      // Keywords that no draft knows, and those that do nothing where they stand.
+      {R"({"type": "null", "x-order": 1, "nullabel": true})", {"null"}, {"1"}},
+      {R"({"type": "null", "minimum": 1, "required": ["a"]})", {"null"}, {"1"}},
+      {R"({"type": "array", "items": {"type": "null"}, "uniqueItems": false, "additionalItems": 3})",
+       {"[null]"},
+       {"[1]"}},
+      {R"({"type": "integer", "minimum": 5, "exclusiveMinimum": true, "maximum": 7, "exclusiveMaximum": false})",
+       {"6", "7"},
+       {"5", "8"}},
+      {R"({"type": "integer", "minimum": 0.5, "maximum": 2.5})", {"1", "2"}, {"0", "3"}},
+      {R"({"type": "integer", "minimum": -9223372036854775808, "maximum": 18446744073709551615})",
+       {"-999999999999999", "999999999999999"},
+       {"1e3"}},
+      {R"({"type": "integer", "format": "int32", "minimum": 0})", {"0", "2147483647"}, {"-1", "2147483648"}},
+      {R"({"type": "number", "minimum": 0, "maximum": 1})",
+       {"0", "0.0", "1", "1.0", "1.00", "0.99999999999999"},
+       {"-0.1", "-0", "1.01", "2", "0.", "1e0", "0.123456789012345"}},
+      {R"({"type": "number", "exclusiveMinimum": -0.25, "exclusiveMaximum": 1e3})",
+       {"-0.24999999999999", "-0.1", "0", "12.5", "999.999999999999"},
+       {"-0.25", "-0.250", "-0.3", "1000", "1000.1"}},
+      {R"({"type": "number", "minimum": 1e-7})", {"0.0000001", "123456789.5"}, {"0.00000009", "0"}},
+      {R"({"minimum": 3})", {"3", "4.5"}, {"2", "null"}},
+      {R"({"type": "number", "multipleOf": 12, "minimum": -24})", {"-24", "-12", "0", "144"}, {"-36", "1", "0.5"}},
+      {R"({"oneOf": [{"type": "string"}, {"type": "integer"}, {"enum": [null, true]}]})",
+       {"\"\"", "3", "true"},
+       {"false"}},
+      {R"({"properties": {"z": {"type": "null"}}, "oneOf": [
+           {"properties": {"k": {"const": "a"}, "v": {"type": "integer"}}, "required": ["k", "v"]},
+           {"properties": {"k": {"const": "b"}, "v": {"type": "string"}}, "required": ["k"]}], "type": "object"})",
+       {R"({"k":"a","v":1})", R"({"z":null,"k":"b"})", R"({"k":"b","v":"x"})"},
+       {R"({"k":"a","v":"x"})", R"({"k":"a"})", R"({"z":1,"k":"b"})"}},
+      {R"({"allOf": [{"$ref": "#/$defs/x"}], "maxLength": 2, "$defs": {"x": {"type": "string", "minLength": 1}}})",
+       {"\"a\"", "\"ab\""},
+       {"\"\"", "\"abc\""}},
+      {R"({"allOf": [{"properties": {"a": {"type": "integer"}}, "required": ["a"]},
+                     {"properties": {"a": {"minimum": 3}, "b": {"type": "null"}}, "additionalProperties": false}]})",
+       {R"({"a":3})", R"({"a":4,"b":null})"},
+       {R"({"a":2})", R"({"b":null})", R"({"a":3.5})"}},
+      {R"({"allOf": [{"additionalProperties": {"type": "integer"}}, {"properties": {"a": {"enum": [1, "x"]}}}]})",
+       {"{}", R"({"a":1})"},
+       {R"({"a":"x"})"}},
+      {R"({"allOf": [{"anyOf": [{"minimum": 3}, {"const": 1}]}, {"anyOf": [{"maximum": 4}, {"const": 9}]}],
+           "type": "integer"})",
+       {"1", "3", "4", "9"},
+       {"2", "5"}},
+      {R"({"$ref": "#/$defs/n", "maximum": 5, "$defs": {"n": {"type": "integer", "minimum": 3}}})",
+       {"3", "5"},
+       {"2", "6"}},
+      {R"({"type": ["string", "null"], "anyOf": [{"minLength": 2}, {"enum": ["", null, 1]}]})",
+       {"\"ab\"", "\"\"", "null"},
+       {"\"a\"", "1"}},
+      {R"({"type": "object", "properties": {"a": {"const": 1}, "b": {"const": 2}},
+           "anyOf": [{"required": ["a"]}, {"required": ["b"]}]})",
+       {R"({"a":1})", R"({"b":2})", R"({"a":1,"b":2})"},
+       {"{}"}},
+      {R"({"prefixItems": [{"type": "integer"}, {"type": "null"}], "items": {"type": "boolean"}, "minItems": 1,
+           "maxItems": 3})",
+       {"[1]", "[1,null]", "[1, null, true]"},
+       {"[]", "[null]", "[1,true]", "[1,null,null]", "[1,null,true,true]"}},
+      {R"({"type": "array", "items": [{"type": "null"}, {"type": "integer"}], "additionalItems": false})",
+       {"[]", "[null]", "[null,1]"},
+       {"[1]", "[null,1,1]"}},
+      {R"({"prefixItems": [{"type": "null"}, false], "minItems": 1})", {"[null]"}, {"[]", "[null,1]"}},
+      {R"({"type": "string", "nullable": true})", {"null", "\"\""}, {"1"}},
+      {R"({"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "string", "nullable": true})",
+       {"\"\""},
+       {"null"}},
+      {R"({"required": ["a", "b"], "additionalProperties": {"type": "integer"}})",
+       {R"({"a":1,"b":2})"},
+       {"{}", R"({"a":1})", R"({"a":1,"b":null})"}},
+      {R"({"type": "string", "format": "date"})",
+       {"\"2024-02-29\"", "\"2000-02-29\"", "\"0001-12-31\""},
+       {"\"2023-02-29\"", "\"1900-02-29\"", "\"2024-04-31\"", "\"0000-01-01\"", "\"2024-13-01\"", "\"not a date\""}},
+      {R"({"type": "string", "format": "time"})",
+       {"\"23:59:59Z\"", "\"00:00:00.25-01:30\""},
+       {"\"24:00:00Z\"", "\"12:00:00\"", "\"12:00:60Z\""}},
+      {R"({"type": "string", "format": "date-time", "maxLength": 32})",
+       {"\"2024-02-29T12:00:00+02:00\""},
+       {"\"2024-02-29 12:00:00Z\"", "\"2023-02-29T12:00:00Z\""}},
+      {R"({"format": "uuid", "type": ["string", "null"]})",
+       {"null", "\"123e4567-e89b-12d3-A456-426614174000\""},
+       {"\"123e4567e89b12d3a456426614174000\""}},
+      {R"({"format": "ipv4"})", {"\"0.10.199.255\""}, {"\"256.1.1.1\"", "\"01.1.1.1\"", "\"1.1.1\"", "1"}},
+      {R"({"format": "ipv6"})",
+       {"\"::\"", "\"::1\"", "\"2001:db8::ff\"", "\"1:2:3:4:5:6:7:8\"", "\"1::\"", "\"1:2:3:4:5:6:7::\""},
+       {"\"1:2:3:4:5:6:7\"", "\"1::2::3\"", "\"1:2:3:4:5:6:7:8:9\"", "\"12345::\"", "\"1:2:3:4:5:6:7::8\""}},
+      {R"({"format": "email"})",
+       {"\"a.b+c@example.org\""},
+       {"\"a\"", "\"@b.c\"", "\"a..b@c.de\"", "\".a@c.de\"", "\"a@c-.de\"", "\"a@b\""}},
+      {R"({"format": "hostname"})", {"\"localhost\"", "\"a-1.b.org\""}, {"\"-a.b\"", "\"a..b\"", "\"a_b\"", "\"\""}},
+      {R"({"format": "uri"})",
+       {"\"https://example.org:80/a/b?c=d#e\"", "\"mailto:a@b.c\"", "\"urn:a:b\"", "\"http://a/%20\""},
+       {"\"/a/b\"", "\"http://\"", "\"http://a b\"", "\"http://a/%2\"", "\"1a:b\"", "\"http://a/<b>\""}},
   };
   for (const judged& j : all) {
     INFO(j.schema);
@@ -123,6 +218,39 @@ TEST_CASE("integers between bounds are those") {
       if (accepts(c, std::to_string(i)) != (low <= i && i <= high)) FAIL(i << " in " << low << ".." << high);
     }
   }
+}
+
+TEST_CASE("numbers between bounds, and multiples, are those") {
+  const double bounds[] = {-10.5, -1.25, -0.1, 0, 0.05, 0.3, 7, 9.99};
+  for (const double low : bounds) {
+    for (const double high : bounds) {
+      if (low >= high) continue;
+      for (const char* lower : {"minimum", "exclusiveMinimum"}) {
+        const token_automaton c =
+            json_schema(json({{"type", "number"}, {lower, low}, {"maximum", high}}).dump(), bytes());
+        for (int i = -1200; i <= 1200; ++i) {
+          const double x = i / 100.0;
+          const std::string text = json(x).dump();
+          const bool is_in = x <= high && (lower == std::string("minimum") ? x >= low : x > low);
+          if (accepts(c, text) != (is_in && text != "-0.0")) FAIL(text << " in " << low << ".." << high << lower);
+        }
+      }
+    }
+  }
+  for (const int m : {2, 7, 10, 24, 97, 128, 1000}) {
+    const token_automaton c = json_schema(
+        json({{"type", "integer"}, {"multipleOf", m}, {"minimum", -1234}, {"exclusiveMaximum", 98765}}).dump(),
+        bytes());
+    for (int i = -1500; i <= 100000; i += i % m == 0 ? 1 : 3) {
+      if (accepts(c, std::to_string(i)) != (i % m == 0 && -1234 <= i && i < 98765)) FAIL(i << " of " << m);
+    }
+  }
+}
+
+TEST_CASE("formats that are not supported are passed over on demand alone") {
+  const char* schema = R"({"type": "string", "format": "duration", "maxLength": 2})";
+  CHECK(accepts(json_schema(schema, bytes(), {.ignore_other_formats = true}), "\"P\""));
+  CHECK(!accepts(json_schema(R"({"format": "date"})", bytes(), {.ignore_other_formats = true}), "\"P\""));
 }
 
 TEST_CASE("whatever is written at random, a text that ends is JSON of its schema") {
@@ -170,8 +298,8 @@ TEST_CASE("an error in a schema names the keyword and its path, or line and colu
   const auto message = [](const char* schema) {
     return message_of<input_error>([&] { json_schema(schema, bytes()); });
   };
-  CHECK(message(R"({"type": "array", "items": {"multipleOf": 2, "type": "integer"}})") ==
-        "the JSON schema has \"multipleOf\" at #/items, which is not supported there.");
+  CHECK(message(R"({"type": "array", "items": {"not": {"const": 2}, "type": "integer"}})") ==
+        "the JSON schema has \"not\" at #/items, which is not supported there.");
   CHECK(says(message("{\"type\":\n 1,}"), "no JSON", "line 2, column 4"));
   CHECK(says(message(""), "no JSON"));
   CHECK(says(message("3"), "has 3 at #", "expected an object"));
@@ -191,13 +319,28 @@ TEST_CASE("an error in a schema names the keyword and its path, or line and colu
   CHECK(says(message(R"({"anyOf": []})"), "\"anyOf\" at #, which must be a list of one schema or more"));
   CHECK(says(message(R"({"oneOf": []})"), "\"oneOf\" at #"));
   CHECK(says(message(R"({"type": "text"})"), "\"type\" at #, which is \"text\"", "boolean"));
-  CHECK(says(message(R"({"type": "number", "minimum": 1})"), "minimum", "integers alone"));
+  CHECK(message(R"({"properties": {"a": {"type": "integer", "minimum": "18"}}})") ==
+        "the JSON schema has \"minimum\" at #/properties/a, which is \"18\"; expected a number.");
+  CHECK(says(message(R"({"type": "number", "exclusiveMaximum": true})"), "\"exclusiveMaximum\" at #", "maximum"));
+  CHECK(says(message(R"({"type": "number", "multipleOf": 0.01})"), "\"multipleOf\" at #", "whole number"));
+  CHECK(says(message(R"({"type": "string", "maxLength": "2"})"), "\"maxLength\" at #", "whole number"));
+  CHECK(says(message(R"({"multipleOf": 999983})"), "\"multipleOf\" at #", "too large"));
+  CHECK(says(message(R"({"items": {"type": "string", "format": "duration"}})"), "\"format\" at #/items", "\"duration\"",
+             "date-time", "ignore_other_formats"));
+  CHECK(says(message(R"({"type": "string", "format": "date", "pattern": "^2"})"), "\"format\" at #", "pattern"));
+  CHECK(says(message(R"({"type": "string", "format": "uri", "maxLength": 9})"), "\"format\" at #", "length"));
+  CHECK(says(message(R"({"oneOf": [{"type": "null"}, {"type": "number"}, {"type": "integer"}]})"), "\"oneOf\" at #",
+             "1 and 2"));
+  CHECK(says(message(R"({"allOf": [{"pattern": "a"}, {"pattern": "b"}]})"), "\"pattern\" at #", "allOf"));
+  CHECK(says(message(R"({"allOf": [{"items": true, "prefixItems": [true]}, {"items": {"type": "null"}}]})"),
+             "\"prefixItems\" at #", "items of another"));
+  CHECK(says(message(R"({"$ref": "#", "minLength": 1})"), "64 levels"));
   CHECK(
       says(message(R"({"type": "string", "pattern": "(a", "title": ""})"), "\"(a\" has its end at position 2", "')'"));
   CHECK(says(message(R"({"type": "string", "pattern": "a", "minLength": 2})"), "together with a length"));
   CHECK(says(message(R"({"$ref": "#/$defs/x"})"), "#/$defs/x", "a place of the schema"));
   CHECK(says(message(R"({"$ref": "http://a"})"), "http://a"));
-  CHECK(says(message(R"({"type": "object", "required": ["x"]})"), "\"required\" at #", "\"x\""));
+  CHECK(says(message(R"({"type": "object", "required": [3]})"), "\"required\" at #", "names 3"));
   CHECK(says(message(R"({"type": "array", "minItems": -1})"), "minItems", "from 0 to 10000"));
   CHECK(says(message(R"({"type": "array", "minItems": 1.5})"), "whole number"));
   CHECK(says(message(R"({"items": {"type": "string", "minLength": 9999, "maxLength": 10000}})"),

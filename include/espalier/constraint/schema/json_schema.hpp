@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,11 +19,19 @@
 #include "espalier/constraint/automaton/byte_nfa.hpp"
 #include "espalier/constraint/automaton/character_set.hpp"
 #include "espalier/constraint/automaton/regex_parser.hpp"
+#include "espalier/constraint/schema/decimal_range.hpp"
+#include "espalier/constraint/schema/flat_schema.hpp"
+#include "espalier/constraint/schema/string_format.hpp"
 #include "espalier/constraint/token_automaton.hpp"
 #include "espalier/constraint/vocabulary_trie.hpp"
 #include "espalier/core/error.hpp"
 
 namespace espalier {
+
+//! What json_schema() does with a schema.
+struct json_schema_options {
+  bool ignore_other_formats = false;  //!< formats of strings that are not supported are passed over, and not refused
+};
 
 namespace detail {
 
@@ -76,102 +86,6 @@ inline nlohmann::ordered_json parse_schema_text(std::string_view text) {
   return nlohmann::ordered_json::parse(text.begin(), text.end(), nullptr, false);
 }
 
-// A value as text for a message, cut after 60 characters.
-inline std::string shortened(const nlohmann::ordered_json& value) {
-  std::string text = value.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
-  if (text.size() > 60) text = text.substr(0, 60) + "...";
-  return text;
-}
-
-// The part of a schema that "#" or "#/a/b" names; nullptr if there is none.
-inline const nlohmann::ordered_json* find_schema(const nlohmann::ordered_json& root, std::string_view name) {
-  if (name.empty() || name[0] != '#') return nullptr;
-  const nlohmann::ordered_json* at = &root;
-  for (name.remove_prefix(1); !name.empty();) {
-    if (name[0] != '/') return nullptr;
-    name.remove_prefix(1);
-    std::string key(name.substr(0, name.find('/')));
-    name.remove_prefix(key.size());
-    for (const auto& [escape, character] : {std::pair{"~1", "/"}, std::pair{"~0", "~"}}) {
-      for (std::size_t i = key.find(escape); i != std::string::npos; i = key.find(escape, i + 1))
-        key.replace(i, 2, character);
-    }
-    const bool is_index = !key.empty() && key.size() < 7 && key.find_first_not_of("0123456789") == std::string::npos;
-    if (at->is_object() && at->contains(key)) {
-      at = &(*at)[key];
-    } else if (at->is_array() && is_index && std::stoul(key) < at->size()) {
-      at = &(*at)[std::stoul(key)];
-    } else {
-      return nullptr;
-    }
-  }
-  return at;
-}
-
-// True if a value has a type, or one of a list of types.
-inline bool has_type(const nlohmann::ordered_json& value, const nlohmann::ordered_json& type) {
-  if (type.is_array())
-    return std::any_of(type.begin(), type.end(), [&](const auto& one) { return has_type(value, one); });
-  if (!type.is_string()) return false;
-  const auto name = type.get<std::string>();
-  return name == value.type_name() || (name == "integer" && value.is_number_integer());
-}
-
-// Makes the part of an automaton that accepts the integers from `low` to `high`, without leading zeros.
-class integer_range {
- public:
-  static constexpr std::int64_t most = 999'999'999'999'999;
-
-  // Notes the range; part() then adds the part to the automaton.
-  //
-  // Pre         -most <= low <= high <= most
-  integer_range(byte_nfa& nfa, std::int64_t low, std::int64_t high) : nfa_(nfa), low_(low), high_(high) {}
-
-  nfa_part part() {
-    std::optional<nfa_part> all;
-    if (low_ < 0) {
-      const nfa_part minus = nfa_.byte('-', '-');
-      all = nfa_.then(minus, natural((std::max)(std::int64_t{1}, -high_), -low_));
-    }
-    if (high_ < 0) return *all;
-    const nfa_part rest = natural((std::max)(std::int64_t{0}, low_), high_);
-    return all ? nfa_.either(*all, rest) : rest;
-  }
-
- private:
-  nfa_part natural(std::int64_t low, std::int64_t high) {
-    std::optional<nfa_part> all;
-    std::int64_t first = 0, last = 9;  // smallest and largest number of equally many digits
-    for (; first <= high; first = last + 1, last = last * 10 + 9) {
-      if (last < low) continue;
-      const nfa_part one = between(std::to_string((std::max)(first, low)), std::to_string((std::min)(last, high)));
-      all = all ? nfa_.either(*all, one) : one;
-    }
-    return *all;
-  }
-
-  // The part that accepts the numbers from `low` to `high`, which have equally many digits.
-  nfa_part between(std::string_view low, std::string_view high) {
-    if (low.empty()) return nfa_.nothing();
-    const bool is_free = std::all_of(low.begin(), low.end(), [](char c) { return c == '0'; }) &&
-                         std::all_of(high.begin(), high.end(), [](char c) { return c == '9'; });
-    if (is_free || low[0] == high[0]) return digit(low[0], high[0], low.substr(1), high.substr(1));
-    const std::string zeros(low.size() - 1, '0'), nines(low.size() - 1, '9');
-    nfa_part all = digit(low[0], low[0], low.substr(1), nines);
-    if (low[0] + 1 < high[0])
-      all = nfa_.either(all, digit(static_cast<char>(low[0] + 1), static_cast<char>(high[0] - 1), zeros, nines));
-    return nfa_.either(all, digit(high[0], high[0], zeros, high.substr(1)));
-  }
-
-  nfa_part digit(char from, char to, std::string_view low, std::string_view high) {
-    const nfa_part first = nfa_.byte(static_cast<std::uint8_t>(from), static_cast<std::uint8_t>(to));
-    return nfa_.then(first, between(low, high));
-  }
-
-  byte_nfa& nfa_;
-  std::int64_t low_, high_;
-};
-
 // Makes the part of an automaton that accepts the values of a JSON schema: see json_schema().
 //
 // A schema that no value satisfies has no part; where it is optional, it is left out.
@@ -179,78 +93,78 @@ class schema_parser {
  public:
   static constexpr int max_nesting = 4;
 
-  schema_parser(byte_nfa& nfa, std::string_view schema) : nfa_(nfa), root_(parse_schema_text(schema)) {}
+  schema_parser(byte_nfa& nfa, std::string_view schema, const json_schema_options& options)
+      : nfa_(nfa), schemas_(parse_schema_text(schema)), options_(options) {}
 
   nfa_part parse() {
-    const maybe_part all = value(root_, "#", 0);
+    const maybe_part all = value(schemas_.root(), "#", 0);
     if (!all) raise<input_error>("nothing satisfies the JSON schema: no value is possible at ", none_at_, ".");
     return *all;
   }
 
  private:
-  using json = nlohmann::ordered_json;
+  using json = schema_json;
   using maybe_part = std::optional<nfa_part>;
-  static constexpr int max_depth = 64;
-  static constexpr int max_values = 1 << 16;
   static constexpr int any_depth = 2;
   static constexpr std::int32_t many = -1;
 
   template <class... PiecesT>
   [[noreturn]] static void refuse(const std::string& path, std::string_view keyword, const PiecesT&... why) {
-    raise<input_error>("the JSON schema has \"", keyword, "\" at ", path, ", ", why...);
-  }
-
-  // Checks that each keyword is one of these, or one that does not restrict the values.
-  static void require_known(const json& schema, const std::string& path, std::vector<std::string_view> known) {
-    for (const char* passed_over :
-         {"title", "description", "default", "examples", "example", "format", "$schema", "$id", "$comment", "$defs",
-          "definitions", "deprecated", "readOnly", "writeOnly", "$anchor", "contentMediaType", "contentEncoding"})
-      known.emplace_back(passed_over);
-    for (const auto& [keyword, _] : schema.items()) {
-      if (std::find(known.begin(), known.end(), keyword) == known.end())
-        refuse(path, keyword, "which is not supported there.");
-    }
+    schema_flattener::refuse(path, keyword, why...);
   }
 
   static std::int64_t whole_number(const json& schema, const char* keyword, std::int64_t otherwise,
                                    const std::string& path, std::int64_t low, std::int64_t high) {
     const auto at = schema.find(keyword);
     if (at == schema.end()) return otherwise;
-    const double number = at->is_number() ? at->get<double>() : static_cast<double>(low) - 1;
-    if (!(number >= static_cast<double>(low) && number <= static_cast<double>(high)) ||
+    const double number = at->is_number() ? at->get<double>() : 0;
+    if (!at->is_number() || !(number >= static_cast<double>(low) && number <= static_cast<double>(high)) ||
         number != static_cast<double>(static_cast<std::int64_t>(number)))
       refuse(path, keyword, "which must be a whole number from ", low, " to ", high, ".");
-    return at->is_number_integer() ? at->get<std::int64_t>() : static_cast<std::int64_t>(number);
+    return static_cast<std::int64_t>(number);
   }
 
   maybe_part value(const json& schema, const std::string& path, int depth) {
-    if (depth > max_depth) raise<input_error>("the JSON schema is nested more than ", max_depth, " levels deep.");
-    if (++n_values_ > max_values) {
-      raise<input_error>("the JSON schema is too large: with all references written out it has more than ", max_values,
-                         " schemas.");
-    }
+    schemas_.count(depth);
     if (schema.is_boolean()) return schema.get<bool>() ? maybe_part(any(any_depth)) : none(path);
-    if (!schema.is_object())
-      raise<input_error>("the JSON schema has ", shortened(schema), " at ", path,
-                         "; expected an object, true or false.");
-    if (schema.contains("$ref")) return reference(schema, path, depth);
-    if (schema.contains("anyOf")) return any_of(schema, path, depth);
-    if (schema.contains("const") || schema.contains("enum")) return one_of(schema, path);
-    if (schema.contains("type")) {
-      const json& type = schema["type"];
-      if (!type.is_array()) return of_type(schema, type, path, depth);
-      maybe_part all;
-      for (const json& t : type)
-        all = either(all, of_type(schema, t, path, depth));
-      return all;
+    std::vector<std::string> followed;
+    const json own = schemas_.restrictions(schema, path);
+    if (own.is_object() && own.size() == 1 && own.contains("$ref")) {
+      const json& target = schemas_.target(own["$ref"], path);
+      followed.push_back(own["$ref"].get<std::string>());
+      return following(followed, path, [&] { return value(target, followed[0], depth + 1); });
     }
-    // Without a type: the type that its keywords belong to, or any value.
-    for (const char* keyword : {"properties", "required", "additionalProperties"}) {
-      if (schema.contains(keyword)) return of_type(schema, "object", path, depth);
+    const json flat = schemas_.flat(schema, path, depth, followed);
+    return following(followed, path, [&] { return of_flat(flat, path, depth); });
+  }
+
+  // What add() makes, while references of these names are being followed; none if one of them is within itself too
+  // often.
+  template <class AddT>
+  maybe_part following(const std::vector<std::string>& names, const std::string& path, const AddT& add) {
+    for (const std::string& name : names) {
+      if (nesting_[name] >= max_nesting) return none(path);
     }
-    if (schema.contains("items")) return of_type(schema, "array", path, depth);
-    require_known(schema, path, {});
-    return any(any_depth);
+    for (const std::string& name : names)
+      ++nesting_[name];
+    const maybe_part part = add();
+    for (const std::string& name : names)
+      --nesting_[name];
+    return part;
+  }
+
+  maybe_part of_flat(const json& flat, const std::string& path, int depth) {
+    if (flat.is_boolean()) return flat.get<bool>() ? maybe_part(any(any_depth)) : none(path);
+    for (const char* keyword : {"anyOf", "oneOf"}) {
+      if (flat.contains(keyword)) return any_of(flat, keyword, path, depth);
+    }
+    if (flat.contains("enum")) return one_of(flat, path, depth);
+    if (flat.empty()) return any(any_depth);
+    const json types = schema_flattener::written_types(flat, path);
+    maybe_part all;
+    for (const json& type : types)
+      all = either(all, of_type(flat, type, path, depth));
+    return all;
   }
 
   // The result for a schema that no value satisfies. The error for the whole schema names the last path that was noted
@@ -262,87 +176,94 @@ class schema_parser {
 
   maybe_part either(maybe_part a, maybe_part b) { return a && b ? nfa_.either(*a, *b) : a ? a : b; }
 
-  maybe_part reference(const json& schema, const std::string& path, int depth) {
-    require_known(schema, path, {"$ref"});
-    const json& target = schema["$ref"];
-    const std::string name = target.is_string() ? target.get<std::string>() : std::string();
-    const json* at = find_schema(root_, name);
-    if (at == nullptr)
-      refuse(path, "$ref", "which is ", shortened(target), "; expected # or #/... and a place of the schema.");
-    int& nesting = nesting_[name];
-    if (nesting >= max_nesting) return none(path);
-    ++nesting;
-    const maybe_part part = value(*at, name, depth + 1);
-    --nesting_[name];
-    return part;
-  }
-
-  maybe_part any_of(const json& schema, const std::string& path, int depth) {
-    require_known(schema, path, {"anyOf"});
-    const json& all = schema["anyOf"];
-    if (!all.is_array() || all.empty()) refuse(path, "anyOf", "which must be a list of one schema or more.");
-    maybe_part part;
-    for (std::size_t i = 0; i < all.size(); ++i)
-      part = either(part, value(all[i], path + "/anyOf/" + std::to_string(i), depth + 1));
-    return part;
-  }
-
-  maybe_part one_of(const json& schema, const std::string& path) {
-    require_known(schema, path, {"const", "enum", "type"});
-    const bool is_const = schema.contains("const");
-    if (is_const && schema.contains("enum")) refuse(path, "const", "which does not go with enum.");
-    const json values = is_const ? json::array({schema["const"]}) : schema["enum"];
-    if (!values.is_array() || values.empty()) refuse(path, "enum", "which must be a list of one value or more.");
-    if (schema.contains("type")) {
-      const json types = schema["type"].is_array() ? schema["type"] : json::array({schema["type"]});
-      for (const json& type : types)
-        (void)type_name(type, path);
+  // The values of one of the branches, and of the other keywords beside them.
+  maybe_part any_of(const json& flat, const char* keyword, const std::string& path, int depth) {
+    const json& branches = flat[keyword];
+    if (!branches.is_array() || branches.empty()) refuse(path, keyword, "which must be a list of one schema or more.");
+    const json rest = schema_flattener::without(flat, keyword);
+    std::vector<json> all;
+    for (const json& branch : branches)
+      all.push_back(schema_flattener::both(rest, branch));
+    for (std::size_t i = 0; i < all.size() && keyword == std::string_view("oneOf"); ++i) {
+      for (std::size_t j = 0; j < all.size(); ++j) {
+        if (i == j || schemas_.excludes(all[i], all[j], path)) continue;
+        refuse(path, keyword, "of which the schemas ", (std::min)(i, j), " and ", (std::max)(i, j),
+               " may have values in common: it needs different types, or values of a required property.");
+      }
     }
     maybe_part part;
+    for (std::size_t i = 0; i < all.size(); ++i)
+      part = either(part, value(all[i], path + "/" + keyword + "/" + std::to_string(i), depth + 1));
+    return part;
+  }
+
+  // The values of a list, without those that the other keywords do not write.
+  maybe_part one_of(const json& flat, const std::string& path, int depth) {
+    const json& values = flat["enum"];
+    if (!values.is_array() || values.empty()) refuse(path, "enum", "which must be a list of one value or more.");
+    if (flat.contains("type")) {
+      for (const json& type : schema_flattener::written_types(flat, path))
+        (void)schema_flattener::type_name(type, path);
+    }
+    const json rest = schema_flattener::without(flat, "enum");
+    const bool is_restricted = rest.size() > (rest.contains("type") ? 1U : 0U);
+    const maybe_part allowed = is_restricted ? of_flat(rest, path, depth) : std::nullopt;
+    maybe_part part;
     for (const json& v : values) {
-      if (schema.contains("type") && !has_type(v, schema["type"])) continue;
+      if (flat.contains("type") && !has_type(v, flat["type"])) continue;
+      if (is_restricted && !(allowed && accepts(*allowed, v.dump()))) continue;
       part = either(part, nfa_.bytes(v.dump()));
     }
     return part ? part : none(path);
   }
 
-  static std::string type_name(const json& type, const std::string& path) {
-    for (const char* name : {"string", "number", "integer", "boolean", "null", "array", "object"}) {
-      if (type == name) return name;
+  // True if a part accepts a text.
+  bool accepts(nfa_part part, std::string_view text) const {
+    std::set<std::int32_t> now{part.begin}, next;
+    for (std::size_t i = 0; i <= text.size(); now = std::exchange(next, {}), ++i) {
+      for (std::vector<std::int32_t> left(now.begin(), now.end()); !left.empty();) {
+        const byte_nfa::state& s = nfa_[left.back()];
+        left.pop_back();
+        const auto byte = i < text.size() ? static_cast<std::uint8_t>(text[i]) : 0;
+        if (s.takes_byte && i < text.size() && s.low <= byte && byte <= s.high) next.insert(s.to);
+        for (const std::int32_t to : {s.to, s.other}) {
+          if (!s.takes_byte && to >= 0 && now.insert(to).second) left.push_back(to);
+        }
+      }
+      if (i == text.size()) return now.count(part.end) > 0;
     }
-    refuse(path, "type", "which is ", shortened(type),
-           "; expected string, number, integer, boolean, null, array or object.");
+    return false;
   }
 
-  maybe_part of_type(const json& schema, const json& type, const std::string& path, int depth) {
-    const std::string name = type_name(type, path);
-    const bool is_list = schema.contains("type") && schema["type"].is_array();
-    // In a list of types, keywords may belong to any of the types.
-    const auto require = [&](std::vector<std::string_view> known) {
-      known.emplace_back("type");
-      if (!is_list) require_known(schema, path, std::move(known));
-    };
-    if (is_list) {
-      require_known(
-          schema, path,
-          {"type", "pattern", "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
-           "items", "minItems", "maxItems", "properties", "required", "additionalProperties"});
+  // The values of one type; keywords that belong to other types do nothing.
+  maybe_part of_type(const json& flat, const json& type, const std::string& path, int depth) {
+    constexpr std::string_view known[] = {"additionalProperties",
+                                          "exclusiveMaximum",
+                                          "exclusiveMinimum",
+                                          "format",
+                                          "items",
+                                          "maxItems",
+                                          "maxLength",
+                                          "maximum",
+                                          "minItems",
+                                          "minLength",
+                                          "minimum",
+                                          "multipleOf",
+                                          "pattern",
+                                          "prefixItems",
+                                          "properties",
+                                          "required",
+                                          "type"};
+    for (const auto& [keyword, _] : flat.items()) {
+      if (std::find(std::begin(known), std::end(known), keyword) == std::end(known))
+        refuse(path, keyword, "which is not supported there.");
     }
-    if (name == "null") return require({}), nfa_.bytes("null");
-    if (name == "boolean") return require({}), nfa_.either(nfa_.bytes("true"), nfa_.bytes("false"));
-    if (name == "string") return require({"pattern", "minLength", "maxLength"}), string(schema, path);
-    if (name == "integer") {
-      require({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"});
-      return integer(schema, path);
-    }
-    if (name == "number") {
-      for (const char* bound : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
-        if (schema.contains(bound)) refuse(path, bound, "which is supported for integers alone.");
-      }
-      return require({}), number();
-    }
-    if (name == "array") return require({"items", "minItems", "maxItems"}), array(schema, path, depth);
-    return require({"properties", "required", "additionalProperties"}), object(schema, path, depth);
+    const std::string name = schema_flattener::type_name(type, path);
+    if (name == "null") return nfa_.bytes("null");
+    if (name == "boolean") return nfa_.either(nfa_.bytes("true"), nfa_.bytes("false"));
+    if (name == "string") return string(flat, path);
+    if (name == "integer" || name == "number") return number(flat, name == "integer", path);
+    return name == "array" ? array(flat, path, depth) : object(flat, path, depth);
   }
 
   // ------ how values are written
@@ -353,15 +274,44 @@ class schema_parser {
 
   nfa_part number() { return pattern("-?(0|[1-9]\\d{0,14})(\\.\\d{1,15})?([eE][-+]?\\d{1,2})?"); }
 
-  maybe_part integer(const json& schema, const std::string& path) {
-    // Bounds in the schema may be wider than the range that is written.
-    constexpr std::int64_t most = integer_range::most, limit = std::int64_t{1} << 62;
-    std::int64_t low = (std::max)(-most, whole_number(schema, "minimum", -most, path, -limit, limit));
-    std::int64_t high = (std::min)(most, whole_number(schema, "maximum", most, path, -limit, limit));
-    low = (std::max)(low, whole_number(schema, "exclusiveMinimum", -most - 1, path, -limit, limit) + 1);
-    high = (std::min)(high, whole_number(schema, "exclusiveMaximum", most + 1, path, -limit, limit) - 1);
-    if (low > high) return none(path);
-    return integer_range(nfa_, low, high).part();
+  maybe_part number(const json& flat, bool is_whole, const std::string& path) {
+    decimal_range range(nfa_);
+    for (const char* keyword : {"minimum", "exclusiveMinimum"})
+      add_bound(range.lows, flat, keyword, path);
+    for (const char* keyword : {"maximum", "exclusiveMaximum"})
+      add_bound(range.highs, flat, keyword, path);
+    range.multiple = whole_number(flat, "multipleOf", 1, path, 1, 1000000);
+    range.is_whole = is_whole || flat.contains("multipleOf");
+    if (!range.is_whole && range.lows.empty() && range.highs.empty()) return number();
+    const maybe_part part = range.part();
+    if (range.is_too_large()) refuse(path, "multipleOf", "which is too large: its automaton has too many states.");
+    return part ? part : none(path);
+  }
+
+  static void add_bound(std::vector<decimal_bound>& all, const json& flat, const char* keyword,
+                        const std::string& path) {
+    const auto at = flat.find(keyword);
+    if (at == flat.end()) return;
+    if (!at->is_number()) refuse(path, keyword, "which is ", shortened(*at), "; expected a number.");
+    decimal_bound bound;
+    bound.is_excluded = std::string_view(keyword).substr(0, 9) == "exclusive";
+    if (at->is_number_unsigned()) {
+      constexpr std::uint64_t most = (std::numeric_limits<std::int64_t>::max)();
+      bound.digits = static_cast<std::int64_t>((std::min)(most, at->get<std::uint64_t>()));
+    } else if (at->is_number_integer()) {
+      bound.digits = at->get<std::int64_t>();
+    } else {
+      const std::string text = at->dump();  // the shortest one of this number, of at most 17 digits
+      const std::size_t e = text.find('e'), point = text.find('.');
+      if (e != std::string::npos) bound.exponent = std::stoi(text.substr(e + 1));
+      std::string digits = text.substr(0, e);
+      if (point != std::string::npos) {
+        bound.exponent -= static_cast<int>(digits.size() - point) - 1;
+        digits.erase(point, 1);
+      }
+      bound.digits = std::stoll(digits);
+    }
+    all.push_back(bound);
   }
 
   // The part `one` repeated `least` to `most` times, as two keywords of the schema say; most == many: any number from
@@ -390,11 +340,26 @@ class schema_parser {
     return n_backslashes % 2 == 0;
   }
 
+  static string_format format_of(const json& schema) {
+    const json& name = schema["format"];
+    return string_format_of(name.is_string() ? name.get<std::string>() : std::string());
+  }
+
   maybe_part string(const json& schema, const std::string& path) {
     const auto least = static_cast<std::int32_t>(whole_number(schema, "minLength", 0, path, 0, 10000));
     const auto most = static_cast<std::int32_t>(whole_number(schema, "maxLength", many, path, 0, 1 << 30));
     nfa_part all = nfa_.bytes("\"");
-    if (!schema.contains("pattern")) {
+    if (schema.contains("format") && !(options_.ignore_other_formats && format_of(schema).pattern.empty())) {
+      const string_format format = format_of(schema);
+      if (format.pattern.empty()) {
+        refuse(path, "format", "which is ", shortened(schema["format"]), "; expected ", string_format_names,
+               ", unless json_schema_options::ignore_other_formats is set.");
+      }
+      const bool fits = least <= format.shortest && (most == many || (format.longest >= 0 && most >= format.longest));
+      if (schema.contains("pattern") || !fits)
+        refuse(path, "format", "which is not supported together with a pattern or a length that restricts it.");
+      all = nfa_.then(all, pattern(format.pattern, character_form::json_string));
+    } else if (!schema.contains("pattern")) {
       if (most != many && most < least) return none(path);
       all = nfa_.then(all, repeated(any_character(), least, most, "minLength", "maxLength", path));
     } else {
@@ -444,22 +409,52 @@ class schema_parser {
     const auto least = static_cast<std::int32_t>(whole_number(schema, "minItems", 0, path, 0, 10000));
     const auto most = static_cast<std::int32_t>(whole_number(schema, "maxItems", many, path, 0, 1 << 30));
     const json items = schema.contains("items") ? schema["items"] : json(true);
+    if (schema.contains("prefixItems")) return tuple(schema["prefixItems"], items, least, most, path, depth);
     return listed(
         "[", "]", least, most, [&] { return value(items, path + "/items", depth + 1); }, path);
   }
 
+  // A list whose first elements have schemas of their own. It is made from its end: `after` is what may follow the
+  // first `i` elements.
+  maybe_part tuple(const json& first, const json& items, std::int32_t least, std::int32_t most, const std::string& path,
+                   int depth) {
+    if (!first.is_array() || first.empty()) refuse(path, "prefixItems", "which must be a list of one schema or more.");
+    if (most != many && most < least) return none(path);
+    const auto n = static_cast<std::int32_t>((std::min)(first.size(), std::size_t{1} << 20));
+    maybe_part after;
+    if (most == many || most > n) {
+      after = add_after(mark(","), [&] { return value(items, path + "/items", depth + 1); });
+      if (!after && least > n) return std::nullopt;
+      if (after) {
+        after =
+            repeated(*after, (std::max)(least - n, 0), most == many ? many : most - n, "minItems", "maxItems", path);
+      }
+    }
+    for (std::int32_t i = most == many ? n : (std::min)(n, most); i > 0; --i) {
+      const std::string place = path + "/prefixItems/" + std::to_string(i - 1);
+      maybe_part one = add_after(i > 1 ? mark(",") : nfa_.nothing(),
+                                 [&] { return value(first[static_cast<std::size_t>(i - 1)], place, depth + 1); });
+      if (!one && least >= i) return std::nullopt;
+      if (one && after) one = nfa_.then(*one, *after);
+      after = one && least < i ? nfa_.optional(*one, false) : one;
+    }
+    const nfa_part begin = nfa_.bytes("[");
+    return nfa_.then(after ? nfa_.then(begin, *after) : begin, nfa_.bytes("]"));
+  }
+
   maybe_part object(const json& schema, const std::string& path, int depth) {
-    const json properties = schema.contains("properties") ? schema["properties"] : json::object();
+    json properties = schema.contains("properties") ? schema["properties"] : json::object();
     const json required = schema.contains("required") ? schema["required"] : json::array();
     if (!properties.is_object()) refuse(path, "properties", "which must be an object.");
     if (!required.is_array()) refuse(path, "required", "which must be a list of names.");
-    for (const json& name : required) {
-      if (!name.is_string() || !properties.contains(name.get<std::string>()))
-        refuse(path, "required", "which names ", shortened(name), "; expected one of the properties.");
-    }
     const json others = schema.contains("additionalProperties") ? schema["additionalProperties"] : json(true);
     if (!others.is_boolean() && !others.is_object())
       refuse(path, "additionalProperties", "which must be true, false or a schema.");
+    for (const json& name : required) {
+      if (!name.is_string()) refuse(path, "required", "which names ", shortened(name), "; expected a string.");
+      const auto key = name.get<std::string>();
+      if (!properties.contains(key)) properties[key] = others;
+    }
     if (properties.empty()) {
       if (others.is_boolean() && !others.get<bool>()) return nfa_.bytes("{}");
       return listed("{", "}", 0, many, [&]() -> maybe_part {
@@ -509,10 +504,10 @@ class schema_parser {
   }
 
   byte_nfa& nfa_;
-  json root_;
+  schema_flattener schemas_;
+  json_schema_options options_;
   std::map<std::string, int> nesting_;  // by name of a reference: how many of it are being followed
   std::string none_at_;                 // path of the last schema that no value satisfies: see none()
-  int n_values_ = 0;                    // schemas that were read; one that is referred to counts each time
 };
 
 }  // namespace detail
@@ -520,26 +515,40 @@ class schema_parser {
 //! Makes the constraint that allows values in JSON that a schema describes: every finished text is such a value.
 //!
 //! Objects are written in the order of `properties`, on one line, with or without a space after each comma and colon;
-//! numbers have at most 15 digits before and after the point; strings have no \u escapes. So not every text of the
-//! schema can be written, but no other text can.
+//! numbers have at most 15 digits before and after the point, and between bounds 15 in all and no exponent; strings
+//! have no \u escapes. So not every text of the schema can be written, but no other text can.
 //!
-//! A schema may have these keywords: type (one or a list), enum, const, properties, required, additionalProperties,
-//! items, minItems, maxItems, pattern (as regular_expression; any text may stand before it unless it begins with ^, and
-//! after it unless it ends with $; not together with a length), minLength, maxLength, minimum, maximum,
-//! exclusiveMinimum and exclusiveMaximum of integers, anyOf, $ref into the schema itself, $defs, definitions. Keywords
-//! that describe or annotate (title, format, ...) are passed over. If a schema names properties of an object, no others
-//! are written; if it names none, keys have one character or more and may occur twice, and values are as
-//! additionalProperties says. Nesting is bounded: at most 4 references to the same schema are followed within each
-//! other, and where any value is allowed, lists and objects are at most two levels deep.
+//! A schema may have these keywords, those of older drafts in their sense:
+//!   any value      type (one or a list; without it, the type that the keywords belong to), enum (values that keywords
+//!                  beside it do not allow are left out), const, anyOf, allOf, oneOf (its schemas must exclude each
+//!                  other by types, values, or a required property), $ref into the schema itself; other keywords may
+//!                  stand beside each of these. nullable as in OpenAPI 3.0, beside a type and without $schema
+//!   numbers        minimum, maximum, exclusiveMinimum, exclusiveMaximum (numbers, or draft 4's true and false),
+//!                  multipleOf (a whole number: only whole numbers are written); format int32
+//!   strings        minLength, maxLength, pattern (as regular_expression; any text may stand before it unless it begins
+//!                  with ^, and after it unless it ends with $; not together with a length), format (date, time,
+//!                  date-time, uuid, ipv4, ipv6, email, hostname and uri; not together with a pattern, or a length that
+//!                  restricts it). Other formats are refused unless options.ignore_other_formats is set
+//!   lists          items, prefixItems (and items as a list, with additionalItems), minItems, maxItems
+//!   objects        properties, required, additionalProperties
+//! Keywords of another type than the schema's do nothing.
+//! Keywords that annotate (title, $comment, ...) and those that no draft from 4 to 2020-12 knows are passed over; other
+//! ones of these drafts are refused. If a schema names properties of an object, also as required, no others are
+//! written; if it names none, keys have one character or more and may occur twice, and values are as
+//! additionalProperties says.
+//! Nesting is bounded: at most 4 references to the same schema are followed within each other, and where any value is
+//! allowed, lists and objects are at most two levels deep.
 //!
-//! Complexity  O(size of the schema with all repetitions and references written out)
+//! Complexity  O(size of the schema with all repetitions, references, and combinations of anyOf within allOf written
+//!             out); a multipleOf has about as many states as its largest divisor that is prime to 10, times 450
 //! Errors      input_error for a text that is no JSON (line and column) or more than 200 levels deep, integers beyond
-//!             64 bits, a keyword that is not known or not supported with the others (the keyword and its path), a
-//!             schema that no value satisfies, and one that is too large
+//!             64 bits, a keyword that has the wrong type or is not supported with the others (the keyword and its
+//!             path), a schema that no value satisfies, and one that is too large
 //! Source      JSON Schema, draft 2020-12
-inline token_automaton json_schema(std::string_view schema, vocabulary_trie vocabulary) {
+inline token_automaton json_schema(std::string_view schema, vocabulary_trie vocabulary,
+                                   const json_schema_options& options = {}) {
   detail::byte_nfa nfa;
-  const detail::nfa_part all = detail::schema_parser(nfa, schema).parse();
+  const detail::nfa_part all = detail::schema_parser(nfa, schema, options).parse();
   return token_automaton(std::move(nfa), all, std::move(vocabulary));
 }
 

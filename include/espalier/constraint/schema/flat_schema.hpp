@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: BSL-1.0
+// Tested by tests/constraint/schema/json_schema.cpp
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <iterator>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "espalier/core/error.hpp"
+
+namespace espalier::detail {
+
+using schema_json = nlohmann::ordered_json;
+
+// A value as text for a message, cut after 60 characters.
+inline std::string shortened(const schema_json& value) {
+  std::string text = value.dump(-1, ' ', true, schema_json::error_handler_t::replace);
+  if (text.size() > 60) text = text.substr(0, 60) + "...";
+  return text;
+}
+
+// The part of a schema that "#" or "#/a/b" names; nullptr if there is none.
+inline const schema_json* find_schema(const schema_json& root, std::string_view name) {
+  if (name.empty() || name[0] != '#') return nullptr;
+  const schema_json* at = &root;
+  for (name.remove_prefix(1); !name.empty();) {
+    if (name[0] != '/') return nullptr;
+    name.remove_prefix(1);
+    std::string key(name.substr(0, name.find('/')));
+    name.remove_prefix(key.size());
+    for (const auto& [escape, character] : {std::pair{"~1", "/"}, std::pair{"~0", "~"}}) {
+      for (std::size_t i = key.find(escape); i != std::string::npos; i = key.find(escape, i + 1))
+        key.replace(i, 2, character);
+    }
+    const bool is_index = !key.empty() && key.size() < 7 && key.find_first_not_of("0123456789") == std::string::npos;
+    if (at->is_object() && at->contains(key)) {
+      at = &(*at)[key];
+    } else if (at->is_array() && is_index && std::stoul(key) < at->size()) {
+      at = &(*at)[std::stoul(key)];
+    } else {
+      return nullptr;
+    }
+  }
+  return at;
+}
+
+// True if a value has a type, or one of a list of types.
+inline bool has_type(const schema_json& value, const schema_json& type) {
+  if (type.is_array())
+    return std::any_of(type.begin(), type.end(), [&](const auto& one) { return has_type(value, one); });
+  if (!type.is_string()) return false;
+  const auto name = type.get<std::string>();
+  return name == value.type_name() || (name == "integer" && value.is_number_integer());
+}
+
+// Keywords of drafts 4 to 2020-12 that restrict values. All others describe or annotate, and so do those that no draft
+// knows.
+inline constexpr std::string_view restricting[] = {"$dynamicRef",
+                                                   "$recursiveRef",
+                                                   "$ref",
+                                                   "additionalItems",
+                                                   "additionalProperties",
+                                                   "allOf",
+                                                   "anyOf",
+                                                   "const",
+                                                   "contains",
+                                                   "dependencies",
+                                                   "dependentRequired",
+                                                   "dependentSchemas",
+                                                   "else",
+                                                   "enum",
+                                                   "exclusiveMaximum",
+                                                   "exclusiveMinimum",
+                                                   "format",
+                                                   "if",
+                                                   "items",
+                                                   "maxContains",
+                                                   "maxItems",
+                                                   "maxLength",
+                                                   "maxProperties",
+                                                   "maximum",
+                                                   "minContains",
+                                                   "minItems",
+                                                   "minLength",
+                                                   "minProperties",
+                                                   "minimum",
+                                                   "multipleOf",
+                                                   "not",
+                                                   "oneOf",
+                                                   "pattern",
+                                                   "patternProperties",
+                                                   "prefixItems",
+                                                   "properties",
+                                                   "propertyNames",
+                                                   "required",
+                                                   "then",
+                                                   "type",
+                                                   "unevaluatedItems",
+                                                   "unevaluatedProperties",
+                                                   "uniqueItems"};
+
+// Brings schemas into a form in which each keyword stands once, without $ref and allOf, and tells which exclude each
+// other.
+class schema_flattener {
+ public:
+  using json = schema_json;
+  static constexpr int max_depth = 64;
+  static constexpr int max_values = 1 << 16;
+
+  explicit schema_flattener(json root) : root_(std::move(root)) {}
+
+  const json& root() const { return root_; }
+
+  template <class... PiecesT>
+  [[noreturn]] static void refuse(const std::string& path, std::string_view keyword, const PiecesT&... why) {
+    raise<input_error>("the JSON schema has \"", keyword, "\" at ", path, ", ", why...);
+  }
+
+  static std::string type_name(const json& type, const std::string& path) {
+    for (const char* name : {"string", "number", "integer", "boolean", "null", "array", "object"}) {
+      if (type == name) return name;
+    }
+    refuse(path, "type", "which is ", shortened(type),
+           "; expected string, number, integer, boolean, null, array or object.");
+  }
+
+  // The schema of the values of two.
+  static json both(const json& a, const json& b) {
+    if (a == b || b == true || (b.is_object() && b.empty())) return a;
+    if (a == true || (a.is_object() && a.empty())) return b;
+    json all = json::object();
+    all["allOf"] = json::array({a, b});
+    return all;
+  }
+
+  // A schema without one of its keywords.
+  static json without(json schema, const char* keyword) { return schema.erase(keyword), schema; }
+
+  // Counts one more schema that is read; one that is referred to counts each time.
+  //
+  // Errors      input_error for one that is too deep, or too many
+  void count(int depth) {
+    if (depth > max_depth) raise<input_error>("the JSON schema is nested more than ", max_depth, " levels deep.");
+    if (++n_values_ > max_values) {
+      raise<input_error>("the JSON schema is too large: with all references written out it has more than ", max_values,
+                         " schemas.");
+    }
+  }
+
+  // The schema that a $ref names.
+  const json& target(const json& ref, const std::string& path) const {
+    const json* at = find_schema(root_, ref.is_string() ? ref.get<std::string>() : std::string());
+    if (at == nullptr)
+      refuse(path, "$ref", "which is ", shortened(ref), "; expected # or #/... and a place of the schema.");
+    return *at;
+  }
+
+  // The keywords of a schema that restrict values, older ones in today's form.
+  json restrictions(const json& schema, const std::string& path) const {
+    if (schema.is_boolean()) return schema;
+    if (!schema.is_object())
+      raise<input_error>("the JSON schema has ", shortened(schema), " at ", path,
+                         "; expected an object, true or false.");
+    const auto has = [&](const char* keyword) { return schema.contains(keyword); };
+    json all = json::object();
+    for (const auto& [keyword, what] : schema.items()) {
+      const bool is_idle = (keyword == "uniqueItems" && what == false) || (keyword == "minProperties" && what == 0) ||
+                           ((keyword == "then" || keyword == "else") && !has("if")) || keyword == "additionalItems" ||
+                           ((keyword == "minContains" || keyword == "maxContains") && !has("contains"));
+      if (!is_idle && std::find(std::begin(restricting), std::end(restricting), keyword) != std::end(restricting))
+        all[keyword] = what;
+    }
+    if (all.contains("const")) {
+      const json value = all["const"];
+      if (all.contains("enum") && !is_in(value, all["enum"])) return false;
+      all["enum"] = json::array({value});
+      all.erase("const");
+    }
+    // Draft 4: whether `minimum` itself is excluded.
+    for (const auto& [bound, excludes] :
+         {std::pair{"minimum", "exclusiveMinimum"}, std::pair{"maximum", "exclusiveMaximum"}}) {
+      if (!all.contains(excludes) || !all[excludes].is_boolean()) continue;
+      if (!all.contains(bound)) refuse(path, excludes, "which is true or false and needs ", bound, " beside it.");
+      if (all[excludes] == true) all[excludes] = all[bound];
+      all.erase(all[excludes].is_boolean() ? excludes : bound);
+    }
+    if (has("items") && all["items"].is_array()) {
+      if (has("prefixItems")) refuse(path, "items", "which must be a schema beside prefixItems.");
+      all["prefixItems"] = all["items"];
+      all["items"] = has("additionalItems") ? schema["additionalItems"] : json(true);
+    } else if (has("prefixItems") && has("items") && root_.is_object() && root_.contains("$schema") &&
+               root_["$schema"].dump().find("2020-12") == std::string::npos) {
+      refuse(path, "prefixItems", "which $schema does not know, and which does not go with items.");
+    }
+    if (!all.contains("type")) return all;
+    // OpenAPI 3.0; a schema that names its draft is none.
+    json& type = all["type"];
+    if (has("nullable") && schema["nullable"] == true && !root_.contains("$schema") && !has_type(nullptr, type)) {
+      type = type.is_array() ? type : json::array({type});
+      type.push_back("null");
+    }
+    if (all.contains("format") && !has_type("", type)) {
+      if (all["format"] == "int32" && has_type(1, type)) {
+        const json range{{"minimum", -2147483648LL}, {"maximum", 2147483647}};
+        all.erase("format");
+        return merged(all, range, path);
+      }
+      all.erase("format");
+    }
+    return all;
+  }
+
+  // The restrictions of a schema, those of $ref and allOf among them; false if they exclude each other. The names that
+  // are referred to are added to `followed`.
+  json flat(const json& schema, const std::string& path, int depth, std::vector<std::string>& followed) {
+    json all = restrictions(schema, path);
+    if (!all.is_object()) return all;
+    if (all.contains("$ref")) {
+      const json ref = all["$ref"];
+      count(depth);
+      const json& named = target(ref, path);
+      const auto name = ref.get<std::string>();
+      followed.push_back(name);
+      const json rest = without(all, "$ref");
+      all = merged(flat(named, name, depth + 1, followed), rest, path);
+    }
+    if (!all.is_object() || !all.contains("allOf")) return all;
+    const json members = all["allOf"];
+    if (!members.is_array() || members.empty()) refuse(path, "allOf", "which must be a list of one schema or more.");
+    all.erase("allOf");
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      const std::string place = path + "/allOf/" + std::to_string(i);
+      count(depth);
+      all = merged(all, flat(members[i], place, depth + 1, followed), path);
+    }
+    return all;
+  }
+
+  // The types of the values that are written for a flat schema, which may be fewer than it allows: without `type`, the
+  // type that its keywords belong to.
+  static json written_types(const json& flat, const std::string& path) {
+    if (flat.contains("type")) return flat["type"].is_array() ? flat["type"] : json::array({flat["type"]});
+    const std::pair<const char*, std::vector<const char*>> types[] = {
+        {"object", {"properties", "required", "additionalProperties"}},
+        {"array", {"items", "prefixItems", "minItems", "maxItems"}},
+        {"string", {"pattern", "minLength", "maxLength", "format"}},
+        {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}}};
+    for (const auto& [type, keywords] : types) {
+      for (const char* keyword : keywords) {
+        if (flat.contains(keyword)) return json::array({type});
+      }
+    }
+    for (const auto& [keyword, _] : flat.items()) {
+      if (keyword != "enum") refuse(path, keyword, "which is not supported there.");
+    }
+    return {"string", "number", "boolean", "null", "array", "object"};
+  }
+
+  // True if no value that is written for `a` is one of `b`, as far as types, lists of values, and properties tell.
+  bool excludes(const json& a, const json& b, const std::string& path, int depth = 0) {
+    if (depth > 16) return false;
+    std::vector<std::string> followed;
+    const json one = flat(a, path, depth, followed), other = flat(b, path, depth, followed);
+    if (one == false || other == false) return true;
+    if (one == true || other == true) return false;
+    for (const char* keyword : {"anyOf", "oneOf"}) {
+      for (const json* choice : {&one, &other}) {
+        if (!choice->contains(keyword) || !(*choice)[keyword].is_array()) continue;
+        const json rest = without(*choice, keyword);
+        const auto& branches = (*choice)[keyword];
+        return std::all_of(branches.begin(), branches.end(), [&](const json& branch) {
+          return choice == &one ? excludes(both(rest, branch), other, path, depth + 1)
+                                : excludes(one, both(rest, branch), path, depth + 1);
+        });
+      }
+    }
+    if (one.contains("enum")) {
+      return std::all_of(one["enum"].begin(), one["enum"].end(), [&](const json& v) {
+        return (one.contains("type") && !has_type(v, one["type"])) || rules_out(other, v);
+      });
+    }
+    if (other.contains("enum")) {
+      // What is written has another type than each of the values.
+      const json types = written_types(one, path);
+      return std::none_of(other["enum"].begin(), other["enum"].end(),
+                          [&](const json& v) { return has_type(v, types) || (v.is_number() && has_type(1, types)); });
+    }
+    for (const json& type : written_types(one, path)) {
+      const bool is_possible = !other.contains("type") || is_of(type, other["type"]);
+      if (is_possible && !(type == "object" && excludes_objects(one, other, path, depth))) return false;
+    }
+    return true;
+  }
+
+ private:
+  // True if values of two types may be the same.
+  static bool is_of(const json& type, const json& types) {
+    if (types.is_array())
+      return std::any_of(types.begin(), types.end(), [&](const json& one) { return is_of(type, one); });
+    const auto is_number = [](const json& one) { return one == "number" || one == "integer"; };
+    return type == types || (is_number(type) && is_number(types));
+  }
+
+  // Equality in which the order of properties does not count.
+  static bool are_same(const json& a, const json& b) { return nlohmann::json(a) == nlohmann::json(b); }
+  static bool is_in(const json& value, const json& list) {
+    return std::any_of(list.begin(), list.end(), [&](const json& one) { return are_same(one, value); });
+  }
+
+  static bool rules_out(const json& flat, const json& value) {
+    if (flat.contains("type") && !has_type(value, flat["type"]) && !(value.is_number() && has_type(1, flat["type"])))
+      return true;
+    return flat.contains("enum") && !is_in(value, flat["enum"]);
+  }
+
+  bool excludes_objects(const json& one, const json& other, const std::string& path, int depth) {
+    const json ours = one.value("properties", json::object()), theirs = other.value("properties", json::object());
+    const json needed = one.value("required", json::array()), demanded = other.value("required", json::array());
+    const bool is_closed = other.contains("additionalProperties") && other["additionalProperties"] == false;
+    for (const json& name : needed) {
+      if (!name.is_string()) return false;
+      const auto key = name.get<std::string>();
+      if (!theirs.contains(key) && is_closed && !other.contains("patternProperties")) return true;
+      if (ours.contains(key) && theirs.contains(key) && excludes(ours[key], theirs[key], path, depth + 1)) return true;
+    }
+    // No other properties are written than those that are named.
+    return (!ours.empty() || !needed.empty()) && std::any_of(demanded.begin(), demanded.end(), [&](const json& name) {
+             return name.is_string() && !ours.contains(name.get<std::string>()) && !is_in(name, needed);
+           });
+  }
+
+  // The flat schema of the values of two flat schemas; false if it has none.
+  static json merged(json a, const json& b, const std::string& path) {
+    if (a == false || b == false) return false;
+    if (a == true || b == true) return a == true ? b : a;
+    const auto is_only_in = [](const json& one, const json& other) {
+      return one.contains("prefixItems") && !other.contains("prefixItems") && other.contains("items");
+    };
+    if (is_only_in(a, b) || is_only_in(b, a))
+      refuse(path, "prefixItems", "which is not supported together with items of another schema.");
+    if (a.contains("properties") || b.contains("properties")) {
+      // A property that one of the two names is for the other one of those that it does not name.
+      const auto names = [&](const json& schema) {
+        const json all = schema.contains("properties") ? schema["properties"] : json::object();
+        if (!all.is_object()) refuse(path, "properties", "which must be an object.");
+        return all;
+      };
+      const auto others = [](const json& s) {
+        return s.contains("additionalProperties") ? s["additionalProperties"] : json(true);
+      };
+      json all = names(a);
+      const json more = names(b);
+      for (auto& [name, what] : all.items())
+        what = both(what, more.contains(name) ? more[name] : others(b));
+      for (const auto& [name, what] : more.items()) {
+        if (!all.contains(name)) all[name] = both(what, others(a));
+      }
+      a["properties"] = all;
+    }
+    for (const auto& [keyword, what] : b.items()) {
+      if (keyword == "properties") continue;
+      if (!a.contains(keyword)) {
+        a[keyword] = what;
+        continue;
+      }
+      json& mine = a[keyword];
+      if (mine == what) continue;
+      const auto is_one_of = [&name = keyword](std::initializer_list<std::string_view> names) {
+        return std::find(names.begin(), names.end(), name) != names.end();
+      };
+      if (keyword == "type") {
+        const json theirs = what.is_array() ? what : json::array({what});
+        json common = json::array();
+        for (const json& type : mine.is_array() ? mine : json::array({mine})) {
+          for (const json& t : theirs) {
+            (void)type_name(type, path), (void)type_name(t, path);
+            if (is_of(type, t)) common.push_back(type == "integer" ? type : t);
+          }
+        }
+        if (common.empty()) return false;
+        mine = common.size() == 1 ? common[0] : common;
+      } else if (is_one_of({"minimum", "exclusiveMinimum", "minLength", "minItems"})) {
+        if (!mine.is_number() || !what.is_number()) refuse(path, keyword, "which must be a number.");
+        if (mine < what) mine = what;
+      } else if (is_one_of({"maximum", "exclusiveMaximum", "maxLength", "maxItems"})) {
+        if (!mine.is_number() || !what.is_number()) refuse(path, keyword, "which must be a number.");
+        if (what < mine) mine = what;
+      } else if (keyword == "multipleOf" && is_small(mine) && is_small(what)) {
+        mine = std::lcm(mine.get<std::int64_t>(), what.get<std::int64_t>());
+      } else if (keyword == "required" && mine.is_array() && what.is_array()) {
+        for (const json& name : what) {
+          if (!is_in(name, mine)) mine.push_back(name);
+        }
+      } else if (keyword == "enum" && mine.is_array() && what.is_array()) {
+        json common = json::array();
+        for (const json& value : mine) {
+          if (is_in(value, what)) common.push_back(value);
+        }
+        if (common.empty()) return false;
+        mine = common;
+      } else if (keyword == "additionalProperties" ||
+                 (keyword == "items" && !a.contains("prefixItems") && !b.contains("prefixItems"))) {
+        mine = both(mine, what);
+      } else if (is_one_of({"anyOf", "oneOf"})) {
+        if (!a.contains("allOf")) a["allOf"] = json::array();
+        json one = json::object();
+        one[keyword] = what;
+        a["allOf"].push_back(one);
+      } else if (keyword == "allOf" && mine.is_array() && what.is_array()) {
+        mine.insert(mine.end(), what.begin(), what.end());
+      } else {
+        refuse(path, keyword, "which is not supported together with another one of allOf, anyOf, oneOf or $ref.");
+      }
+    }
+    return a;
+  }
+
+  static bool is_small(const json& number) { return number.is_number_integer() && number >= 1 && number <= 1000000; }
+
+  json root_;
+  int n_values_ = 0;
+};
+
+}  // namespace espalier::detail
