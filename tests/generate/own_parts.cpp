@@ -29,8 +29,7 @@ json written_by_own(const std::string& arguments) {
 TEST_CASE("one's own policy and verifier keep the laws and the target's distribution", "[generate][own_parts]") {
   const entropy_tree policy({.budget = 4, .depth = 3, .bits = 0.3});
   testing::check_tree_policy(entropy_tree({.budget = 8}));
-  testing::check_verifier(best_ratio(), {.temperature = 1});
-  testing::check_chance_keys(policy, best_ratio());
+  testing::check_verifier(best_ratio());
   testing::check_lossless(policy, espalier::specinfer());
   testing::check_lossless(policy, best_ratio());
   testing::check_lossless(espalier::iid_paths({.paths = 3, .length = 1}), best_ratio());
