@@ -214,4 +214,14 @@ TEST_CASE("the numbers of an accepted path are appended root first, by whatever 
   CHECK(path == std::vector<std::int32_t>{100, 130});
   append_path(path, t, {.accepted = root_node, .token = 0}, slots);
   CHECK(path == std::vector<std::int32_t>{100, 130, 100});
+  const auto message = [&](verdict v, std::span<const std::int32_t> of) {
+    return message_of<input_error>([&] { append_path(path, t, v, of); });
+  };
+  CHECK(says(message({.accepted = 5, .token = 0}, slots), "accepts node 5, but the tree has the nodes 0 to 4"));
+  CHECK(says(message({.accepted = no_node, .token = 0}, slots), "accepts node -1"));
+  CHECK(says(message({.accepted = d, .token = 0}, std::span(slots).first(4)), "4 numbers of nodes", "has 5 nodes"));
+  CHECK(path == std::vector<std::int32_t>{100, 130, 100});
+  std::vector<token_id> text{9};
+  CHECK(says(message_of<input_error>([&] { append_committed(text, t, {.accepted = 5, .token = 0}); }), "node 5"));
+  CHECK(text == std::vector<token_id>{9});
 }

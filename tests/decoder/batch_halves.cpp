@@ -325,6 +325,7 @@ TEST_CASE("halves in the wrong order, and logits of another shape, are refused a
   run_halves(decode, own, texts, [&](const outside_pass& pass, int) {
     REQUIRE(message([&] { decode.step(); }) == under_way);
     REQUIRE(message([&] { decode.begin_step(); }) == under_way);
+    REQUIRE(says(message([&] { decode.fail_pass({}); }), "fail_pass() needs the error"));
     const auto n = static_cast<std::int32_t>(pass.batch.outputs.size());
     const std::string asked = "asked for " + std::to_string(n) + " rows of 11";
     REQUIRE(says(message([&] { decode.end_step({own.logits.data(), n + 1, 11}); }), asked));

@@ -163,6 +163,27 @@ TEST_CASE("Halves in the wrong order are errors that say what comes next") {
   CHECK(by_halves(c) == by_steps(dynatree(), greedy(), some_setting()));
 }
 
+TEST_CASE("A mistake between the halves leaves the pass under way") {
+  composition<dynatree> c(dynatree(), some_setting());
+  c.decode.begin(prompt, {.max_tokens = 40});
+  c.step();
+  engine own;
+  const outside_pass pass = c.decode.begin_step();
+  own.compute(c, pass);
+  const std::vector<token_id> none, beyond{3, 70'000}, fits{2, 7};
+  const auto input = [](const auto& call) { return message_of<input_error>(call); };
+  CHECK(says(input([&] { c.decode.begin(none, {.max_tokens = 9}); }), "the prompt is empty"));
+  CHECK(says(input([&] { c.decode.begin(beyond, {.max_tokens = 9}); }), "token 1 of the prompt is 70000"));
+  CHECK(says(input([&] { c.decode.resume(beyond); }), "token 1 of the prompt is 70000"));
+  CHECK(says(input([&] { c.decode.resume(std::vector<token_id>(1000, 1)); }), "leaves no room to write"));
+  CHECK(says(input([&] { c.decode.begin(fits, {.tokens = {-1}}); }), "token 0 of the stop tokens is -1"));
+  CHECK(says(message_of<option_error>([&] { c.decode.begin(fits, {.max_tokens = -2}); }), "max_tokens"));
+  CHECK(says(message_of<option_error>([&] { c.decode.begin(fits, {}, {.log_probs = -7}); }), "log_probs"));
+  CHECK(says(input([&] { c.decode.end_step({nullptr, own.n_rows, own.vocab}); }), "a null pointer"));
+  c.decode.end_step(own.rows());
+  CHECK(by_halves(c) == by_steps(dynatree(), greedy(), some_setting()));
+}
+
 TEST_CASE("A decoder without a backend of its own writes by halves alone") {
   static_assert(Backend<outside_backend<>, token_kv>);
   static_assert(Backend<outside_backend<double>, token_kv>);

@@ -87,7 +87,7 @@ text_distribution two_rounds(const tiny_model& w, const PolicyT& policy, const V
 TEST_CASE("one round, continued by the target, writes the target's distribution to 1e-12: every pair of the registry") {
   coverage all;
   const int pairs = for_each_tiny_pair(pairs_of::sampling, [&](const auto& policy, const auto& verifier) {
-    const coverage covered = check_pair(policy, verifier);
+    const coverage covered = check_pair(policy, verifier, {.max_outcomes = 2'000'000});
     REQUIRE(covered.complete());
     all += covered;
   });

@@ -96,17 +96,19 @@ TEST_CASE("pairs that are lossless pass, at temperature 0 the greedy one, and sa
   CHECK(covered.n_models == static_cast<std::int32_t>(testing::tiny_models().size()));
   CHECK(covered.limit == 4);
   CHECK(covered.budget == 4);
-  CHECK(covered.depth == 6);
-  CHECK(covered.draws == 5);
+  CHECK(covered.depth == 132);
+  CHECK(covered.draws == 6);
   CHECK(covered.n_histories == 3);
   CHECK(covered.vocabulary == 4);
-  CHECK(covered.drawn_vocabulary == 40);
-  CHECK(covered.drawn_depth == 8);
+  CHECK(covered.far_vocabulary == 70'000);
+  CHECK(covered.drawn_vocabulary == 300);
+  CHECK(covered.drawn_depth == 40);
   CHECK(covered.n_keys > 1000);
   CHECK(covered.n_picks > 1000);
   CHECK(covered.largest_difference < 1e-12);
-  CHECK(says(in_words(covered), "every outcome: ", "room for 0 to 4 drafted tokens of the budget of 4",
-             "3 histories of verdicts", "each with a key of its own"));
+  CHECK(says(in_words(covered), "every outcome: ", "and of further models of up to 70000 tokens",
+             "room for 0 to 4 drafted tokens of the budget of 4", "3 histories of verdicts",
+             "each with a key of its own"));
   CHECK(check_lossless(chain({.length = 3}), greedy()).complete());
   CHECK(check_lossless(iid_paths({.paths = 2, .length = 1}), khisti()).complete());
   CHECK(check_lossless(sampled_chain({.length = 2}), naive()).complete());

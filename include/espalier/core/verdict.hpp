@@ -7,6 +7,7 @@
 #include <span>
 
 #include "espalier/config.hpp"
+#include "espalier/core/error.hpp"
 #include "espalier/core/static/list.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
@@ -34,8 +35,23 @@ ESPALIER_HOST_DEVICE inline verdict cut(tree_view tree, verdict v, std::int32_t 
   return {tree.parent[last], tree.token[last]};
 }
 
+namespace detail {
+
+// Checks that a verdict accepts a node of the tree.
+inline void require_accepted(tree_view tree, verdict v) {
+  if (v.accepted < 0 || v.accepted >= tree.n_nodes) {
+    raise<input_error>("the verdict accepts node ", v.accepted, ", but the tree has the nodes 0 to ", tree.n_nodes - 1,
+                       ": it is a verdict on another tree.");
+  }
+}
+
+}  // namespace detail
+
 //! Appends the tokens that a verdict commits to the text.
+//!
+//! Errors      input_error if the tree has no node v.accepted; the text is as it was then
 inline void append_committed(detail::list<token_id>& text, tree_view tree, verdict v) {
+  detail::require_accepted(tree, v);
   const std::size_t old = text.size();
   text.resize(old + static_cast<std::size_t>(tree.depth[v.accepted]) + 1, v.token);
   for (node_id u = v.accepted; u != root_node; u = tree.parent[u])
@@ -46,8 +62,14 @@ inline void append_committed(detail::list<token_id>& text, tree_view tree, verdi
 //! target's pass these are the rows that are kept, and with their cache slots the slots.
 //!
 //! Shapes      number_of [n_nodes]
+//! Errors      input_error if the tree has no node v.accepted, or number_of has no number for some node; nothing is
+//!             appended then
 inline void append_path(detail::list<std::int32_t>& numbers, tree_view tree, verdict v,
                         std::span<const std::int32_t> number_of) {
+  detail::require_accepted(tree, v);
+  if (number_of.size() < static_cast<std::size_t>(tree.n_nodes)) {
+    raise<input_error>("there are ", number_of.size(), " numbers of nodes, but the tree has ", tree.n_nodes, " nodes.");
+  }
   const std::size_t old = numbers.size();
   numbers.resize(old + static_cast<std::size_t>(tree.depth[v.accepted]) + 1);
   for (node_id u = v.accepted; u != no_node; u = tree.parent[u])

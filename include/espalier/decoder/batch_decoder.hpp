@@ -331,9 +331,10 @@ class batch_decoder
   //! backend throws in step(), the texts of the pass have the error in their events, and are held at their last
   //! committed token until resume(); the others go on.
   //!
-  //! Errors      input_error if no pass is under way
+  //! Errors      input_error if no pass is under way, and for a null pointer, after which the pass still is under way
   outside_pass fail_pass(std::exception_ptr error) {
     require_pass();
+    if (!error) raise<input_error>("fail_pass() needs the error by which the pass failed, but got a null pointer.");
     const bool is_draft = close_pass().is_draft();
     const auto fail = [&](place& p) { this->fail(p, error); };
     if (is_draft) {

@@ -141,7 +141,8 @@ class decoder {
   //! Starts a text. Rows that the caches of target and draft hold of its beginning are used again.
   //!
   //! Errors      as text::begin(); option_error for text options that are out of range or that the verifier or the
-  //!             backend does not support. After such an error the text from before still stands
+  //!             backend does not support. After such an error the text from before still stands, and a pass that was
+  //!             under way still is
   void begin(std::span<const token_id> prompt, stop_conditions stop, const text_options& options) {
     start(prompt, std::move(stop), options);
     begin_text();
@@ -167,7 +168,7 @@ class decoder {
   //! Errors      as begin()
   void resume(std::span<const token_id> more, stop_conditions stop = {}) {
     if (current().state() == status::idle) return begin(more, std::move(stop));
-    if (pass_) give_up();
+    give_up_for(static_cast<std::size_t>(current().size()), more, stop);
     text_.written.resume(more, std::move(stop), context_, backend_.vocab_size());
     text_.policy_in_step = false;
     text_.read_again();
@@ -335,11 +336,19 @@ class decoder {
 
   void start(std::span<const token_id> prompt, stop_conditions stop, const text_options& options) {
     detail::require_text<VerifierT>(options, backend_);
-    if (pass_) give_up();
+    require_options(options);
+    give_up_for(0, prompt, stop);
     if constexpr (ESPALIER_HOSTED == 0) target_.sample(options.sampling, backend_.vocab_size());  // may raise an error
     text_.written.begin(prompt, std::move(stop), options, context_, backend_.vocab_size());
     if constexpr (ResettingPolicy<TreePolicyT>) text_.policy.reset();
     text_.policy_in_step = false;
+  }
+
+  // Gives up the pass under way, if there is one, for a text that begins: not if its arguments are wrong.
+  void give_up_for(std::size_t n_before, std::span<const token_id> prompt, const stop_conditions& stop) {
+    if (!pass_) return;
+    text::require_prompt(n_before, prompt, stop, context_, backend_.vocab_size());
+    give_up();
   }
 
   void begin_text() {

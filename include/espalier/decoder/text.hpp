@@ -80,6 +80,20 @@ class text {
     n_scored_ = asks_to_score() ? before : prompt_size_;
   }
 
+  //! Checks the arguments of begin(), or of resume() after n_before tokens, and changes nothing.
+  //!
+  //! Errors      as begin()
+  static void require_prompt(std::size_t n_before, std::span<const token_id> prompt, const stop_conditions& stop,
+                             std::int32_t context, std::int32_t vocab_size) {
+    require_options(stop);
+    const std::size_t n = n_before + prompt.size();
+    if (n == 0) raise<input_error>("the prompt is empty; it needs at least one token, such as the model's first.");
+    if (static_cast<std::int64_t>(n) >= std::int64_t{context} + (stop.max_tokens == 0 ? 1 : 0))
+      raise<input_error>("a prompt of ", n, " tokens leaves no room to write in a context of ", context, ".");
+    require_tokens("prompt", prompt, vocab_size);
+    require_tokens("stop tokens", stop.tokens, vocab_size);
+  }
+
   //! Makes this copy of a text another sample: from here on its random numbers are those of this stream.
   void fork(std::uint32_t stream) {
     options_.stream = stream;
@@ -198,15 +212,7 @@ class text {
  private:
   void read_prompt(std::span<const token_id> prompt, stop_conditions stop, std::int32_t context,
                    std::int32_t vocab_size) {
-    require_options(stop);
-    if (prompt.empty())
-      raise<input_error>("the prompt is empty; it needs at least one token, such as the model's first.");
-    if (static_cast<std::int64_t>(prompt.size()) >= std::int64_t{context} + (stop.max_tokens == 0 ? 1 : 0)) {
-      raise<input_error>("a prompt of ", prompt.size(), " tokens leaves no room to write in a context of ", context,
-                         ".");
-    }
-    require_tokens("prompt", prompt, vocab_size);
-    require_tokens("stop tokens", stop.tokens, vocab_size);
+    require_prompt(0, prompt, stop, context, vocab_size);
     search_.begin(stop);
     stop_ = std::move(stop);
     context_ = context;

@@ -20,6 +20,8 @@ void require_rows_of(const vocab_rows<NumberT>& logits, std::int32_t n, std::int
     raise<input_error>("the backend returned ", logits.n_rows, " rows of ", logits.vocab, " logits, but was asked for ",
                        n, " rows of ", vocab, ".");
   }
+  if (n > 0 && logits.data == nullptr)
+    raise<input_error>("the backend returned no logits but a null pointer, in place of ", n, " rows.");
 }
 
 //! Runs a forward pass, checks that it gave as many rows as were asked for, each of the vocabulary's length, and

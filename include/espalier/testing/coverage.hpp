@@ -14,17 +14,18 @@ namespace espalier::testing {
 //! a line; what a check does not count stays 0 and is left out.
 struct coverage {
   // Every outcome, with its exact probability.
-  std::int64_t n_outcomes = 0;    //!< outcomes of drafting and verifying that were run
-  std::int32_t n_models = 0;      //!< models of a few tokens over which they were run
-  std::int32_t vocabulary = 0;    //!< largest vocabulary of these models
-  std::int32_t depth = 0;         //!< depth of the deepest tree
-  std::int32_t draws = 0;         //!< most draws at one node
-  std::int32_t limit = -1;        //!< room for drafted tokens up to which every outcome was run: 0 to this; or -1
-  std::int32_t budget = -1;       //!< max_nodes() of the policy; or -1
-  std::int32_t n_histories = 0;   //!< histories of verdicts after which every outcome was run again
-  std::int64_t n_accepted = 0;    //!< drafted tokens that whole decoders accepted
-  std::int64_t n_ended = 0;       //!< texts of whole decoders that ended since nothing was allowed
-  double largest_difference = 0;  //!< largest difference found in the probability of a text
+  std::int64_t n_outcomes = 0;      //!< outcomes of drafting and verifying that were run
+  std::int32_t n_models = 0;        //!< models of a few tokens over which they were run
+  std::int32_t vocabulary = 0;      //!< largest vocabulary of these models
+  std::int32_t far_vocabulary = 0;  //!< largest vocabulary of further models, of whose tokens few are possible
+  std::int32_t depth = 0;           //!< depth of the deepest tree
+  std::int32_t draws = 0;           //!< most draws at one node
+  std::int32_t limit = -1;          //!< room for drafted tokens up to which every outcome was run: 0 to this; or -1
+  std::int32_t budget = -1;         //!< max_nodes() of the policy; or -1
+  std::int32_t n_histories = 0;     //!< histories of verdicts after which every outcome was run again
+  std::int64_t n_accepted = 0;      //!< drafted tokens that whole decoders accepted
+  std::int64_t n_ended = 0;         //!< texts of whole decoders that ended since nothing was allowed
+  double largest_difference = 0;    //!< largest difference found in the probability of a text
 
   // Rounds that were drawn.
   std::int64_t n_rounds = 0;          //!< rounds of a policy, a verifier or both
@@ -56,6 +57,7 @@ struct coverage {
     const auto raise_to = [](auto& most, auto other) { most = (std::max)(most, other); };
     raise_to(n_models, more.n_models);
     raise_to(vocabulary, more.vocabulary);
+    raise_to(far_vocabulary, more.far_vocabulary);
     raise_to(depth, more.depth);
     raise_to(draws, more.draws);
     raise_to(limit, more.limit);
@@ -74,6 +76,7 @@ struct coverage {
     if (c.n_outcomes > 0) {
       out << "every outcome: " << c.n_outcomes << " of " << c.n_models << " models of up to " << c.vocabulary
           << " tokens";
+      if (c.far_vocabulary > 0) out << ", and of further models of up to " << c.far_vocabulary << " tokens";
       if (c.draws > 0) out << ", trees to depth " << c.depth << ", up to " << c.draws << " draws at a node";
       if (c.n_ended > 0) out << ", " << c.n_ended << " texts that ended since nothing was allowed";
       if (c.budget >= 0) out << ", room for 0 to " << c.limit << " drafted tokens of the budget of " << c.budget;

@@ -26,8 +26,8 @@ namespace espalier::testing {
 
 //! Options of check_lossless().
 struct lossless_options {
-  double tolerance = 1e-12;               //!< largest difference allowed in the probability of a text
-  std::int64_t max_outcomes = 2'000'000;  //!< outcomes to run of the pair at most, over all models together
+  double tolerance = 0;  //!< largest difference allowed in the probability of a text; 0: default_tolerance of the rows
+  std::int64_t max_outcomes = 500'000;  //!< outcomes to run of the pair at most, over all models together
 };
 
 //! The texts that one round emits, with their probabilities, over every tree that the policy grows and every verdict on
@@ -71,7 +71,10 @@ class checked_pair {
  public:
   checked_pair(const tested_policy<NumberT>& policy, tested_verifier<NumberT>& verifier,
                const lossless_options& options)
-      : policy_(policy), verifier_(verifier), options_(options), n_left_(options.max_outcomes) {}
+      : policy_(policy),
+        verifier_(verifier),
+        n_left_(options.max_outcomes),
+        tolerance_(options.tolerance > 0 ? options.tolerance : default_tolerance<NumberT>) {}
 
   coverage check() {
     const std::int32_t budget = policy_.max_nodes();
@@ -88,22 +91,36 @@ class checked_pair {
     covered_.n_models = static_cast<std::int32_t>(models.size());
     for (const tiny_model& m : models)
       covered_.vocabulary = (std::max)(covered_.vocabulary, m.vocab);
-    // Room for 0, 1, .. drafted tokens, as far as there are not too many outcomes; then over all models.
+    // Room for 0, 1, .. drafted tokens, as far as there are not too many outcomes; then over all models; and room for
+    // 0 to 2 over the further ones.
     const std::vector<tiny_model> few(models.begin() + 8, models.begin() + 14);  // of three tokens
+    std::vector<tiny_model> far = far_models(19);
+    if (verifier_.argmax_only()) {
+      for (tiny_model& m : far)
+        m.target = argmax_only(m.target);
+    }
+    for (const tiny_model& m : far)
+      covered_.far_vocabulary = (std::max)(covered_.far_vocabulary, m.vocab);
+    models.push_back(far[0]);
     std::int32_t room = 0;
-    while (run(few, policy_, room, "") && room < budget)
+    while (run(few, policy_, room, "", 0) && room < budget)
       ++room;
-    while (!run(models, policy_, room, ""))
+    while (!run(models, policy_, room, "", 0))
       --room;
     covered_.limit = room;
+    std::int32_t far_room = (std::min)(room, 2);
+    for (const tiny_model& m : far) {
+      while (!run({m}, policy_, (std::min)(far_room, m.vocab < 10'000 ? 2 : 1), "", 0))
+        --far_room;
+    }
     // After histories of verdicts.
     const char* const names[] = {", after 8 rounds whose tokens were all rejected",
                                  ", after 8 rounds whose deepest paths were accepted",
-                                 ", after 24 rounds of any verdicts"};
+                                 ", after 72 rounds of any verdicts"};
     for (int history = 0; history < 3; ++history) {
       const auto experienced = policy_.copy();
       live(*experienced, history);
-      if (run(few, *experienced, room, names[history])) ++covered_.n_histories;
+      if (run(few, *experienced, room, names[history], 13 * (history + 1))) ++covered_.n_histories;
     }
     return covered_;
   }
@@ -111,22 +128,21 @@ class checked_pair {
  private:
   // Runs every outcome over the models; returns false once too many have been run.
   bool run(const std::vector<tiny_model>& models, const tested_policy<NumberT>& policy, std::int32_t room,
-           const char* history) {
+           const char* history, int start) {
     std::int64_t n_left = n_left_;
     for (const tiny_model& model : models) {
       rounds<NumberT> round(model, policy.most_asked());
       verifier_.reserve(policy.max_nodes(), model.vocab);
       text_distribution emitted;
       const std::int32_t limit = room == policy.max_nodes() ? policy.most_asked() : room;
-      if (!round.run_all(policy, verifier_, limit, {.length = 10, .sampling = {.temperature = 1}}, emitted, covered_,
-                         n_left))
-        return room == 0;
+      if (!round.run_all(policy, verifier_, limit, any_start(start), emitted, covered_, n_left)) return room == 0;
       const text_difference off = largest_difference_from(emitted, round.target_row());
       covered_.largest_difference = (std::max)(covered_.largest_difference, off.size());
-      require_law(off.size() <= options_.tolerance, "the pair is not lossless. Over the tiny model \"", model.name,
+      require_law(off.size() <= tolerance_, "the pair is not lossless. Over the tiny model \"", model.name,
                   "\", with room for ", room, " drafted tokens", history, ", it writes the tokens ", in_words(off.text),
                   " with probability ", off.first, "; the target alone writes them with ", off.second,
-                  ". Is the policy's regime, or the one that the verifier is lossless for, what it says?");
+                  ". Is the policy's regime, or the one that the verifier is lossless for, what it says?",
+                  hint_of_rounding(off.size()));
     }
     return true;
   }
@@ -136,17 +152,17 @@ class checked_pair {
     const tiny_model model = wide_models()[0];
     rounds<NumberT> round(model, policy.most_asked());
     std::mt19937 random(7);
-    for (int i = 0; i < (history == 2 ? 24 : 8); ++i) {
+    for (int i = 0; i < (history == 2 ? 72 : 8); ++i) {
       traced_chance chance{philox_chance(23, 0, static_cast<std::uint32_t>(i))};
-      round.grow(policy, policy.most_asked(), chance, {.length = 10 + i, .sampling = {.temperature = 1}});
+      round.grow(policy, policy.most_asked(), chance, any_start(i));
       policy.observe(round.drafted(), verdict_of(round.drafted(), history, random));
     }
   }
 
   const tested_policy<NumberT>& policy_;
   tested_verifier<NumberT>& verifier_;
-  lossless_options options_;
   std::int64_t n_left_;
+  double tolerance_;
   coverage covered_;
 };
 
@@ -166,14 +182,15 @@ coverage check_pair(const PolicyT& policy, const VerifierT& verifier, const loss
 //! checked by check_tree_policy() and the verifier by check_verifier(). Then every outcome of a round of both is run
 //! over models of up to 4 tokens, and the texts, of any length, must be distributed as the target alone writes them:
 //! with all the room that the policy's budget asks for, with every smaller one, and after histories of rejections, of
-//! acceptances and of any verdicts. Over models of 32 tokens rounds are drawn, with all keys of policy and verifier
-//! compared; there the texts must be the target's in the mean. A verifier that is for temperature 0 alone
-//! (ArgmaxVerifier) must write the target's argmax. NumberT is the type of the rows, float or double; float rows, or a
-//! wide_number of float, need a larger tolerance.
+//! acceptances and of any verdicts, where the text is longer and the target samples at another temperature. With room
+//! for up to two drafted tokens this is also done over far_models(). Over models of 32 tokens rounds are drawn, with
+//! all keys of policy and verifier compared; there the texts must be the target's in the mean. A verifier that is for
+//! temperature 0 alone (ArgmaxVerifier) must write the target's argmax. NumberT is the type of the rows, float or
+//! double.
 //!
 //!     std::cout << testing::check_lossless(my_policy(), specinfer());
 //!
-//! Complexity  a few seconds. The number of outcomes is exponential in the tree's draws: where a policy has more than
+//! Complexity  1 to 4 seconds. The number of outcomes is exponential in the tree's draws: where a policy has more than
 //!             max_outcomes, they are run for less room, as the coverage says; give it a budget of about 4 to have all
 //! Errors      law_error that names the law that is broken, or the model, the text whose probability differs the most,
 //!             and both its probabilities; input_error if a policy breaks a rule that decoders check, too
@@ -181,7 +198,7 @@ coverage check_pair(const PolicyT& policy, const VerifierT& verifier, const loss
 template <class NumberT = double, class PolicyT, class VerifierT>
 coverage check_lossless(const PolicyT& policy, const VerifierT& verifier, const lossless_options& options = {}) {
   coverage covered = check_tree_policy(policy);
-  covered += check_verifier<NumberT>(verifier, options.tolerance);
+  covered += check_verifier<NumberT>(verifier, options.tolerance > 0 ? options.tolerance : default_tolerance<NumberT>);
   covered += check_pair<NumberT>(policy, verifier, options);
   return covered;
 }

@@ -27,6 +27,15 @@
 
 namespace espalier::testing::detail {
 
+// The start of round i of a check: texts become long, and the target samples by several options.
+inline round_start any_start(int i) {
+  constexpr float temperatures[] = {1, 0.6F, 1.4F};
+  round_start start{.length = 10 + 97 * i * i};
+  start.sampling.temperature = temperatures[i % 3];
+  if (i % 4 == 2) start.sampling.top_p = 0.9F;
+  return start;
+}
+
 // A function of a path that computes each row once.
 class remembered_rows {
  public:
@@ -255,7 +264,7 @@ void check_drawn_rounds(tested_policy<NumberT>& policy, tested_verifier<NumberT>
   for (int i = 0; i < n_rounds; ++i) {
     rounds<NumberT>& round = *over[static_cast<std::size_t>(i) % over.size()];
     traced_chance chance{philox_chance(17, 0, static_cast<std::uint32_t>(i))}, again = chance;
-    round.grow(policy, limit, chance, {.length = 10 + i, .sampling = {.temperature = 1}});
+    round.grow(policy, limit, chance, any_start(i));
     covered.n_picks += static_cast<std::int64_t>(chance.picks().size());
     chance.start_verifying();
     const verdict v = round.verify(verifier, chance);

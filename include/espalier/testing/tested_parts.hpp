@@ -96,7 +96,8 @@ class tested_policy_of final : public tested_policy<NumberT> {
     if constexpr (!compatible(PolicyT::sampling, regime::deterministic)) {
       std::span<const node_id> was;
       if constexpr (RebuildingPolicy<PolicyT>) was = policy_.was();
-      if (chance.draws()) require_picks_kept(tree, chance.picks(), was, drafter.vocab_size(), tree.full());
+      const bool is_full = tree.left(policy_.max_nodes()) == 0;
+      if (chance.draws()) require_picks_kept(tree, chance.picks(), was, drafter.vocab_size(), is_full);
     }
     if (chance.draws()) check_growth<PolicyT::sampling>(tree, drafter.rows());
   }
@@ -139,7 +140,12 @@ class tested_verifier_of final : public tested_verifier<NumberT> {
 struct drawn_shape {
   regime by = regime::iid;
   std::vector<std::int32_t> draws;  // number of draws at each node of depth 0, 1, ..
-  bool is_uneven = false;           // about half of the nodes below the root have no draws
+  bool is_uneven = false;  // below the root, the number of draws n depends on the node's token: it is (n + t) % (n + 1)
+
+  std::int32_t at(tree_view tree, node_id u) const {
+    const std::int32_t n = draws[static_cast<std::size_t>(tree.depth[u])];
+    return is_uneven && u != root_node ? (n + tree.token[u]) % (n + 1) : n;
+  }
 
   std::int32_t max_nodes() const {
     std::int32_t nodes = 1, all = 0;
@@ -148,6 +154,17 @@ struct drawn_shape {
     return all;
   }
 };
+
+inline std::string in_words(const drawn_shape& shape) {
+  std::string draws;
+  for (std::size_t depth = 0, same = 1; depth < shape.draws.size(); depth += same, same = 1) {
+    while (depth + same < shape.draws.size() && shape.draws[depth + same] == shape.draws[depth])
+      ++same;
+    draws += (depth == 0 ? "" : ", then ") + std::to_string(shape.draws[depth]) +
+             (same > 1 ? " at " + std::to_string(same) + " depths" : "");
+  }
+  return "draws at each node of the depths from 0 on: " + draws + (shape.is_uneven ? ", less at some nodes" : "");
+}
 
 template <class NumberT>
 class shape_policy final : public tested_policy<NumberT> {
@@ -160,12 +177,12 @@ class shape_policy final : public tested_policy<NumberT> {
 
   void grow(tree<>& tree, basic_row_drafter<NumberT>& drafter, traced_chance& chance, const round_start&) override {
     std::vector<node_id> level{root_node}, next;
-    for (const std::int32_t n : shape_.draws) {
+    for (std::size_t depth = 0; depth < shape_.draws.size(); ++depth) {
       if (level.empty() || tree.full()) break;
       drafter.propose(tree, level);
       next.clear();
       for (const node_id u : level)
-        draw(tree, drafter.rows().row(u), u, n, chance, next);
+        draw(tree, drafter.rows().row(u), u, shape_.at(tree, u), chance, next);
       std::swap(level, next);
     }
   }
@@ -185,7 +202,7 @@ class shape_policy final : public tested_policy<NumberT> {
       const std::int32_t n_before = tree.size();
       const node_id child = tree.draw(u, t, static_cast<float>(std::log(static_cast<double>(row[at]))));
       if (shape_.by != regime::iid) left[at] = 0;
-      if (child >= n_before && !(shape_.is_uneven && t % 2 == 1)) next.push_back(child);
+      if (child >= n_before) next.push_back(child);
     }
   }
 

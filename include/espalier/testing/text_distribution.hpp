@@ -11,9 +11,17 @@
 #include <vector>
 
 #include "espalier/core/token.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/testing/tiny_model.hpp"
 
 namespace espalier::testing {
+
+//! The largest difference that checks allow in the probability of a text, if rows are of this type: 1e-12; 1e-5 for
+//! numbers of less precision than double, and where wide_number is one.
+template <class NumberT>
+inline constexpr double default_tolerance = sizeof(NumberT) < sizeof(double) || sizeof(wide_number) < sizeof(double)
+                                                ? 1e-5
+                                                : 1e-12;
 
 //! Texts with their probabilities.
 using text_distribution = std::map<std::vector<token_id>, double>;
@@ -110,6 +118,13 @@ inline std::string in_words(const std::vector<token_id>& text) {
   return words;
 }
 
+// Says what a difference in a probability may come from, if it is small.
+inline const char* hint_of_rounding(double difference) {
+  return difference < 1e-5 ? " So small a difference may be rounding: if a part computes in float, give the check a "
+                             "larger tolerance."
+                           : "";
+}
+
 }  // namespace detail
 
 //! The text of any length whose probability differs the most between the target, whose rows are row(text so far), and
@@ -124,8 +139,7 @@ text_difference largest_difference_from(const text_distribution& emitted, const 
   for (const auto& entry : emitted)
     total += entry.second;
   const auto see = [&](const std::vector<token_id>& text, double written, double expected) {
-    const text_difference here{text, written, expected};
-    if (here.size() > largest.size()) largest = here;
+    if (!(std::abs(written - expected) <= largest.size())) largest = {text, written, expected};
   };
   detail::emitted_texts<const RowT, const decltype(see)>(row, see).compare(emitted.begin(), emitted.end(), total, 0, 1);
   return largest;

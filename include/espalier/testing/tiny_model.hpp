@@ -129,6 +129,98 @@ inline std::vector<tiny_model> tiny_models() {
   return list;
 }
 
+//! Rows over a large vocabulary in which only the given tokens are possible: the i-th of them has the probability that
+//! `row` gives to token i.
+inline tiny_model::row_function scattered(tiny_model::row_function row, std::int32_t vocab,
+                                          std::vector<token_id> tokens) {
+  return [=](std::span<const token_id> path) {
+    std::vector<token_id> numbers;
+    for (const token_id t : path)
+      numbers.push_back(static_cast<token_id>(std::find(tokens.begin(), tokens.end(), t) - tokens.begin()));
+    const std::vector<double> few = row(numbers);
+    std::vector<double> wide(static_cast<std::size_t>(vocab), 0.0);
+    for (std::size_t i = 0; i < few.size(); ++i)
+      wide[static_cast<std::size_t>(tokens[i])] = few[i];
+    return wide;
+  };
+}
+
+//! The given rows after paths of `depth` tokens; before, all probability is on token 0 at even depths and on token 1 at
+//! odd ones.
+inline tiny_model::row_function deep(tiny_model::row_function row, std::int32_t vocab, std::int32_t depth) {
+  return [=, first = certain(vocab, 0, 1)](std::span<const token_id> path) {
+    return static_cast<std::int32_t>(path.size()) < depth ? first(path)
+                                                          : row(path.subspan(static_cast<std::size_t>(depth)));
+  };
+}
+
+//! A flat target and a sharp draft of 3 tokens: what is left of the target changes with each of many rejected draws.
+inline tiny_model sharp_draft_model() {
+  const auto q = irregular(212, 3, 0, 0);
+  return {"a flat target and a sharp draft", 3, irregular(112, 3, 0, 2), [q](std::span<const token_id> path) {
+            std::vector<double> row = q(path);
+            for (double& x : row)
+              x *= 0.1;
+            row[path.size() % 3] += 0.9;
+            return row;
+          }};
+}
+
+//! A flat target, and a draft of 7 tokens each of which is a fifth as probable as the one before: what is left of the
+//! target changes with each rejected draw, also where draws are made without replacement.
+inline tiny_model steep_draft_model() {
+  return {"a flat target and a steep draft", 7, irregular(113, 7, 0, 2), [](std::span<const token_id>) {
+            std::vector<double> row{1};
+            while (row.size() < 7)
+              row.push_back(row.back() / 5);
+            return normalised(row);
+          }};
+}
+
+//! A model of which every outcome can be run far below the root: nothing is left to chance above `depth`, where target
+//! and draft agree.
+inline tiny_model deep_model(std::int32_t depth) {
+  return {"after " + std::to_string(depth) + " certain tokens", 2, deep(irregular(107, 2, 0, 0), 2, depth),
+          deep(irregular(207, 2, 0, 0), 2, depth)};
+}
+
+//! Models with what a vocabulary of 4 tokens and ordinary numbers do not have: probabilities down to 1e-9, rows that
+//! are nearly alike, n possible tokens, and up to 70,000 tokens of which few are possible.
+inline std::vector<tiny_model> far_models(std::int32_t n) {
+  const auto steep = [](std::uint64_t seed, double ratio) -> tiny_model::row_function {
+    return [row = irregular(seed, 4, 0, 0), ratio](std::span<const token_id> path) {
+      const std::vector<double> of = row(path);
+      std::vector<double> sharp;
+      for (const double x : of)
+        sharp.push_back(std::pow(ratio, std::count_if(of.begin(), of.end(), [x](double y) { return y > x; })));
+      return normalised(sharp);
+    };
+  };
+  const auto p = irregular(108, 4, 0, 0), q = irregular(208, 4, 0, 0);
+  const auto nearly = [p, q](std::span<const token_id> path) {
+    std::vector<double> row = p(path);
+    const std::vector<double> other = q(path);
+    for (std::size_t t = 0; t < row.size(); ++t)
+      row[t] += 1e-7 * (other[t] - row[t]);
+    return normalised(row);
+  };
+  std::vector<tiny_model> list{
+      {"probabilities down to 3e-5", 4, steep(111, 0.03), steep(211, 0.03)},
+      {"probabilities down to 1e-9", 4, steep(117, 1e-3), steep(208, 1e-3)},
+      {"rows that are nearly alike", 4, p, nearly},
+      {std::to_string(n) + " possible tokens", n, irregular(109, n, 0, 0), irregular(209, n, 9, 0)}};
+  const auto add = [&](std::int32_t vocab, const std::vector<token_id>& tokens) {
+    const auto few = static_cast<std::int32_t>(tokens.size());
+    list.push_back({std::to_string(few) + " possible tokens of " + std::to_string(vocab), vocab,
+                    scattered(irregular(110, few, 0, 0), vocab, tokens),
+                    scattered(irregular(210, few, 4, 0), vocab, tokens)});
+  };
+  add(67, {0, 15, 16, 31, 32, 63, 64, 66});
+  add(1001, {0, 127, 128, 255, 256, 1000});
+  add(70'000, {1, 65'536, 69'999});
+  return list;
+}
+
 //! Models of 32 tokens with few probable ones, for rounds that are drawn: a draft that is near the target, one that is
 //! far from it, and one with zeros in both rows.
 inline std::vector<tiny_model> wide_models() {

@@ -19,6 +19,7 @@
 #include "espalier/core/util/byte_writer.hpp"
 #include "espalier/testing/coverage.hpp"
 #include "espalier/testing/law_error.hpp"
+#include "espalier/testing/rounds.hpp"
 #include "espalier/testing/row_drafter.hpp"
 #include "espalier/testing/tested_parts.hpp"
 #include "espalier/testing/traced_chance.hpp"
@@ -86,7 +87,7 @@ inline std::vector<double> row_after(std::span<const token_id> path, std::uint32
 
 }  // namespace detail
 
-//! Checks the laws of TreePolicy on 180 rounds over 7 and over 40 tokens, with different rows and every room from none
+//! Checks the laws of TreePolicy on 180 rounds over 7, 40 and 300 tokens, with different rows and every room from none
 //! to more than the budget, after rejections, after acceptances, and after any verdicts:
 //!
 //! - the policy asks about nodes of the tree, each once and after its parent, and keeps its budget;
@@ -111,22 +112,24 @@ coverage check_tree_policy(PolicyT policy) {
   for (int round = 0; round < 180; ++round) {
     const auto seed = static_cast<std::uint32_t>(round);
     const int sharpness = round % 4;
-    const std::int32_t vocab = round % 2 == 0 ? 7 : 40;
+    constexpr std::int32_t vocabularies[] = {7, 40, 7, 300};
+    const std::int32_t vocab = vocabularies[(round + round / 4) % 4];
     row_drafter drafter(
         vocab, [&](std::span<const token_id> path) { return detail::row_after(path, seed, vocab, sharpness); });
     drafter.reserve(asked);
+    const token_id root = round % 7;
     // The budget of a round is that of the policy or the tree, whichever is less.
     tree<> t(asked + 9);
     const bool is_cut = round % 3 != 0;
     const int limit = is_cut ? (round / 3 * 2 + round % 3 - 1) % (asked + 1) : asked + round % 10;
-    t.reset(3, limit);
+    t.reset(root, limit);
     const philox_chance numbers(1, 0, seed);
     const auto grown = [&](const PolicyT& by) {
       detail::tested_policy_of<double, PolicyT> another(by);
       tree<> of(t.capacity());
-      of.reset(3, limit);
+      of.reset(root, limit);
       traced_chance chance(numbers);
-      another.grow(of, drafter, chance, {.length = 1 + round, .sampling = {.temperature = 1}});
+      another.grow(of, drafter, chance, detail::any_start(round));
       return of;
     };
     const tree<> of_copy = grown(policy);
@@ -134,12 +137,12 @@ coverage check_tree_policy(PolicyT policy) {
     if constexpr (SavedPolicy<PolicyT>) of_loaded = grown(detail::reloaded(policy, unused));
     detail::tested_policy_of<double, PolicyT> tested(policy);
     traced_chance chance(numbers);
-    tested.grow(t, drafter, chance, {.length = 1 + round, .sampling = {.temperature = 1}});
+    tested.grow(t, drafter, chance, detail::any_start(round));
     const tree_view view = t;
     require_law(detail::equal(of_copy.view(), view), "a copy of the policy grows another tree.");
     require_law(detail::equal(of_loaded.view(), view),
                 "a policy that has loaded what this one saved grows another tree.");
-    require_law(view.token[0] == 3, "the policy has changed the root's token.");
+    require_law(view.token[0] == root, "the policy has changed the root's token.");
     if (!is_cut && sharpness == 0) most_draws = (std::max)(most_draws, view.n_draws);
     covered.drawn_depth = (std::max)(covered.drawn_depth, view.depth[detail::deepest_node(view)]);
     covered.n_picks += static_cast<std::int64_t>(chance.picks().size());
@@ -150,7 +153,7 @@ coverage check_tree_policy(PolicyT policy) {
   require_law((most_draws > 0) == (policy.max_nodes() > 0), "the policy drafts at most ", most_draws,
               " tokens, but its max_nodes() is ", policy.max_nodes(), ".");
   covered.n_rounds = 180;
-  covered.drawn_vocabulary = 40;
+  covered.drawn_vocabulary = 300;
   return covered;
 }
 
