@@ -8,6 +8,7 @@
 
 #include "espalier/cuda/backend/callable.cuh"
 #include "espalier/cuda/backend/on_host.cuh"
+#include "espalier/cuda/backend/outside.cuh"
 #include "espalier/cuda/concepts/backend.cuh"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/concepts/kv_store.cuh"
@@ -42,6 +43,7 @@
 #include "espalier/cuda/decoder/decoder.cuh"
 #include "espalier/cuda/decoder/grow.cuh"
 #include "espalier/cuda/decoder/learnt_words.cuh"
+#include "espalier/cuda/decoder/outside_pass.cuh"
 #include "espalier/cuda/decoder/prompt_rows.cuh"
 #include "espalier/cuda/decoder/round_kernels.cuh"
 #include "espalier/cuda/decoder/round_parts.cuh"

@@ -46,6 +46,8 @@ concept KeepsFailure = requires(PartT& part) {
 //! Optional
 //!   raise_failure()               throws the first exception of work on the host, or between ranks, since the last
 //!                                 call, if there is one; a drafter over such a backend has it, too
+//!   static constexpr bool is_outside   true if an engine makes the passes, between two halves of a step: forward()
+//!                                 raises an error; see outside_backend
 //! Laws
 //!   The laws of espalier::Backend. forward does not synchronise and does not allocate: a graph can capture it, and a
 //!   replay computes the batch as it is on the device at that time. Rows of padding change no other row.
@@ -53,7 +55,7 @@ concept KeepsFailure = requires(PartT& part) {
 //!   forward may throw while it enqueues the work. The code that reads the logits reports those that are NaN or plus
 //!   infinity
 //! Models
-//!   callable_backend, llama_backend, on_host, parallel_backend
+//!   callable_backend, llama_backend, on_host, outside_backend, parallel_backend
 template <class BackendT, class KVStoreT>
 concept Backend = detail::HasShape<BackendT> && detail::EnqueuesForward<BackendT, KVStoreT>;
 

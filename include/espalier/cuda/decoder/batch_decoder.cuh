@@ -18,6 +18,7 @@
 
 #include "espalier/concepts/processor.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_limit.hpp"
 #include "espalier/core/tree_view.hpp"
@@ -26,6 +27,7 @@
 #include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/concepts/tree_policy.cuh"
 #include "espalier/cuda/core/prompt_chunk.cuh"
+#include "espalier/cuda/decoder/outside_pass.cuh"
 #include "espalier/cuda/decoder/take_round.cuh"
 #include "espalier/cuda/decoder/text_rounds.cuh"
 #include "espalier/decoder/batch_options.hpp"
@@ -38,6 +40,7 @@
 #include "espalier/decoder/text_options.hpp"
 #include "espalier/decoder/text_table.hpp"
 #include "espalier/decoder/time_budget.hpp"
+#include "espalier/forward/checked_forward.hpp"
 
 namespace espalier::cuda {
 
@@ -124,6 +127,7 @@ struct round_ticket {
   std::vector<participant> texts;
   std::vector<participant> readers;  // texts whose prompts the pass reads
   RowsT rows{};
+  std::int32_t longest = 0;  // tokens that the longest text may reach
 };
 
 }  // namespace detail
@@ -179,6 +183,7 @@ class batch_decoder
   using typename places::place;
   using rounds_type = detail::text_rounds<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>;
   using ticket = detail::round_ticket<place, typename rounds_type::pass_rows>;
+  using participant = typename ticket::participant;
   using task = espalier::detail::pass_task;
   using own_options = typename detail::text_options_of<TreePolicyT>::type;
 
@@ -205,7 +210,7 @@ class batch_decoder
     for (std::int32_t i = 0; i < options_.max_texts; ++i)
       this->add_place(std::make_unique<place>(rounds_));
     const auto n = static_cast<std::size_t>(options_.max_texts);
-    lanes_.reserve(n), numbers_.reserve(n), chunks_.reserve(n);
+    lanes_.reserve(n), numbers_.reserve(n), chunks_.reserve(n), readers_.reserve(n);
     for (ticket& t : under_way_)
       t.texts.reserve(n), t.readers.reserve(n);
   }
@@ -246,8 +251,9 @@ class batch_decoder
   //! next step.
   template <class PieceT = no_pieces>
   std::span<const text_event> step(const PieceT& piece_of = {}) {
-    watch_.lap();
-    this->seat_texts(rounds_.kv());
+    require_no_pass();
+    open_step();
+    plan_reading();
     read_alone();
     do {
       while (rounds_.n_under_way() < 2 && enqueue()) {
@@ -258,7 +264,130 @@ class batch_decoder
     return this->events();
   }
 
+  //! The first half of a step, for an engine that makes the target's passes itself: enqueues the drafting of a round,
+  //! and returns the pass that the step needs next. The engine enqueues the pass in its stream, or elsewhere, and hands
+  //! the logits to end_step(), or tells fail_pass() that it cannot. In between other decoders go on, and texts may be
+  //! added, forked and cancelled here. The texts are those that step() writes; without graphs, and without a round
+  //! enqueued ahead.
+  //!
+  //!     while (!decode.idle()) {
+  //!       for (cuda::outside_pass p = decode.begin_step(); p; p = decode.end_step(engine.logits_of(p))) {
+  //!       }
+  //!       for (const text_event& e : decode.events()) show(e.id, e.round.committed);
+  //!     }
+  //!
+  //! The passes of a draft model are made inside. A round that step() has enqueued ahead is taken in here, and then the
+  //! step needs no pass.
+  //!
+  //! Post        no pass: the step is over, and events() tells what texts have written
+  //! Errors      as step(); input_error if a pass is under way
+  template <class PieceT = no_pieces>
+  outside_pass begin_step(const PieceT& piece_of = {}) {
+    require_no_pass();
+    open_step();
+    if (rounds_.n_under_way() == 0) {
+      plan_reading();
+      return go_on();
+    }
+    while (rounds_.n_under_way() > 0)
+      take_in(piece_of);
+    return end();
+  }
+
+  //! The other half: takes the logits of the pass under way, and returns the next pass of this step: one that reads a
+  //! prompt, or that of the round, whose logits end the step: verifying and committing are enqueued, and the host waits
+  //! for their outcome. A text that was cancelled in the meantime has left: its rows are dropped.
+  //!
+  //! Shapes      logits [batch.n_outputs][vocab_size], in the memory of the device, as for decoder::end_step()
+  //! Post        as begin_step()
+  //! Errors      as step(); input_error if no pass is under way, and for logits of another shape, after which the pass
+  //!             still is under way
+  template <class PieceT = no_pieces>
+  outside_pass end_step(vocab_rows<typename rounds_type::number> logits, const PieceT& piece_of = {}) {
+    require_pass();
+    require_rows_of(logits, pass_.batch.n_outputs, rounds_.vocab_size());
+    const std::int32_t n = std::exchange(pass_, {}).batch.n_rows;
+    if (!is_reading()) {
+      if (attempt_round([&] { rounds_.close(logits); })) {
+        begin_round();
+        take_in(piece_of);
+      }
+      return end();
+    }
+    const participant& r = readers_[next_reader_];
+    if (r.is_there()) {
+      this->attempt(*r.at, [&] {
+        rounds_.close_read(r.at->number, r.at->n_read, n);
+        has_read_alone(*r.at, n);
+      });
+    }
+    return go_on();
+  }
+
+  //! Tells that the pass under way has failed with this error, and returns the next pass of the step. As where a
+  //! backend throws in step(), the texts of the pass have the error in their events, and are held at their last
+  //! committed token until resume(); the others go on. The engine must not write cache slots of the pass any more.
+  //!
+  //! Errors      input_error if no pass is under way
+  outside_pass fail_pass(std::exception_ptr error) {
+    require_pass();
+    pass_ = {};
+    if (!is_reading()) {
+      fail_round(error);
+      return end();
+    }
+    const participant& r = readers_[next_reader_];
+    if (r.is_there()) this->fail(*r.at, error);
+    return go_on();
+  }
+
+  //! Gives up the step: all texts stand at their last committed tokens, and none is held. Waits for the decoder's
+  //! stream. The engine must not write cache slots of the pass any more. Does nothing where no pass is under way.
+  void give_up() {
+    if (!pass_) return;
+    pass_ = {};
+    go_back();
+  }
+
  private:
+  void require_no_pass() const {
+    if (pass_)
+      raise<input_error>(
+          "a pass is under way: end_step(), fail_pass() or give_up() comes before another step of this decoder.");
+  }
+  void require_pass() const {
+    if (!pass_) raise<input_error>("no pass is under way: begin_step() comes first.");
+  }
+
+  // Begins a step: texts take free places.
+  void open_step() {
+    watch_.lap();
+    this->seat_texts(rounds_.kv());
+  }
+
+  // Goes on with the step up to its next pass that is made outside, and returns it. If there is none, the step is over.
+  outside_pass go_on() {
+    for (; is_reading(); ++next_reader_) {
+      const participant& r = readers_[next_reader_];
+      if (!r.is_there() || r.at->n_read == r.n_read) continue;
+      place& p = *r.at;
+      this->attempt(p, [&] {
+        if (ensure(p, r.n_read + 1)) pass_ = rounds_.open_read(p.number, p.n_read, r.n_read);
+      });
+      if (pass_) return pass_;
+    }
+    if (plan_round()) {
+      const ticket& t = next_ticket();
+      attempt_round([&] { pass_ = rounds_.open(numbers_, t.longest, t.rows, chunks_); });
+    }
+    return pass_ ? pass_ : end();
+  }
+  // Ends a step that was made in halves.
+  outside_pass end() {
+    this->record().seconds.on_device = watch_.lap();
+    return {};
+  }
+
   // Plans the next pass, after texts that have not begun have adopted the rows of their beginnings that the cache
   // holds.
   espalier::detail::pass_plan plan_pass(bool may_read_alone) {
@@ -288,22 +417,39 @@ class batch_decoder
     has_read(p, p.n_read);
   }
 
-  // Reads prompts in passes of their own, if rounds leave them no rows, or if no text is written.
-  void read_alone() {
+  // Finds the prompts that are to be read in passes of their own: if rounds leave them no rows, or if no text is
+  // written.
+  void plan_reading() {
+    readers_.clear();
+    next_reader_ = 0;
     if (plan_pass(true).n_rounds > 0) return;
     this->begin_pass();
     for (place* p : this->in_turn()) {
       // The last part of a prompt may be under way in a round.
       if (p->text == nullptr || p->task.kind != task::read || p->n_read != p->n_known) continue;
-      const std::int32_t n = p->task.n_rows;
-      this->attempt(*p, [&] {
-        if (!ensure(*p, p->n_read + n + 1)) return;
-        rounds_.read(p->number, p->n_read, p->n_read + n);
-        this->record().target_rows += n;
-        reads_on(*p, n);
-        has_read(*p, p->n_read);
+      readers_.push_back({p, p->turn, p->n_read + p->task.n_rows});
+    }
+  }
+  // Whether there are prompts still to be read so, in a step that is made in halves.
+  bool is_reading() const { return next_reader_ < readers_.size(); }
+
+  // Reads these prompts.
+  void read_alone() {
+    for (const participant& r : readers_) {
+      if (!r.is_there()) continue;
+      place& p = *r.at;
+      this->attempt(p, [&] {
+        if (!ensure(p, r.n_read + 1)) return;
+        rounds_.read(p.number, p.n_read, r.n_read);
+        has_read_alone(p, r.n_read - p.n_read);
       });
     }
+  }
+  // Takes note that passes of their own have read the next n tokens of a prompt.
+  void has_read_alone(place& p, std::int32_t n) {
+    this->record().target_rows += n;
+    reads_on(p, n);
+    has_read(p, p.n_read);
   }
 
   // Makes sure that both caches have n_slots slots for a text; if pages run out, other texts give up theirs. Returns
@@ -352,15 +498,25 @@ class batch_decoder
   }
 
   // Gives up the rounds under way: all texts go on from where the host has them, with the rows that it knows of.
-  void give_up() {
+  void go_back() {
     rounds_.give_up();
     for (const auto& p : this->all_places())
       p->lose_step();
   }
 
-  // Enqueues the round that is planned next, with parts of prompts. Returns false if none is enqueued: no text is ready
-  // for one, an outcome must be taken in first, or an error holds its texts.
+  // Enqueues the round that is planned next, with parts of prompts. Returns false if there is none, or an error holds
+  // its texts.
   bool enqueue() {
+    if (!plan_round()) return false;
+    const ticket& t = next_ticket();
+    if (!attempt_round([&] { rounds_.enqueue(numbers_, t.longest, t.rows, chunks_); })) return false;
+    begin_round();
+    return true;
+  }
+
+  // Plans the next round, with parts of prompts: next_ticket(), numbers_ and chunks_ tell of it. Returns false if there
+  // is none: no text is ready for one, or an outcome must be taken in first.
+  bool plan_round() {
     const espalier::detail::pass_plan planned = plan_pass(false);
     if (planned.n_rounds == 0) return false;
     lanes_.clear();
@@ -388,18 +544,20 @@ class batch_decoder
       if (ensure(*p, (std::min)(most, rounds_.context()))) longest = (std::max)(longest, most);
     }
     // With fewer texts, where one has lost its place, another round is planned: it may draft again.
-    if (std::any_of(lanes_.begin(), lanes_.end(), [](const place* p) { return p->text == nullptr; })) return enqueue();
+    if (std::any_of(lanes_.begin(), lanes_.end(), [](const place* p) { return p->text == nullptr; }))
+      return plan_round();
     const auto reader_of = [&](const prompt_chunk& c) -> place& { return this->at(c.place); };
     std::erase_if(chunks_, [&](const prompt_chunk& c) { return reader_of(c).text == nullptr; });
     if (chunks_.empty()) rows.n_prompt_rows = 0;
     this->begin_pass();
-    ticket& t = under_way_[next_ticket_];
+    ticket& t = next_ticket();
     t.texts.clear(), t.readers.clear();
     for (const prompt_chunk& c : chunks_) {
       t.readers.push_back({&reader_of(c), reader_of(c).turn, c.first + c.n});
       longest = (std::max)(longest, c.first + c.n);
     }
     t.rows = rows;
+    t.longest = longest;
     numbers_.clear();
     for (place* p : lanes_) {
       t.texts.push_back({p, p->turn});
@@ -407,22 +565,38 @@ class batch_decoder
       ++p->n_under_way;
       p->is_drafted_for = p->is_drafted_for && (drafts || !rounds_type::draft_falls_behind);
     }
-    try {
-      rounds_.enqueue(numbers_, longest, rows, chunks_);
-    } catch (...) {
-      const std::exception_ptr error = std::current_exception();
-      give_up();
-      for (place* p : lanes_)
-        this->fail(*p, error);
-      for (const typename ticket::participant& r : t.readers)
-        this->fail(*r.at, error);
-      return false;
-    }
-    for (const prompt_chunk& c : chunks_)
-      this->attempt(reader_of(c), [&] { reads_on(reader_of(c), c.n); });
-    next_ticket_ = 1 - next_ticket_;
     return true;
   }
+
+  // Calls f, which enqueues the planned round, or a half of it. Returns false if an error holds the round's texts.
+  template <class FunctionT>
+  bool attempt_round(const FunctionT& f) {
+    try {
+      f();
+      return true;
+    } catch (...) {
+      fail_round(std::current_exception());
+      return false;
+    }
+  }
+  // Holds the texts of the planned round with this error, but for those that were cancelled.
+  void fail_round(const std::exception_ptr& error) {
+    go_back();
+    const ticket& t = next_ticket();
+    for (const std::vector<participant>* some : {&t.texts, &t.readers}) {
+      for (const participant& one : *some) {
+        if (one.at->text != nullptr) this->fail(*one.at, error);
+      }
+    }
+  }
+  // Takes note that the planned round is under way.
+  void begin_round() {
+    for (const participant& r : next_ticket().readers) {
+      if (r.is_there()) this->attempt(*r.at, [&] { reads_on(*r.at, r.n_read - r.at->n_read); });
+    }
+    next_ticket_ = 1 - next_ticket_;
+  }
+  ticket& next_ticket() { return under_way_[next_ticket_]; }
 
   // Returns the average number of tokens of the texts of the round.
   std::int32_t mean_size() const {
@@ -449,12 +623,12 @@ class batch_decoder
         this->fail(p, std::current_exception());
       }
     }
-    for (const typename ticket::participant& r : t.readers) {
+    for (const participant& r : t.readers) {
       if (!r.is_there()) continue;
       arrived.failure ? this->fail(*r.at, arrived.failure) : has_read(*r.at, r.n_read);
     }
     // A model tells its first failure alone, so the pass behind this one may have failed to read its prompts, too.
-    if (arrived.failure && rounds_.n_under_way() > 0 && !under_way_[1 - next_ticket_].readers.empty()) give_up();
+    if (arrived.failure && rounds_.n_under_way() > 0 && !under_way_[1 - next_ticket_].readers.empty()) go_back();
   }
 
   template <class PieceT>
@@ -484,6 +658,9 @@ class batch_decoder
   std::vector<prompt_chunk> chunks_;   // the parts of prompts that the round's pass reads
   ticket under_way_[2];
   int next_ticket_ = 0;
+  std::vector<participant> readers_;  // texts whose prompts are read in passes of their own
+  std::size_t next_reader_ = 0;       // the one whose pass is made outside next
+  outside_pass pass_;                 // under way outside, if any is
   stopwatch watch_;
 };
 

@@ -11,9 +11,12 @@
 #include <utility>
 
 #include "espalier/concepts/processor.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_limit.hpp"
 #include "espalier/core/util/stopwatch.hpp"
 #include "espalier/cuda/concepts/kv_store.cuh"
+#include "espalier/cuda/decoder/outside_pass.cuh"
 #include "espalier/cuda/decoder/take_round.cuh"
 #include "espalier/cuda/decoder/text_rounds.cuh"
 #include "espalier/decoder/check_parts.hpp"
@@ -24,6 +27,7 @@
 #include "espalier/decoder/text.hpp"
 #include "espalier/decoder/text_options.hpp"
 #include "espalier/decoder/time_budget.hpp"
+#include "espalier/forward/checked_forward.hpp"
 #include "espalier/forward/held_prefix.hpp"
 
 namespace espalier::cuda {
@@ -54,6 +58,7 @@ template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, cl
 class decoder {
   using rounds_type = detail::text_rounds<DrafterT, TreePolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>;
   using kv_type = std::remove_reference_t<KVStoreT>;
+  static constexpr std::int32_t only_place[1] = {0};
 
  public:
   decoder(DrafterT&& drafter, TreePolicyT policy, VerifierT verifier, KVStoreT&& kv, BackendT&& backend,
@@ -110,19 +115,84 @@ class decoder {
   bool step(const PieceT& piece_of = {}) {
     if (!text_.running()) return false;
     espalier::detail::require_pieces<PieceT>(text_);
+    require_no_pass();
     flight_guard guard{*this};
-    in_step_ ? require_own_cache() : put_in_step();
-    if (text_.left() == 0) {
-      text_.end();
-      record_ = {.state = text_.state()};
-      return true;
+    if (begin_in_step()) {
+      rounds_.read(0, n_read_, goal());
+      finish_reading();
     }
+    if (ends_if_read()) return true;
     // A round writes at least one token: with one left, the round under way is the last.
     while (rounds_.n_under_way() < (text_.left() > 1 ? 2 : 1))
-      enqueue_round();
+      rounds_.enqueue(only_place, make_room(), rows());
     take_in(piece_of);
     guard.finished = text_.running();  // a round that is under way when the text has ended is given up
     return true;
+  }
+
+  //! The first half of a step, for an engine that makes the target's passes itself: enqueues the drafting, and returns
+  //! the pass that the step needs next. The engine enqueues the pass in its stream, or elsewhere, and hands the logits
+  //! to end_step(), or calls give_up(); meanwhile other decoders go on. The host waits where step() waits for a
+  //! prompt. The text is the one that step() writes; without a graph, and without a round enqueued ahead.
+  //!
+  //!     while (decode.current().running()) {
+  //!       for (cuda::outside_pass p = decode.begin_step(); p; p = decode.end_step(engine.logits_of(p))) {
+  //!       }
+  //!     }
+  //!
+  //! The passes of a draft model are made inside. A round that step() has enqueued ahead is taken in here, and then the
+  //! step needs no pass.
+  //!
+  //! Post        no pass: the step is over, or no text is running; last_round() tells
+  //! Errors      as step(); input_error if a pass is under way
+  template <class PieceT = no_pieces>
+  outside_pass begin_step(const PieceT& piece_of = {}) {
+    require_no_pass();
+    if (!text_.running()) return {};
+    if (rounds_.n_under_way() > 0) espalier::detail::require_pieces<PieceT>(text_);
+    flight_guard guard{*this};
+    record_ = {.state = text_.state()};
+    begin_in_step();
+    rounds_.n_under_way() > 0 ? take_in(piece_of) : go_on();
+    guard.finished = text_.running();
+    return pass_;
+  }
+
+  //! The other half: takes the logits of the pass under way, and returns the next pass of this step: of the prompt, or
+  //! of the round, whose logits end the step: verifying and committing are enqueued, and the host waits for their
+  //! outcome.
+  //!
+  //! Shapes      logits [batch.n_outputs][vocab_size], in the memory of the device; a text's processor changes them in
+  //!             place. They may still be under way in the stream of the pass: an engine that makes the pass in another
+  //!             one lets the stream of the pass wait for it (cudaStreamWaitEvent)
+  //! Post        as begin_step()
+  //! Errors      as step(), but of this round, not of the one before; input_error if no pass is under way, and for
+  //!             logits of another shape, after which the pass still is under way
+  template <class PieceT = no_pieces>
+  outside_pass end_step(vocab_rows<typename rounds_type::number> logits, const PieceT& piece_of = {}) {
+    if (!pass_) raise<input_error>("no pass is under way: begin_step() comes first.");
+    require_rows_of(logits, pass_.batch.n_outputs, rounds_.vocab_size());
+    if (in_step_) espalier::detail::require_pieces<PieceT>(text_);
+    flight_guard guard{*this};
+    const std::int32_t n = std::exchange(pass_, {}).batch.n_rows;
+    if (in_step_) {
+      rounds_.close(logits);
+      take_in(piece_of);
+    } else {
+      rounds_.close_read(0, n_read_, n);
+      n_read_ += n;
+      go_on();
+    }
+    guard.finished = text_.running();
+    return pass_;
+  }
+
+  //! Gives up the step that has begun: the text stands at its last committed token, and the next step begins there.
+  //! Waits for the decoder's stream. The engine must not write cache slots of the pass any more.
+  void give_up() noexcept {
+    rounds_.give_up();
+    pass_ = {};
+    in_step_ = false;
   }
 
   //! Writes a text to its end, as espalier::decoder::generate does.
@@ -147,22 +217,26 @@ class decoder {
   const round_record& last_round() const { return record_; }
 
  private:
-  // Gives up the rounds under way if a round fails or the text ends: both sides go on from the host's text.
+  // Gives up what is under way if a round fails or the text ends: both sides go on from the host's text.
   struct flight_guard {
     decoder& self;
     bool finished = false;
     ~flight_guard() {
-      if (finished) return;
-      self.rounds_.give_up();
-      self.in_step_ = false;
+      if (!finished) self.give_up();
     }
   };
 
   // Waits until nothing is under way any more, and forgets the last record.
   void settle() {
     rounds_.settle();
+    pass_ = {};
     in_step_ = false;
     record_ = {};
+  }
+
+  void require_no_pass() const {
+    if (pass_)
+      raise<input_error>("a pass is under way: end_step() or give_up() comes before another step of this decoder.");
   }
 
   // Returns how many leading tokens of another text are in the draft's cache. Only tokens that the target's cache still
@@ -196,33 +270,61 @@ class decoder {
     }
   }
 
-  // Brings the device in step with the host's text: its tokens, its rows in both caches, and no fault.
-  void put_in_step() {
+  // Number of tokens that are read before rounds begin: all but the last, which the first round reads.
+  std::int32_t goal() const { return text_.size() - 1; }
+
+  // Begins to bring the device in step with the host's text: its tokens, its rows in both caches, and no fault. Returns
+  // true if the tokens from number n_read_ on are to be read, and finish_reading() to be called. Returns false if the
+  // device is in step.
+  bool begin_in_step() {
+    if (in_step_) {
+      require_own_cache();
+      return false;
+    }
     watch_.lap();
-    const std::span<const token_id> now = text_.tokens();
     n_drafted_ = (std::min)({n_drafted_, n_held(), text_.size() - 1});
     // A drafter that reads the target's hidden states needs the states of all tokens that its cache does not hold.
-    const std::int32_t known = (std::min)(n_held(), rounds_type::reads_features ? n_drafted_ : text_.size() - 1);
+    n_known_ = n_read_ = (std::min)(n_held(), rounds_type::reads_features ? n_drafted_ : goal());
     rounds_.put(0, text_);
     rounds_.follow(0, text_, processor_);
-    if constexpr (SharingKVStore<kv_type>) rounds_.kv().truncate(options_.sequence, known);  // to be written anew
-    rounds_.read(0, known, text_.size() - 1);
-    rounds_.begin_draft(0, now, n_drafted_);
+    if constexpr (SharingKVStore<kv_type>) rounds_.kv().truncate(options_.sequence, n_known_);  // to be written anew
+    return true;
+  }
+  void finish_reading() {
+    rounds_.begin_draft(0, text_.tokens(), n_drafted_);
     rounds_.settle();
-    remember(known);
+    remember(n_known_);
     in_step_ = true;
+  }
+
+  // Goes on with the step up to its next pass, which is pass_ then. If there is none, the step is over.
+  void go_on() {
+    if (!in_step_ && n_read_ < goal()) {
+      pass_ = rounds_.open_read(0, n_read_, goal());
+      return;
+    }
+    if (!in_step_) finish_reading();
+    if (!ends_if_read()) pass_ = rounds_.open(only_place, make_room(), rows());
+  }
+
+  // Ends a text that was only to be read, and returns true; returns false for any other.
+  bool ends_if_read() {
+    if (text_.left() > 0) return false;
+    text_.end();
+    record_ = {.state = text_.state()};
+    return true;
   }
 
   // The rows of a round: the text is alone, and no prompt is read beside it.
   typename rounds_type::pass_rows rows() const { return rounds_.rows_of({1, 1, 0}, text_.size()); }
 
-  void enqueue_round() {
+  // Makes room for one more round, and returns how many tokens the text may reach in it.
+  std::int32_t make_room() {
     // Each round under way may add `drafted` tokens.
     const std::int32_t drafted = rounds_.max_nodes() + 1;
     const std::int32_t longest = text_.size() + (rounds_.n_under_way() + 2) * drafted;
-    const std::int32_t place = 0;
-    rounds_.ensure(place, (std::min)(longest, rounds_.context()));
-    rounds_.enqueue(std::span(&place, 1), longest, rows());
+    rounds_.ensure(0, (std::min)(longest, rounds_.context()));
+    return longest;
   }
 
   template <class PieceT>
@@ -242,7 +344,11 @@ class decoder {
   rounds_type rounds_;
   std::int32_t n_drafted_ = 0;  // number of leading tokens whose rows the draft's cache holds
   held_prefix held_;
+  std::int32_t n_known_ = 0;  // number of leading tokens that the target's cache held when the device was last put
+                              // in step
+  std::int32_t n_read_ = 0;   // number of them that it holds, or is about to, until the device is in step
   bool in_step_ = false;
+  outside_pass pass_;  // under way, if any is
   espalier::text text_;
   round_record record_;
   stopwatch watch_;

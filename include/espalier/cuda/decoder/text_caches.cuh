@@ -20,9 +20,11 @@
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/error.cuh"
 #include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/core/forward_batch.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/stream.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/decoder/outside_pass.cuh"
 #include "espalier/cuda/decoder/round_kernels.cuh"
 #include "espalier/cuda/decoder/round_parts.cuh"
 #include "espalier/cuda/forward/prefill.cuh"
@@ -108,14 +110,22 @@ class text_caches {
   // Forwards the text's tokens from number `first` to end - 1, in passes of the target that read nothing else.
   void read(std::int32_t place, std::int32_t first, std::int32_t end) {
     told([&] {
-      for (std::int32_t next = first; first < end; first = next) {
-        next = (std::min)(end, first + max_rows_);
-        prefill_.run(backend_, kv_, sequence(place), text_at(place), first, next, stream_.get(),
-                     [&]([[maybe_unused]] std::int32_t at, [[maybe_unused]] std::int32_t n) {
-                       if constexpr (reads_features) drafter_.read(backend_, place, at, n, stream_.get());
-                     });
+      while (first < end) {
+        const forward_batch_view batch = open_read(place, first, end).batch;
+        backend_.forward(kv_, batch, stream_.get());
+        read_states(place, first, batch.n_rows);
+        first += batch.n_rows;
       }
     });
+  }
+  // Returns the next pass of read(), whose batch is enqueued. If it is made outside, close_read() comes after it.
+  outside_pass open_read(std::int32_t place, std::int32_t first, std::int32_t end) {
+    return {prefill_.open(kv_, sequence(place), text_at(place), first, end, max_rows_, stream_.get()), stream_.get()};
+  }
+  // Goes on after such a pass, of n tokens from number `first` on.
+  void close_read(std::int32_t place, std::int32_t first, std::int32_t n) {
+    read_states(place, first, n);
+    tell_failure();
   }
 
   // Makes the drafter follow the text, of which its cache has the first n_known tokens.
@@ -182,8 +192,21 @@ class text_caches {
     require(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
     if (!failure_) failure_ = failure_now();
     f();
+    tell_failure();
+  }
+
+  // Waits for the passes that are enqueued, and throws what a model of the host has thrown in them.
+  void tell_failure() {
+    if constexpr (!models_fail) return;
     require(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
     if (const std::exception_ptr failure = failure_now()) std::rethrow_exception(failure);
+  }
+
+  // Gives the states of the target's last pass, of n tokens of the text from number `first` on, to a drafter that reads
+  // them.
+  void read_states([[maybe_unused]] std::int32_t place, [[maybe_unused]] std::int32_t first,
+                   [[maybe_unused]] std::int32_t n) {
+    if constexpr (reads_features) drafter_.read(backend_, place, first, n, stream_.get());
   }
 
   // Returns the failure of one of the models, the draft's first, or none. No failure stays behind for a later round.

@@ -18,6 +18,7 @@
 #include "espalier/concepts/processor.hpp"
 #include "espalier/concepts/regime.hpp"
 #include "espalier/config.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_limit.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/core/tree_view.hpp"
@@ -28,6 +29,7 @@
 #include "espalier/cuda/concepts/tree_policy.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/core/forward_batch.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/prompt_chunk.cuh"
@@ -38,6 +40,7 @@
 #include "espalier/cuda/decoder/accepted_path.cuh"
 #include "espalier/cuda/decoder/grow.cuh"
 #include "espalier/cuda/decoder/learnt_words.cuh"
+#include "espalier/cuda/decoder/outside_pass.cuh"
 #include "espalier/cuda/decoder/prompt_rows.cuh"
 #include "espalier/cuda/decoder/round_kernels.cuh"
 #include "espalier/cuda/decoder/round_parts.cuh"
@@ -96,6 +99,7 @@ struct round_shape {
   std::int32_t n_prompt_rows = 0;  // rows of the target's pass for prompts
   bool processes = false;          // processors change rows
 
+  bool drafts() const { return n_rows > lanes; }
   bool operator==(const round_shape&) const = default;
 };
 
@@ -172,7 +176,6 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   using typename caches::kv_type;
 
   static_assert(check_round_parts<drafter_type, TreePolicyT, VerifierT, kv_type, backend_type>());
-  using number = typename backend_type::number;
   using caches::backend_;
   using caches::context_;
   using caches::drafter_;
@@ -187,6 +190,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   static constexpr bool can_cut = is_drawn || !asks_by_steps<drafter_type>() || RenumberingDrafter<drafter_type>;
 
  public:
+  using number = typename backend_type::number;
   // True if rounds that do not draft leave the drafter behind the text.
   static constexpr bool draft_falls_behind = asks_by_steps<drafter_type>();
 
@@ -330,23 +334,22 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   // also reads these chunks of prompts, whose rows are set here. Pre: if max_texts is 1 the place is 0
   void enqueue(std::span<const std::int32_t> places, std::int32_t longest, const pass_rows& plan,
                std::span<prompt_chunk> chunks = {}) {
-    const round_shape shape{plan.lanes, context_bucket(longest, context_), plan.n_rows, plan.n_prompt_rows,
-                            processors_.prepare(places)};
-    if (shape_.max_texts > 1) lanes_.seat(places, plan.lanes, stream_.get());
-    for (std::int32_t row = plan.n_rows; prompt_chunk & c : chunks) {
-      c.row = row;
-      row += c.n;
-    }
-    if (plan.n_prompt_rows > 0) prompts_.set(chunks, stream_.get());
+    const round_shape shape = prepare(places, longest, plan, chunks);
     if (!shape_.replay || !graphs_.replay(shape, stream_.get(), [&] { round(shape); })) round(shape);
-    pending& p = pending_[n_enqueued_ % 2];
-    p.says_expected = shared_ && size_.has_costs() && plan.drafts();
-    size_.begin(plan.drafts());
-    outcomes_.download(p.outcomes.span(), stream_.get());
-    tree_.words().download(p.trees.span(), stream_.get());
-    p.done.record(stream_.get());
-    ++n_enqueued_;
-    ++n_under_way_;
+    enqueue_results(shape);
+  }
+
+  // The first half of such a round, whose pass is made outside: enqueues what comes before the pass, and returns it.
+  outside_pass open(std::span<const std::int32_t> places, std::int32_t longest, const pass_rows& plan,
+                    std::span<prompt_chunk> chunks = {}) {
+    opened_.shape = prepare(places, longest, plan, chunks);
+    opened_.batch = before_pass(opened_.shape);
+    return {opened_.batch, stream_.get()};
+  }
+  // The other half: enqueues what comes after the pass, which has these logits.
+  void close(vocab_rows<number> logits) {
+    after_pass(opened_.shape, opened_.batch, logits);
+    enqueue_results(opened_.shape);
   }
 
   // Waits for the oldest round under way, which is of n texts, and returns its results. They are valid until the next
@@ -415,14 +418,52 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
             .texts = caches::texts()};
   }
 
+  // Sets the lanes and chunks of the next round, and returns its shape.
+  round_shape prepare(std::span<const std::int32_t> places, std::int32_t longest, const pass_rows& plan,
+                      std::span<prompt_chunk> chunks) {
+    const round_shape shape{plan.lanes, context_bucket(longest, context_), plan.n_rows, plan.n_prompt_rows,
+                            processors_.prepare(places)};
+    if (shape_.max_texts > 1) lanes_.seat(places, plan.lanes, stream_.get());
+    for (std::int32_t row = plan.n_rows; prompt_chunk & c : chunks) {
+      c.row = row;
+      row += c.n;
+    }
+    if (plan.n_prompt_rows > 0) prompts_.set(chunks, stream_.get());
+    return shape;
+  }
+
+  // Enqueues the copies of what a round has come to: it is under way then.
+  void enqueue_results(const round_shape& shape) {
+    pending& p = pending_[n_enqueued_ % 2];
+    p.says_expected = shared_ && size_.has_costs() && shape.drafts();
+    size_.begin(shape.drafts());
+    outcomes_.download(p.outcomes.span(), stream_.get());
+    tree_.words().download(p.trees.span(), stream_.get());
+    p.done.record(stream_.get());
+    ++n_enqueued_;
+    ++n_under_way_;
+  }
+
+  // True if the trees of such a round share its rows.
+  bool shares(const round_shape& shape) const { return shared_ && shape.drafts(); }
+  // The most rows that a tree of such a round may have.
+  std::int32_t rows_of_tree(const round_shape& shape) const {
+    return (std::min)(max_nodes_ + 1, shares(shape) ? shape.n_rows : shape.n_rows / shape.lanes);
+  }
+
   // Enqueues the launches of a round.
   void round(const round_shape& shape) {
+    const forward_batch_view batch = before_pass(shape);
+    after_pass(shape, batch, backend_.forward(kv_, batch, stream_.get()));
+  }
+
+  // Enqueues what comes before the target's pass in a round, and returns the pass: trees grow, and their rows are
+  // compiled.
+  forward_batch_view before_pass(const round_shape& shape) {
     const cudaStream_t s = stream_.get();
     const text_batch texts = this->texts(shape.lanes, shape.bucket);
-    const bool drafts = shape.n_rows > shape.lanes, cuts = is_short(shape.lanes, shape.n_rows);
-    const bool shares = shared_ && drafts;
-    const std::int32_t n_chunks = max_chunks(shape.n_prompt_rows);
-    const std::int32_t n_rows = (std::min)(max_nodes_ + 1, shares ? shape.n_rows : shape.n_rows / shape.lanes);
+    const bool shares = this->shares(shape), cuts = is_short(shape.lanes, shape.n_rows);
+    const std::int32_t n_rows = rows_of_tree(shape);
     const std::int32_t limit = n_rows <= max_nodes_ && (is_drawn || !shares) ? n_rows - 1 : tree_.capacity();
     launch("open_round", open_round<>, {.grid = texts.lanes()}, s, texts, limit,
            (std::min)(context_, drafter_.capacity()));
@@ -436,10 +477,18 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
         }
       });
     }
-    if (drafts) draft(texts, shape.n_rows, shares, cuts);
-    forward_batch_view batch = compiler_.compile(texts, n_rows, s, shares && cuts ? shape.n_rows : 0);
-    if (shape.n_prompt_rows > 0) batch = prompts_.add(batch, compiler_, texts, shape.n_prompt_rows, n_chunks, s);
-    const vocab_rows<number> logits = backend_.forward(kv_, batch, s);
+    if (shape.drafts()) draft(texts, shape.n_rows, shares, cuts);
+    const forward_batch_view batch = compiler_.compile(texts, n_rows, s, shares && cuts ? shape.n_rows : 0);
+    if (shape.n_prompt_rows == 0) return batch;
+    return prompts_.add(batch, compiler_, texts, shape.n_prompt_rows, max_chunks(shape.n_prompt_rows), s);
+  }
+
+  // Enqueues what comes after the target's pass: the round is verified and committed.
+  void after_pass(const round_shape& shape, const forward_batch_view& batch, vocab_rows<number> logits) {
+    const cudaStream_t s = stream_.get();
+    const text_batch texts = this->texts(shape.lanes, shape.bucket);
+    const bool drafts = shape.drafts();
+    const std::int32_t n_rows = rows_of_tree(shape);
     if constexpr (has_processor) {
       const processed_pass pass{n_rows, compiler_.rows(), batch.sequences, shape_.first_sequence};
       if (shape.processes) processors_.run(texts, pass, logits, found_.data(), s);
@@ -449,6 +498,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     const path_view path = path_.find(texts, verification_.decisions(), compiler_.rows(), n_rows, found_.data(), s);
     if constexpr (reads_features) {
       drafter_.read(backend_, texts, path, batch.sequences, s);
+      const std::int32_t n_chunks = max_chunks(shape.n_prompt_rows);
       if (n_chunks > 0) drafter_.read(backend_, prompts_.chunks(), n_chunks, shape.n_prompt_rows, s);
     }
     kv_.commit(texts, {path.base, path.rows, path.n, path.max}, s);
@@ -457,7 +507,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
            {shape.processes ? processors_.ends() : nullptr, processors_.n_nodes()}, decisions_.data(),
            outcomes_.data());
     if (drafts) policy_.observe(texts, decisions_.data(), s);
-    if (shares) shared_->observe(texts, decisions_.data(), s);
+    if (shares(shape)) shared_->observe(texts, decisions_.data(), s);
     if (learnt_words() > 0) keep(texts);
   }
 
@@ -505,6 +555,10 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   device_array<round_outcome> outcomes_;  // [lanes]
   std::optional<shared_rows<is_drawn>> shared_;
   round_graphs graphs_;
+  struct {
+    round_shape shape{};
+    forward_batch_view batch{};
+  } opened_;  // the round whose pass is made outside
   pending pending_[2];
   unsigned n_enqueued_ = 0;
   std::int32_t n_under_way_ = 0;

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/concepts/backend.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
@@ -403,6 +404,9 @@ class autoregressive {
   static_assert(KVStore<kv_type>, "the second argument must be a KV store on the device: cuda::KVStore");
   static_assert(Backend<backend_type, kv_type>,
                 "the first argument must be a backend on the device that can use this store: cuda::Backend");
+  static_assert(!espalier::detail::IsOutside<backend_type>,
+                "on the device a draft model's passes are made inside the decoder: an outside_backend stands for the "
+                "target alone");
 
  public:
   using number = typename backend_type::number;

@@ -72,18 +72,12 @@ class prefill {
   template <class BackendT, class KVStoreT, class AfterPassT>
   void run(BackendT& backend, KVStoreT& kv, std::int32_t sequence, text_view text, std::int32_t first, std::int32_t end,
            cudaStream_t stream, const AfterPassT& after_pass) {
-    if (end > kv.capacity()) {
-      raise<input_error>("a text of ", end, " tokens does not fit a cache of ", kv.capacity(), ".");
-    }
-    const std::int32_t most = (std::min)(chunk, static_cast<std::int32_t>(backend.max_rows()));
-    if (first < end) reserve((std::min)(most, end - first));
+    require_room(kv, end);
     while (first < end) {
-      const std::int32_t n = (std::min)(end - first, most);
-      kv.ensure(sequence, first + n, stream);
-      const forward_batch_view batch = write(sequence, text, first, n, stream);
+      const forward_batch_view batch = open(kv, sequence, text, first, end, backend.max_rows(), stream);
       backend.forward(kv, batch, stream);
-      after_pass(first, n);
-      first += n;
+      after_pass(first, batch.n_rows);
+      first += batch.n_rows;
     }
   }
 
@@ -93,7 +87,28 @@ class prefill {
     run(backend, kv, sequence, text, first, end, stream, [](std::int32_t, std::int32_t) {});
   }
 
+  //! Returns the next pass of run(), which the caller makes: over the tokens from number `first` on, as many as there
+  //! are before `end`, but at most max_rows. The batch is overwritten by that of the pass after it, in the order of the
+  //! stream.
+  //!
+  //! Pre         first < end, and as for run()
+  template <class KVStoreT>
+  forward_batch_view open(KVStoreT& kv, std::int32_t sequence, text_view text, std::int32_t first, std::int32_t end,
+                          std::int32_t max_rows, cudaStream_t stream) {
+    require_room(kv, end);
+    const std::int32_t n = (std::min)({end - first, chunk, max_rows});
+    reserve(n);
+    kv.ensure(sequence, first + n, stream);
+    return write(sequence, text, first, n, stream);
+  }
+
  private:
+  template <class KVStoreT>
+  static void require_room(const KVStoreT& kv, std::int32_t end) {
+    if (end > kv.capacity())
+      raise<input_error>("a text of ", end, " tokens does not fit a cache of ", kv.capacity(), ".");
+  }
+
   void reserve(std::int32_t rows) {
     if (rows <= rows_) return;
     const auto n = static_cast<std::size_t>(rows);
