@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <iterator>
 #include <numeric>
 #include <string>
 #include <string_view>
@@ -62,51 +61,14 @@ inline bool has_type(const schema_json& value, const schema_json& type) {
   return name == value.type_name() || (name == "integer" && value.is_number_integer());
 }
 
-// Keywords of drafts 4 to 2020-12 that restrict values. All others describe or annotate, and so do those that no draft
-// knows.
-inline constexpr std::string_view restricting[] = {"$dynamicRef",
-                                                   "$recursiveRef",
-                                                   "$ref",
-                                                   "additionalItems",
-                                                   "additionalProperties",
-                                                   "allOf",
-                                                   "anyOf",
-                                                   "const",
-                                                   "contains",
-                                                   "dependencies",
-                                                   "dependentRequired",
-                                                   "dependentSchemas",
-                                                   "else",
-                                                   "enum",
-                                                   "exclusiveMaximum",
-                                                   "exclusiveMinimum",
-                                                   "format",
-                                                   "if",
-                                                   "items",
-                                                   "maxContains",
-                                                   "maxItems",
-                                                   "maxLength",
-                                                   "maxProperties",
-                                                   "maximum",
-                                                   "minContains",
-                                                   "minItems",
-                                                   "minLength",
-                                                   "minProperties",
-                                                   "minimum",
-                                                   "multipleOf",
-                                                   "not",
-                                                   "oneOf",
-                                                   "pattern",
-                                                   "patternProperties",
-                                                   "prefixItems",
-                                                   "properties",
-                                                   "propertyNames",
-                                                   "required",
-                                                   "then",
-                                                   "type",
-                                                   "unevaluatedItems",
-                                                   "unevaluatedProperties",
-                                                   "uniqueItems"};
+// Keywords of drafts 4 to 2020-12 that restrict values, with spaces around each. All others describe or annotate, and
+// so do those that no draft knows.
+inline constexpr std::string_view restricting =
+    " $dynamicRef $recursiveRef $ref additionalItems additionalProperties allOf anyOf const contains "
+    "dependencies dependentRequired dependentSchemas else enum exclusiveMaximum exclusiveMinimum format if "
+    "items maxContains maxItems maxLength maxProperties maximum minContains minItems minLength minProperties "
+    "minimum multipleOf not oneOf pattern patternProperties prefixItems properties propertyNames required then "
+    "type unevaluatedItems unevaluatedProperties uniqueItems ";
 
 // Brings schemas into a form in which each keyword stands once, without $ref and allOf, and tells which exclude each
 // other.
@@ -176,8 +138,7 @@ class schema_flattener {
       const bool is_idle = (keyword == "uniqueItems" && what == false) || (keyword == "minProperties" && what == 0) ||
                            ((keyword == "then" || keyword == "else") && !has("if")) || keyword == "additionalItems" ||
                            ((keyword == "minContains" || keyword == "maxContains") && !has("contains"));
-      if (!is_idle && std::find(std::begin(restricting), std::end(restricting), keyword) != std::end(restricting))
-        all[keyword] = what;
+      if (!is_idle && restricting.find(" " + keyword + " ") != std::string_view::npos) all[keyword] = what;
     }
     if (all.contains("const")) {
       const json value = all["const"];
