@@ -208,6 +208,10 @@ std::string sample_one_path() {
   // [prove]
   std::cout << testing::check_lossless(sampled_chain({.length = 3}), one_path());
   // [prove]
+  // [check]
+  std::cout << testing::check_verifier(one_path());
+  std::cout << testing::check_tree_policy(caterpillar(6));
+  // [check]
   autoregressive drafter(copying_backend{3, {}}, token_kv(1024), {.temperature = 0.6F});
   token_kv cache(1024);
   auto decode = make_decoder(drafter, sampled_chain(), one_path(), cache, copying_backend{8, {}},
