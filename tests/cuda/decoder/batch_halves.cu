@@ -23,15 +23,11 @@
 #include "espalier/verifier/traversal.hpp"
 #include "raises.hpp"
 
-#if __has_include("emulator/api.hpp")
-#include "emulator/api.hpp"
-#define ESPALIER_TEST_EMULATES
-#endif
-
 namespace device = espalier::cuda;
 using namespace espalier;
 using espalier_test::outside_parts;
 using espalier_test::prompt_of;
+using espalier_test::run_late;
 using espalier_test::vocab;
 
 namespace {
@@ -131,14 +127,12 @@ texts_type expected_of(DecoderT&& decode, const std::vector<request>& requests) 
 }  // namespace
 
 TEST_CASE("Many texts on the device are written by halves as by whole steps") {
-#ifdef ESPALIER_TEST_EMULATES
-  emulator::late() = GENERATE(false, true);
-#endif
   for (const batch_options& options : {with_room, short_of_rows}) {
     const texts_type expected = expected_of(parts().chains(options), some_requests());
     for (const bool has_own_stream : {true, false}) {
       parts own;
       own.engine.has_own_stream = has_own_stream;
+      run_late(has_own_stream);
       auto decode = own.chains(options);
       add(decode, some_requests());
       CHECK(by_halves(decode, own) == expected);
@@ -156,9 +150,7 @@ TEST_CASE("Many texts on the device are written by halves as by whole steps") {
   auto decode = drawn(halves);
   add(decode, some_requests(1));
   CHECK(by_halves(decode, halves) == expected_of(drawn(steps), some_requests(1)));
-#ifdef ESPALIER_TEST_EMULATES
-  emulator::late() = false;
-#endif
+  run_late(false);
 }
 
 TEST_CASE("Many texts on the device by halves over a store that shares rows, and whose pages run out") {

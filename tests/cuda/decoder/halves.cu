@@ -25,15 +25,11 @@
 #include "espalier/verifier/traversal.hpp"
 #include "raises.hpp"
 
-#if __has_include("emulator/api.hpp")
-#include "emulator/api.hpp"
-#define ESPALIER_TEST_EMULATES
-#endif
-
 namespace device = espalier::cuda;
 using namespace espalier;
 using espalier_test::outside_parts;
 using espalier_test::prompt_of;
+using espalier_test::run_late;
 using espalier_test::vocab;
 
 namespace {
@@ -93,6 +89,7 @@ void require_same_rounds(PolicyT policy, const VerifierT& verifier, const text_o
     const rounds_type expected = by_steps(decode);
     for (const bool has_own_stream : {true, false}) {
       own.engine.has_own_stream = has_own_stream;
+      run_late(has_own_stream);
       own.engine.passes = own.engine.prompt_rows = 0;
       decode.begin(std::vector<token_id>{2}, {.max_tokens = 1});  // the cache forgets the prompt
       (void)by_halves(decode, own);
@@ -108,15 +105,10 @@ void require_same_rounds(PolicyT policy, const VerifierT& verifier, const text_o
 }  // namespace
 
 TEST_CASE("Steps in two halves on the device write the rounds of whole steps") {
-#ifdef ESPALIER_TEST_EMULATES
-  emulator::late() = GENERATE(false, true);
-#endif
   require_same_rounds(device::dynatree({.budget = 9}), greedy(), {});
   require_same_rounds(device::delayed({.paths = 2, .trunk = 2, .length = 3}), traversal(),
                       {.sampling = {.temperature = 1}, .seed = 5});
-#ifdef ESPALIER_TEST_EMULATES
-  emulator::late() = false;
-#endif
+  run_late(false);
 }
 
 TEST_CASE("A decoder on the device without a backend of its own writes by halves alone") {

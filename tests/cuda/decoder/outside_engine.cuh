@@ -17,6 +17,11 @@
 #include "espalier/cuda/decoder/outside_pass.cuh"
 #include "espalier/cuda/drafter/autoregressive.cuh"
 
+#if __has_include("emulator/api.hpp")
+#include "emulator/api.hpp"
+#define ESPALIER_TEST_EMULATES
+#endif
+
 // What makes the passes of decoders on the device outside them.
 namespace espalier_test {
 
@@ -57,6 +62,13 @@ struct outside_engine {
   espalier::cuda::stream own_;
   cudaEvent_t point_{};
 };
+
+// Lets the streams of the emulated device run late, or not. On a real one they run when they like.
+inline void run_late([[maybe_unused]] bool late) {
+#ifdef ESPALIER_TEST_EMULATES
+  emulator::late() = late;
+#endif
+}
 
 inline constexpr std::int32_t vocab = 37;
 

@@ -296,7 +296,7 @@ class batch_decoder
 
   //! The other half: takes the logits of the pass under way, and returns the next pass of this step: one that reads a
   //! prompt, or that of the round, whose logits end the step: verifying and committing are enqueued, and the host waits
-  //! for their outcome. A text that was cancelled in the meantime has left: its rows are dropped.
+  //! for their outcome. A text that was cancelled in the meantime leaves: its rows are dropped.
   //!
   //! Shapes      logits [batch.n_outputs][vocab_size], in the memory of the device, as for decoder::end_step()
   //! Post        as begin_step()
@@ -306,7 +306,7 @@ class batch_decoder
   outside_pass end_step(vocab_rows<typename rounds_type::number> logits, const PieceT& piece_of = {}) {
     require_pass();
     require_rows_of(logits, pass_.batch.n_outputs, rounds_.vocab_size());
-    const std::int32_t n = std::exchange(pass_, {}).batch.n_rows;
+    const std::int32_t n = close_pass().batch.n_rows;
     if (!is_reading()) {
       if (attempt_round([&] { rounds_.close(logits); })) {
         begin_round();
@@ -331,7 +331,7 @@ class batch_decoder
   //! Errors      input_error if no pass is under way
   outside_pass fail_pass(std::exception_ptr error) {
     require_pass();
-    pass_ = {};
+    (void)close_pass();
     if (!is_reading()) {
       fail_round(error);
       return end();
@@ -345,7 +345,7 @@ class batch_decoder
   //! stream. The engine must not write cache slots of the pass any more. Does nothing where no pass is under way.
   void give_up() {
     if (!pass_) return;
-    pass_ = {};
+    (void)close_pass();
     go_back();
   }
 
@@ -374,13 +374,22 @@ class batch_decoder
       this->attempt(p, [&] {
         if (ensure(p, r.n_read + 1)) pass_ = rounds_.open_read(p.number, p.n_read, r.n_read);
       });
-      if (pass_) return pass_;
+      if (pass_) return give_out();
     }
     if (plan_round()) {
       const ticket& t = next_ticket();
       attempt_round([&] { pass_ = rounds_.open(numbers_, t.longest, t.rows, chunks_); });
     }
-    return pass_ ? pass_ : end();
+    return pass_ ? give_out() : end();
+  }
+  outside_pass give_out() {
+    this->set_pass_outside(true);
+    return pass_;
+  }
+  // Returns the pass that was under way, and is over.
+  outside_pass close_pass() {
+    this->set_pass_outside(false);
+    return std::exchange(pass_, {});
   }
   // Ends a step that was made in halves.
   outside_pass end() {
