@@ -197,7 +197,7 @@ TEST_CASE("policies that draw wrongly are found, and where") {
   find("the most probable token is never drawn", flaw::without_best, "weights that are not the drafter's row");
   find("the last token is never drawn again", flaw::not_the_last, "weights that are not the drafter's row");
   find("draws from 0.9 of the mass", flaw::cut_mass, "weights that are not the drafter's row");
-  find("draws of one node recorded at its sibling", flaw::swapped_siblings, "without having picked it");
+  find("draws of one node recorded at its sibling", flaw::swapped_siblings, "the policy drafts token");
   const auto find_distinct = [&](const char* bias, flaw wrong, const char* told) {
     found += find_bias(bias, told, [&] { check_lossless(distinct_policy{wrong}, residual_walk()); });
   };
