@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -40,7 +41,9 @@ class connection final : public httplib::Stream {
   //! The fault in the way a request arrived.
   enum class fault { none, head_too_long, too_slow, cut_short };
 
-  connection(int socket, const http_options& options) : socket_(socket), options_(options) {
+  //! `ends` becomes true before the server itself stops reading from its clients.
+  connection(int socket, const http_options& options, const std::atomic<bool>& ends)
+      : socket_(socket), options_(options), ends_(ends) {
     const int on = 1, unread = unread_bytes;
     // Events are small and must not wait. Bytes that the client leaves unread stay with the server, which can drop
     // them.
@@ -80,10 +83,13 @@ class connection final : public httplib::Stream {
 
   //! True if the client has left, or says that it will send nothing more.
   bool is_closed() const {
-    if (poll_once(detail::hung_up, 0)) return true;
-    char byte = 0;
-    const ssize_t n = ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    return n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    bool has_left = poll_once(detail::hung_up, 0);
+    if (!has_left) {
+      char byte = 0;
+      const ssize_t n = ::recv(socket_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+      has_left = n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    }
+    return has_left && !ends_;  // a server that ends shuts the connection's reading side itself
   }
 
   // The functions of httplib::Stream, under all names that its versions have for them.
@@ -190,6 +196,7 @@ class connection final : public httplib::Stream {
 
   int socket_;
   const http_options& options_;
+  const std::atomic<bool>& ends_;
   std::array<char, 4096> buffer_{};
   std::size_t begin_ = 0, end_ = 0;  // range of bytes that were received and not used yet
   clock::time_point deadline_{};

@@ -100,7 +100,7 @@ class listener final : public httplib::Server {
   };
 
   bool process_and_close_socket(socket_t socket) override {
-    connection client(socket, options_);
+    connection client(socket, options_, ended_);
     const guest here(*this, socket);
     if (here.is_too_much()) {
       refuse(client, api_error(503, "The server has as many clients as it takes. Try again later.", "", "busy"));
