@@ -131,18 +131,19 @@ written_text write_on_device(const text_task& work) {
           write(cuda::prompt_lookup(work.arguments.prompt_lookup));
       } else if constexpr (grows_from<policy_type, model_drafter>()) {
         cache draft_kv = models.make_cache(*models.draft);
-        write(model_drafter(*models.draft, draft_kv, draft_sampling(work.arguments, *work.arguments.parts.methods.find(work.method))));
+        write(model_drafter(*models.draft, draft_kv,
+                            draft_sampling(work.arguments, *work.arguments.parts.methods.find(work.method))));
       }
     }
   };
   const parts& offered = work.arguments.parts;
-  espalier::for_each_compatible_pair([&]<class PolicyT, class VerifierT>(const PolicyT& policy,
-                                                                         const VerifierT& verifier) {
-    if (policy.name != work.method || verifier.name != work.verifier) return;
-    // The library's parts with the options that flags set.
-    write_with(dynamic_cast<const method_with<PolicyT>&>(*offered.methods.find(policy.name)).part(),
-               dynamic_cast<const verifier_with<VerifierT>&>(*offered.verifiers.find(verifier.name)).part());
-  });
+  espalier::for_each_compatible_pair(
+      [&]<class PolicyT, class VerifierT>(const PolicyT& policy, const VerifierT& verifier) {
+        if (policy.name != work.method || verifier.name != work.verifier) return;
+        // The library's parts with the options that flags set.
+        write_with(dynamic_cast<const method_with<PolicyT>&>(*offered.methods.find(policy.name)).part(),
+                   dynamic_cast<const verifier_with<VerifierT>&>(*offered.verifiers.find(verifier.name)).part());
+      });
   return result;
 }
 

@@ -49,7 +49,7 @@ std::vector<ot_verifier> ot_verifiers_of(const ListT& parts) {
   return list;
 }
 
-//! Those of the registry.
+//! Returns the verifiers of the registry that have branching probabilities.
 inline std::vector<ot_verifier> all_ot_verifiers() {
   std::vector<ot_verifier> list = ot_verifiers_of(espalier::verifiers);
   for (ot_verifier& verifier : list) {
@@ -67,7 +67,7 @@ inline std::vector<ot_verifier> all_ot_verifiers() {
   return list;
 }
 
-//! Those of `all` with these names; all if there are no names.
+//! Returns the verifiers of `all` that have these names; all of them if no names are given.
 //!
 //! Errors      input_error for an unknown name
 inline std::vector<ot_verifier> ot_verifiers(const std::vector<ot_verifier>& all,

@@ -110,7 +110,7 @@ class page_cache {
     pages_.remember(s, first, prefix(s));
   }
 
-  // What other sequences hold or have left: with these members the store is a SharingKVStore.
+  // Members by which sequences share pages: they make the store a SharingKVStore.
   std::int32_t n_pages() const { return pages_.n_pages(); }
   std::int32_t page_size() const { return pages_.page_size(); }
   std::int32_t n_free() const { return pages_.n_free(); }

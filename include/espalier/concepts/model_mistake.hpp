@@ -12,10 +12,10 @@
 #include "espalier/config.hpp"
 #include "espalier/core/forward_batch_view.hpp"
 
-//! What may be wrong with a KV store and a backend, with a sentence for each mistake.
+//! The mistakes that a program can make with a KV store and a backend, with a sentence for each.
 namespace espalier::detail {
 
-// What ESPALIER_MISTAKE defines.
+// A struct that ESPALIER_MISTAKE (config.hpp) defines: it stands for one mistake, and its sentence.
 template <class MistakeT>
 concept Mistake = MistakeT::is_mistake;
 

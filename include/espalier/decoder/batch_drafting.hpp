@@ -137,13 +137,13 @@ class batch_drafting {
   std::int32_t n_passes() const { return n_passes_; }
 
  private:
-  // What a text asks of its drafter.
+  // The state of the questions that one text has for its drafter in this step.
   struct asking {
-    std::size_t part = 0;   // that is asked about nodes of a tree; n_parts: none
+    std::size_t part = 0;   // number of the part that is asked about nodes of a tree; n_parts: none
     bool reads = false;     // the drafter reads a prompt in this step
     bool is_asked = false;  // the drafter takes part in the passes under way
   };
-  // Where the rows of a text begin in a pass.
+  // The place in a pass at which the rows of one text begin.
   struct pass_place {
     std::size_t place;
     std::int32_t first_output, first_row;

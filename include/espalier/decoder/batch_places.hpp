@@ -104,7 +104,7 @@ class batch_places {
   //! cancelled, or forgotten after its end.
   const text& current(text_id id) const { return texts_.find(id).value.written; }
 
-  //! What the last step has told of each text, so far; valid until the next step.
+  //! The events of the step under way so far, or of the last step; valid until the next step.
   std::span<const text_event> events() const { return events_; }
 
   //! Whether all texts have ended, or are held.

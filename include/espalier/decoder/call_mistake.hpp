@@ -12,7 +12,7 @@
 #include "espalier/core/token.hpp"
 #include "espalier/decoder/observer.hpp"
 
-//! What may be wrong with the arguments of a decoder's members, with a sentence for each mistake.
+//! The mistakes that a call of a decoder's members can make with its arguments, with a sentence for each.
 namespace espalier::detail {
 
 ESPALIER_MISTAKE(prompt_of_other_type,

@@ -344,7 +344,7 @@ template <class DrafterT, class PolicyT, class VerifierT, class KVStoreT, class 
 using part_mistake =
     typename decltype(find_part_mistake<DrafterT, PolicyT, VerifierT, KVStoreT, BackendT, ProcessorT>())::type;
 
-// The same of parts that may be references.
+// The first mistake of five parts and a processor, as part_mistake finds it; the types may be references.
 template <class DrafterT, class PolicyT, class VerifierT, class KVStoreT, class BackendT, class ProcessorT>
 using mistake_of_parts = part_mistake<std::remove_reference_t<DrafterT>, PolicyT, VerifierT,
                                       std::remove_reference_t<KVStoreT>, std::remove_reference_t<BackendT>, ProcessorT>;

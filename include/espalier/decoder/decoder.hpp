@@ -503,7 +503,8 @@ class decoder {
     f(std::span<place* const>(places));
   }
 
-  // What drafting asks of its host: nothing is caught here, and no other text could make room.
+  // The members that batch_drafting calls of a decoder. With one text alone, errors are not caught for the sake of
+  // others, and no other text can make room.
   template <class FunctionT>
   void attempt(place&, const FunctionT& f) {
     f();

@@ -102,7 +102,7 @@ class decimal_range {
     const auto n = static_cast<std::size_t>(n_before_ + n_after_);
     low_.insert(0, n - low_.size(), '0');
     high_.insert(0, n - high_.size(), '0');
-    // What follows when both bounds are passed is the same for whole numbers of any length.
+    // Once the digits are beyond both bounds, whole numbers of any length are treated alike.
     if (!is_too_large()) {
       for (auto r = rests_.begin(); r != rests_.end();)
         r = is_whole && !std::get<1>(r->first) && !std::get<2>(r->first) ? std::next(r) : rests_.erase(r);

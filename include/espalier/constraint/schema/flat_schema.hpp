@@ -250,7 +250,7 @@ class schema_flattener {
       });
     }
     if (other.contains("enum")) {
-      // What is written has another type than each of the values.
+      // True if no value of the enum has a type that the other schema writes.
       const json types = written_types(one, path);
       return std::none_of(other["enum"].begin(), other["enum"].end(),
                           [&](const json& v) { return has_type(v, types) || (v.is_number() && has_type(1, types)); });

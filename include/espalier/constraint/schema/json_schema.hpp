@@ -28,7 +28,7 @@
 
 namespace espalier {
 
-//! What json_schema() does with a schema.
+//! Options of json_schema().
 struct json_schema_options {
   bool ignore_other_formats = false;  //!< formats of strings that are not supported are passed over, and not refused
 };
@@ -138,8 +138,8 @@ class schema_parser {
     return following(followed, path, [&] { return of_flat(flat, path, depth); });
   }
 
-  // What add() makes, while references of these names are being followed; none if one of them is within itself too
-  // often.
+  // Returns the part that add() makes while references of these names are being followed; none if one of the names is
+  // followed within itself too often.
   template <class AddT>
   maybe_part following(const std::vector<std::string>& names, const std::string& path, const AddT& add) {
     for (const std::string& name : names) {

@@ -14,7 +14,7 @@ namespace espalier {
 //! Complexity  O(|a| |b|)
 //! Source      Wagner and Fischer 1974, with exchanges of neighbours (optimal string alignment)
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
-  // Of the beginnings of a with i, i - 1 and i - 2 letters: the distance to each beginning of b.
+  // The distances from the first i, i - 1 and i - 2 letters of a to the first j letters of b, for each j.
   std::vector<std::size_t> now(b.size() + 1), before(b.size() + 1), earlier(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j)
     now[j] = j;
