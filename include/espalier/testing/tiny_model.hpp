@@ -233,7 +233,7 @@ inline std::vector<tiny_model> wide_models() {
       return normalised(sharp);
     };
   };
-  const auto near = [](tiny_model::row_function p, tiny_model::row_function q) -> tiny_model::row_function {
+  const auto close_to = [](tiny_model::row_function p, tiny_model::row_function q) -> tiny_model::row_function {
     return [p = std::move(p), q = std::move(q)](std::span<const token_id> path) {
       std::vector<double> mixed = p(path);
       const std::vector<double> other = q(path);
@@ -243,9 +243,9 @@ inline std::vector<tiny_model> wide_models() {
     };
   };
   const auto p = peaked(500, 0, 5), r = peaked(501, 4, 4);
-  return {{"near, vocabulary 32", vocab, p, near(p, peaked(510, 0, 2))},
+  return {{"near, vocabulary 32", vocab, p, close_to(p, peaked(510, 0, 2))},
           {"far, vocabulary 32", vocab, p, peaked(511, 0, 5)},
-          {"zeros in both, vocabulary 32", vocab, r, near(r, peaked(512, 3, 4))}};
+          {"zeros in both, vocabulary 32", vocab, r, close_to(r, peaked(512, 3, 4))}};
 }
 
 }  // namespace espalier::testing
