@@ -53,7 +53,7 @@ coverage check_verifier(tested_verifier<NumberT>& verifier, regime lossless, dou
                             {regime::without_replacement, regime::without_replacement, "drawn without replacement"},
                             {regime::deterministic, regime::deterministic, "of the most probable tokens"}};
   coverage covered;
-  const std::vector<tiny_model> models = tiny_models(), far = far_models(37), less_far = far_models(19);
+  const std::vector<tiny_model> models = tiny_models(), farthest = far_models(37), less_far = far_models(19);
   const tiny_model sharp = sharp_draft_model(), steep = steep_draft_model();
   for (const kind& k : kinds) {
     if (!compatible(k.by, lossless)) continue;
@@ -82,7 +82,7 @@ coverage check_verifier(tested_verifier<NumberT>& verifier, regime lossless, dou
     };
     check(2, {1, 1, 1, 1, 1, 1});
     check(4, {1, 1});
-    for (const tiny_model& model : far) {
+    for (const tiny_model& model : farthest) {
       over(model, model.vocab == 4 ? std::vector<std::int32_t>{1, 1, 1} : std::vector<std::int32_t>{1});
       covered.far_vocabulary = (std::max)(covered.far_vocabulary, model.vocab);
     }
