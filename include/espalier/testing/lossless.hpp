@@ -94,14 +94,14 @@ class checked_pair {
     // Room for 0, 1, .. drafted tokens, as far as there are not too many outcomes; then over all models; and room for
     // 0 to 2 over the further ones.
     const std::vector<tiny_model> few(models.begin() + 8, models.begin() + 14);  // of three tokens
-    std::vector<tiny_model> far = far_models(19);
+    std::vector<tiny_model> far_off = far_models(19);
     if (verifier_.argmax_only()) {
-      for (tiny_model& m : far)
+      for (tiny_model& m : far_off)
         m.target = argmax_only(m.target);
     }
-    for (const tiny_model& m : far)
+    for (const tiny_model& m : far_off)
       covered_.far_vocabulary = (std::max)(covered_.far_vocabulary, m.vocab);
-    models.push_back(far[0]);
+    models.push_back(far_off[0]);
     std::int32_t room = 0;
     while (run(few, policy_, room, "", 0) && room < budget)
       ++room;
@@ -109,7 +109,7 @@ class checked_pair {
       --room;
     covered_.limit = room;
     std::int32_t far_room = (std::min)(room, 2);
-    for (const tiny_model& m : far) {
+    for (const tiny_model& m : far_off) {
       while (!run({m}, policy_, (std::min)(far_room, m.vocab < 10'000 ? 2 : 1), "", 0))
         --far_room;
     }

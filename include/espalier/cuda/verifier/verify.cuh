@@ -57,21 +57,21 @@ __device__ inline tree_view near_tree(const tree_view& tree, void* shared, std::
     place(2)[i] = tree.depth[i];
     place(3)[i] = tree.first_draw[i];
   }
-  tree_view near = tree;
-  near.token = place(0);
-  near.parent = place(1);
-  near.depth = place(2);
-  near.first_draw = place(3);
+  tree_view in_shared = tree;
+  in_shared.token = place(0);
+  in_shared.parent = place(1);
+  in_shared.depth = place(2);
+  in_shared.first_draw = place(3);
   if (tree.n_draws <= max_nodes) {
     for (std::int32_t i = thread; i < tree.n_draws; i += threads) {
       place(4)[i] = tree.next_draw[i];
       place(5)[i] = tree.drawn_node[i];
     }
-    near.next_draw = place(4);
-    near.drawn_node = place(5);
+    in_shared.next_draw = place(4);
+    in_shared.drawn_node = place(5);
   }
   __syncthreads();
-  return near;
+  return in_shared;
 }
 
 // The rows in which the stages of khisti's tournament keep their distributions, for each text of a round. Passed by
@@ -287,8 +287,8 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void verify_trees(const verify
   if constexpr (KeepsPath<VerifierT>) {
     const bool is_near = in.max_nodes <= memory.own.most_nodes;
     const std::int64_t block = static_cast<std::int64_t>(here.place) * who.blocks() + who.block();
-    const auto far = in.verifier + block * in.max_nodes;
-    decided = VerifierT::verify(tree, draft, target, chance, is_near ? memory.own.kept : far);
+    const auto in_global = in.verifier + block * in.max_nodes;
+    decided = VerifierT::verify(tree, draft, target, chance, is_near ? memory.own.kept : in_global);
   } else if constexpr (JudgesPath<VerifierT>) {
     const std::int32_t refused = own_path.size->refused;
     if (refused >= 0) (void)target.row(own_path.entry[refused].node);
