@@ -93,8 +93,8 @@ inline attention_plan plan_by_position(const attention_shape& shape, const atten
   const auto by = [&](const tile_form& form) {
     return estimate(shape, tuning, form, n_rows, n_sequences, max_context, splits);
   };
-  const estimated_plan small = by(small_tiles(tuning)), large = by(large_tiles(tuning));
-  return large.time < small.time ? large.plan : small.plan;
+  const estimated_plan narrow = by(small_tiles(tuning)), large = by(large_tiles(tuning));
+  return large.time < narrow.time ? large.plan : narrow.plan;
 }
 
 inline attention_plan plan_attention(const attention_shape& shape, const attention_tuning& tuning, std::int32_t n_rows,
