@@ -39,10 +39,10 @@ struct random_weights {
         put(at + block - 2, (type == q3_k ? 0.01F : 0.001F) * normal(random));
       } else if (type != i8_rows) {
         const bool steps = type == q4_k || type == q5_k;
-        put(at, (steps               ? 0.005F
-                 : type == iq4_xs                   ? 0.001F
+        put(at, (steps                            ? 0.005F
+                 : type == iq4_xs                 ? 0.001F
                  : type == q8_0 || type == iq4_nl ? 0.01F
-                                                    : 0.1F) *
+                                                  : 0.1F) *
                     normal(random));
         if (espalier::detail::has_offsets(type)) put(at + 2, (steps ? 0.02F : 1.0F) * normal(random));
       }

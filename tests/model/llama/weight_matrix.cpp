@@ -310,6 +310,24 @@ TEST_CASE("one matrix may have rows of several types") {
   }
 }
 
+TEST_CASE("rows of which only some were expected may have any type") {
+  std::mt19937 random(8);
+  weight_matrix matrix(64, 96);
+  matrix.expect_rows(0, 16, weight_type::q8_0);  // half of a granule
+  matrix.expect_rows(48, 0, weight_type::q4_0);  // none
+  matrix.expect_rows(32, 32, weight_type::q4_0);
+  detail::float_block block(matrix.storage_floats(), false);
+  matrix.place(block.take(matrix.storage_floats()));
+  std::vector<float> found(96);
+  for (const auto& [output, type] :
+       {std::pair{3, weight_type::q8_0}, std::pair{20, weight_type::bf16}, std::pair{50, weight_type::q4_0}}) {
+    const random_weights row(type, 96, random);
+    matrix.set_row(output, row.row());
+    matrix.get_row(output, found.data());
+    CHECK(same_bits(found, row.floats()));
+  }
+}
+
 TEST_CASE("weights take the bytes of their type; of 2 and 3 bits half a byte each, of 5 and 6 bits or of a table one") {
   const auto bytes_a_weight = [](weight_type type) {
     const case_type c(type, 64, 768, 0);

@@ -39,10 +39,10 @@ enum class weight_type : std::uint8_t {
 };
 
 inline constexpr weight_type weight_types[] = {
-    weight_type::f32,  weight_type::f16,    weight_type::bf16,  weight_type::i8_rows, weight_type::q4_0,
-    weight_type::q4_1, weight_type::q5_0,   weight_type::q5_1,  weight_type::q8_0,    weight_type::iq4_nl,
-    weight_type::mxfp4, weight_type::q2_k,  weight_type::q3_k,  weight_type::q4_k,    weight_type::q5_k,
-    weight_type::q6_k, weight_type::iq4_xs};
+    weight_type::f32,   weight_type::f16,   weight_type::bf16, weight_type::i8_rows, weight_type::q4_0,
+    weight_type::q4_1,  weight_type::q5_0,  weight_type::q5_1, weight_type::q8_0,    weight_type::iq4_nl,
+    weight_type::mxfp4, weight_type::q2_k,  weight_type::q3_k, weight_type::q4_k,    weight_type::q5_k,
+    weight_type::q6_k,  weight_type::iq4_xs};
 
 //! The name as in GGUF and safetensors files, but in small letters; i8_rows is called I8 there.
 constexpr const char* name_of(weight_type type) {

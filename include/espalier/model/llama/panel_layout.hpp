@@ -50,9 +50,9 @@ struct panel_layout {
         nibbles(type == weight_type::q4_0 || type == weight_type::q4_1 || type == weight_type::q2_k ||
                 type == weight_type::q3_k || type == weight_type::q4_k),
         header_bytes(has_steps(type) || type == weight_type::i8_rows ? 128 : 0),
-        scale_bytes(type == weight_type::i8_rows                              ? 0
+        scale_bytes(type == weight_type::i8_rows                             ? 0
                     : has_offsets(type) && (!has_steps(type) || halves == 2) ? 128
-                                                                              : 64),
+                                                                             : 64),
         block_bytes(scale_bytes + vector_bytes * (nibbles ? 4 : 8)) {}
 
   constexpr std::size_t bytes() const {

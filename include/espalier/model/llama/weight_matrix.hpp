@@ -40,16 +40,17 @@ class weight_matrix {
   weight_matrix(int outputs, int inputs, detail::instruction_set instructions = detail::best_instruction_set())
       : outputs_(outputs), inputs_(inputs), instructions_(instructions) {}
 
-  //! Sets the type that rows first, first + 1, ... will have. A granule whose rows have several types, or none yet, is
-  //! held as floats.
+  //! Sets the type that rows first, first + 1, ... will have; each row is expected once. A granule is held as floats if
+  //! its rows have several types, or if any of them was not expected.
   void expect_rows(int first, int rows, weight_type type) {
     granules_.resize(n_granules());
-    for (int g = first / granule; g * granule < first + rows; ++g) {
+    for (int g = first / granule; rows > 0 && g * granule < first + rows; ++g) {
       granule_type& to = granules_[static_cast<std::size_t>(g)];
-      const int begin = (std::max)(first, g * granule),
-                end = (std::min)(first + rows, (std::min)(outputs_, (g + 1) * granule));
-      to.type = to.rows == 0 || to.type == type ? type : weight_type::f32;
+      const int all = (std::min)(granule, outputs_ - g * granule);
+      const int begin = (std::max)(first, g * granule), end = (std::min)(first + rows, g * granule + all);
+      to.expected = to.rows == 0 || to.expected == type ? type : weight_type::f32;
       to.rows += end - begin;
+      to.type = to.rows >= all ? to.expected : weight_type::f32;
       has_integers_ = has_integers_ || detail::has_integer_form(type);
     }
   }
@@ -150,8 +151,9 @@ class weight_matrix {
 
   // The weights of 32 outputs: floats in panels [inputs][float_width], other types in one panel_layout.
   struct granule_type {
-    weight_type type = weight_type::f32;
-    int rows = 0;  // rows whose type was set
+    weight_type type = weight_type::f32;      // in which it is held
+    weight_type expected = weight_type::f32;  // of the rows whose type was set
+    int rows = 0;                             // rows whose type was set
     float* data = nullptr;
   };
   struct output_place {
