@@ -36,7 +36,7 @@ inline std::string replaced(std::string_view text, std::string_view from, std::s
 // The forms of Unicode Standard Annex 15.
 enum class unicode_form { nfc, nfd, nfkc, nfkd };
 
-// The text in a form.
+// Returns the text in a form.
 //
 // Errors      input_error for a text that utf8proc does not take
 // Pre         text is UTF-8
@@ -55,7 +55,7 @@ inline std::string in_form(std::string text, unicode_form form) {
   return {reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(size)};
 }
 
-// Changes of a text that need nothing but the text.
+// A change of a text that has no parameters.
 enum class text_change {
   lower_case,
   drop_marks,     // combining marks
@@ -67,7 +67,7 @@ enum class text_change {
   single_spaces   // several spaces become one, and those at the ends none
 };
 
-// The text changed.
+// Returns the text after a change.
 //
 // Pre         text is UTF-8
 // Source      https://github.com/huggingface/tokenizers, its normalizers Lowercase, StripAccents, Strip and

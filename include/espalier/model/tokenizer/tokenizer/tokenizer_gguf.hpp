@@ -149,6 +149,8 @@ class tokenizer_gguf {
       if (word.find_first_not_of('\n') == std::string::npos) model_.whole.emplace(word, token);
     } else if (kinds_[i] == word_kind::unknown) {
       pieces_[i] = replacement_character;
+      model_.unknown = token;
+      model_.joins_unknown = true;
     }
   }
 
