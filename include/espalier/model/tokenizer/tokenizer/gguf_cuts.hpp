@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tested by tests/model/tokenizer/tokenizer.cpp
 #pragma once
 
 #include <array>
