@@ -43,7 +43,8 @@ inline constexpr std::string_view deepseek_pattern =
     R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 // The cuts by their names: the patterns are those of the models' own tokenizer.json, where they are known; others have
-// llama.cpp's.
+// llama.cpp's. Patterns that count a number's digits from its end look at most 300 ahead, so that they take time in
+// proportion to the text: longer numbers are cut otherwise.
 //
 // Source      https://github.com/ggml-org/llama.cpp, src/llama-vocab.cpp, all names of its version in
 //             llama-cpp-python 0.3.36
@@ -94,7 +95,7 @@ inline constexpr gguf_cuts all_gguf_cuts[] = {
      .adds_begin = true},
     {.names = "gpt-4o llama4 kanana2 talkie minimax-m2", .patterns = {o200k_pattern}},
     {.names = "granite-embed-multi-97m", .patterns = {o200k_pattern}, .takes_whole = true},
-    {.names = "tiny_aya cohere2moe", .patterns = {R"(\d{1,3}(?=(?:\d{3})*(?!\w)))", o200k_pattern}},
+    {.names = "tiny_aya cohere2moe", .patterns = {R"(\d{1,3}(?=(?>(?:\d{3}){0,100})(?!\w)))", o200k_pattern}},
     {.names = "kimi-k2",
      .patterns = {R"(\p{Han}+|[^\r\n\p{L}\p{N}]?(?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])*)"
                   R"((?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}])+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
@@ -120,7 +121,7 @@ inline constexpr gguf_cuts all_gguf_cuts[] = {
                   R"( ?[\p{P}\p{S}]+|[\r\n]|\s+(?!\S)|\s+)",
                   R"(\p{N})"}},
     {.names = "afmoe",
-     .patterns = {R"(\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})))",
+     .patterns = {R"((?<!\p{N})\p{N}{1,2}(?=(?:\p{N}{3})++(?!\p{N})))", R"(\p{N}{1,3})",
                   R"([\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{F900}-\x{FAFF}\x{3040}-\x{309F}\x{30A0}-\x{30FF})"
                   R"(\x{FF65}-\x{FF9F}\x{2F00}-\x{2FDF}\x{0E40}-\x{0E7F}\x{0E80}-\x{0EFF}\x{1780}-\x{17FF})"
                   R"(\x{1000}-\x{109F}\x{AA60}-\x{AA7F}\x{A9E0}-\x{A9FF}\x{AC00}-\x{D7AF}\x{1100}-\x{11FF}]+)",
@@ -135,7 +136,7 @@ inline constexpr gguf_cuts all_gguf_cuts[] = {
      .patterns = {"<sentinel:[0-9]+>", "IMGIMG[A-I]{1,4}Z", R"([\t\n]|    |  )", R"(\p{N})", R"([\p{P}!-/:-@\[-`{-~])",
                   gpt2_pattern},
      .adds_begin = true},
-    {.names = "superbpe", .patterns = {R"(\p{N}+)", R"((?=(\d{3})+(?!\d)))"}},
+    {.names = "superbpe", .patterns = {R"(\p{N}+)", R"((?=(?>(?:\d{3}){1,100})(?!\d)))"}},
     {.names = "gemma4 granite-embed-multi-311m",
      .patterns = {R"([^\n]+|\n+)"},
      .adds_begin = true,
