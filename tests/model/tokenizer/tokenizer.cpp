@@ -301,6 +301,21 @@ TEST_CASE("each name of tokenizer.ggml.pre cuts texts by the patterns of the mod
     CHECK_FALSE(espalier::detail::find_gguf_cuts(name));
 }
 
+// A pattern that looked from each group of digits to the end of the number would take minutes.
+TEST_CASE("a long number takes no long time, however its digits are cut", "[tokenizer]") {
+  const std::string text(200'000, '7');
+  for (const auto& cuts : espalier::detail::all_gguf_cuts) {
+    INFO(cuts.names);
+    espalier::detail::text_splitter splitter;
+    for (const std::string_view pattern : cuts.patterns)
+      if (!pattern.empty()) splitter.add({espalier::detail::regex(pattern, "file")});
+    std::size_t size = 0;
+    for (const std::string_view word : splitter.split(text))
+      size += word.size();
+    CHECK(size == text.size());
+  }
+}
+
 TEST_CASE("a GGUF file's words without a character for each byte are those of the tokenizer.json", "[tokenizer]") {
   json file = variant("gemma");
   for (json& added : file["added_tokens"])
