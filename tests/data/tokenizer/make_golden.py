@@ -1,16 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
-"""Trains small tokenizers, and writes what Hugging Face's tokenizers make of hard texts: bytes.json and characters.json (two
-tokenizer.json) and golden.json, in which each variant is one of the two with fields of it put in place of its own. And
-chats.json: what Jinja makes of chat templates of each form.
+"""Trains small tokenizers, and writes what Hugging Face's tokenizers make of hard texts: bytes.json, characters.json,
+unigram.json and word_pieces.json (four tokenizer.json) and golden.json, in which each variant is one of them with fields of it
+put in place of its own. And unigram.model, a model of SentencePiece, and chats.json: what Jinja makes of chat templates of each form.
 
-    pip install tokenizers jinja2 && make_golden.py
+    pip install tokenizers sentencepiece jinja2 && make_golden.py
+
+With the file src/llama-vocab.cpp of llama.cpp, writes cuts.json: the names of tokenizer.ggml.pre, and how Hugging Face's
+tokenizers cut texts by the patterns that each stands for (those of the models' own files, where that file quotes them):
+
+    make_golden.py cuts llama-vocab.cpp
 
 With a tokenizer.json and texts instead, checks that a program gives the same tokens, text by text; the program reads texts as
 `LENGTH\\n` and that many bytes, and writes the tokens of each in a line:
 
     make_golden.py tokenizer.json PROGRAM TEXT..."""
 
+import base64
 import codecs
 import copy
 import json
@@ -123,6 +129,10 @@ def train(byte_level):
         space = decoders.Replace("\u2581", " ")
         file["decoder"] = json.loads(with_parts(decoder=decoders.Sequence([space, decoders.ByteFallback(), decoders.Fuse()])))["decoder"]
 
+    return add_marks(file, words)
+
+
+def add_marks(file, words):
     new = len(words)
 
     def added(text, special=True, **flags):
@@ -142,6 +152,70 @@ def train(byte_level):
     added("<mask>", lstrip=True)
     added("<left>", lstrip=True, rstrip=True)
     return file
+
+
+def lines_to_train():
+    return [json.loads(line)["text"] for line in open(PROMPTS, encoding="utf-8")] + TEXTS[20:]
+
+
+def train_unigram():
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    tokenizer.decoder = decoders.Metaspace()
+    unknown = "<unknown>"
+    trainer = trainers.UnigramTrainer(vocab_size=400, special_tokens=[unknown], unk_token=unknown, show_progress=False)
+    tokenizer.train_from_iterator(lines_to_train(), trainer)
+    file = json.loads(tokenizer.to_str())
+    words = file["model"]["vocab"]
+    words += [[f"<0x{byte:02X}>", -20.0] for byte in range(256)]
+    return add_marks(file, {word: i for i, (word, _) in enumerate(words)})
+
+
+def train_word_pieces():
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    trainer = trainers.WordPieceTrainer(vocab_size=400, special_tokens=["[UNK]"], show_progress=False)
+    tokenizer.train_from_iterator(lines_to_train(), trainer)
+    file = json.loads(tokenizer.to_str())
+    return add_marks(file, dict(file["model"]["vocab"]))
+
+
+# Characters of the texts that are newer than the tables of Unicode by which tokenizers changes and cuts texts for BERT.
+NEWER = "\U00011c41\U00011073\U00010f58"
+
+# Replacements for a table of SentencePiece's: tabs and wide spaces become spaces, some characters become others or none.
+RULES = {"\t": " ", "\u3000": " ", "\u00a0": " ", "\u2460": "1", "\ufb01": "fi", "\uff21": "A", "\u200b": "", "e\u0301": "\u00e9"}
+
+
+def sentencepiece_model():
+    import io
+    import tempfile
+
+    import sentencepiece
+
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as rules:
+        for text, to in RULES.items():
+            rules.write(" ".join(f"{ord(c):x}" for c in text) + "\t" + " ".join(f"{ord(c):x}" for c in to) + "\n")
+        rules.flush()
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(lines_to_train()),
+            model_writer=model,
+            vocab_size=500,
+            hard_vocab_limit=False,
+            byte_fallback=True,
+            normalization_rule_tsv=rules.name,
+            minloglevel=2,
+        )
+    return model.getvalue()
+
+
+def charsmap():
+    from sentencepiece import sentencepiece_model_pb2
+
+    return sentencepiece_model_pb2.ModelProto.FromString(sentencepiece_model()).normalizer_spec.precompiled_charsmap
 
 
 def with_parts(**parts):
@@ -212,6 +286,41 @@ def variants():
         "unknown": ("characters", {"model": {"unk_token": "<unk>", "byte_fallback": False}}),
         "unknown_joined": ("characters", {"model": {"unk_token": "<unk>", "byte_fallback": False, "fuse_unk": True}}),
         "dropped": ("characters", {"model": {"byte_fallback": False}}),
+        "unigram": ("unigram", {}),
+        "unigram_bytes": ("unigram", {"model": {"byte_fallback": True}, "post_processor": begin}),
+        "unigram_words": (
+            "unigram",
+            fields(pre_tokenizer=sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")])),
+        ),
+        "unigram_normal": (
+            "unigram",
+            fields(
+                normalizer=normalizers.Sequence(
+                    [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase(), normalizers.Strip(True, False)]
+                )
+            ),
+        ),
+        "unigram_table": (
+            "unigram",
+            {
+                "normalizer": {
+                    "type": "Sequence",
+                    "normalizers": [
+                        {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap()).decode()},
+                        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+                    ],
+                }
+            },
+        ),
+        "word_pieces": ("word_pieces", {}),
+        "word_pieces_cased": (
+            "word_pieces",
+            fields(
+                normalizer=normalizers.BertNormalizer(handle_chinese_chars=False, lowercase=False),
+                pre_tokenizer=sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation()]),
+            )
+            | {"model": {"max_input_chars_per_word": 12}},
+        ),
     }
 
 
@@ -241,11 +350,13 @@ def without_marks(file):
 
 
 def write_golden():
-    files = {"bytes": train(True), "characters": train(False)}
+    files = {"bytes": train(True), "characters": train(False), "unigram": train_unigram(), "word_pieces": train_word_pieces()}
     for name, file in files.items():
         with open(os.path.join(HERE, name + ".json"), "w", encoding="utf-8") as out:
             json.dump(file, out, ensure_ascii=False, separators=(",", ":"))
             out.write("\n")
+    with open(os.path.join(HERE, "unigram.model"), "wb") as out:
+        out.write(sentencepiece_model())
     texts = TEXTS + hard_texts(1, 90) + BROKEN
     golden = {"texts": [t if isinstance(t, str) else {"hex": t.hex()} for t in texts], "variants": {}}
     for name, (base, patch) in variants().items():
@@ -254,6 +365,10 @@ def write_golden():
         plain = Tokenizer.from_str(json.dumps(without_marks(file)))
         entry = {"base": base, "patch": patch, "trusted": [], "plain": [], "begin": trusting.encode("").ids}
         for text in map(as_read, texts):
+            if base in ("unigram", "word_pieces") and set(NEWER) & set(text):
+                entry["trusted"].append(None)
+                entry["plain"].append(None)
+                continue
             entry["trusted"].append(trusting.encode(text, add_special_tokens=False).ids)
             tokens = plain.encode(text).ids
             entry["plain"].append(tokens if tokens != entry["trusted"][-1] else None)
@@ -486,6 +601,79 @@ def write_chats():
         out.write("\n")
 
 
+# Characters of each kind that a pattern tells apart, none newer than Unicode 14.
+CUT_TEXTS = TEXTS[1:12] + TEXTS[15:] + [
+    "Gr\u00f6\u00dfe \u00c9COLE \u00c9cole MacBook iPhone ABCdef XMLHttp \u01c5ep \u0394\u03b5\u03bb\u03c4\u03b1's O'RE o'Neil's",
+    "1 12 123 1234 12345 123456 1234567 1234567x 12345.678 \u0663\u0664\u0665\u0666 7th a1b2 100,000,000",
+    "\u4e2d\u65871\u4e2d \u304b\u306a\u30ab\u30ca\uff76 \ud55c\uad6d\uc5b4 \u3105\u3106 \u0e44\u0e17\u0e22\u0e40\u0e01 \u1780\u17d2\u1798",
+    "\u0915\u094d\u0937\u093f \u0939\u093f\u0928\u094d\u0926\u0940 \u1000\u103c\u1014\u103a \u0627\u0644\u0639\u064e\u0631\u0628\u06d4 \u0964",
+    "a.b, c! d? e\u2026 (f) [g] {h} \"i\" #j @k $l %m ^n &o *p -q +r =s ~t `u |v \\w /x <y> ;z: \u20acA \u00a9B",
+    "x\n\ny\r\n  z \n\t \n   w\n",
+    "\uff01\uff0c\uff1a\u3002\u300a\u4e66\u300b\u201c\u5f15\u201d\u2018\u53f7\u2019\u2014\u2014 \ufe30",
+    "<sentinel:12> IMGIMGABCZ IMGIMGZ  tab\tend    four",
+    "https://a.b/c//d/\ne/ \n\n/ f  /",
+    " " * 20 + "x" + " " * 7 + "\n" + " " * 600 + "y ",
+    "'s 'S 're 'LL 'Ve'd ''t '\u017f don'tcan't",
+]
+# What llama.cpp has functions for instead of patterns; tiktoken has the first as its pattern of Kimi K2.
+WRITTEN_OUT = {
+    r"\p{Han}+": r"[\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*"
+    r"[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?"
+    r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r"\p{AFMoE_digits}": r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",
+}
+
+
+def llama_cpp_cuts(path):
+    """The kinds of cuts, each a list of patterns, and the kind and the flags of each name."""
+    import re
+
+    def unquoted(line):
+        text = line[line.index('"') : line.rindex('"') + 1]
+        return text[1:-1].encode().decode("unicode_escape").encode("latin-1").decode()
+
+    text = open(path, encoding="utf-8").read()
+    kinds, names, patterns, quoted = {}, [], [], None
+    begin = text.index("llm_tokenizer_bpe(const llama_vocab & vocab)")
+    for line in map(str.strip, text[begin : text.index("std::vector<std::string> regex_exprs;", begin)].split("\n")):
+        if line.startswith(("case ", "default:")):
+            names.append(line.removeprefix("case LLAMA_VOCAB_PRE_TYPE_").removesuffix(":").upper())
+        elif re.match(r'// *(original regex from tokenizer.json: )?"', line):
+            quoted = unquoted(line).replace("?+", "?").replace("++", "+")
+        elif line.startswith('"'):
+            pattern = quoted or unquoted(line)
+            patterns.append(WRITTEN_OUT.get(pattern, pattern))
+            quoted = None
+        elif line == "break;":
+            kinds |= dict.fromkeys(names, patterns)
+            names, patterns, quoted = [], [], None
+    kinds["GRANITE_EMB_MULTI"] = kinds["GPT4O"]  # the pattern that llama.cpp writes out for it has \\p{M}, as this one
+    read, names = {}, []
+    begin = text.index("if (tokenizer_pre.empty()) {")
+    for line in text[begin : text.index("unknown pre-tokenizer type", begin)].split("\n"):
+        names += re.findall(r'tokenizer_pre == "([^"]*)"', line)
+        if found := re.search(r"pre_type = LLAMA_VOCAB_PRE_TYPE_(\w+);", line):
+            read |= {name: {"kind": found[1]} for name in names}
+            flagged, names = names, []
+        for flag in ("ignore_merges", "add_bos"):
+            if re.search(flag + " = true;", line):
+                for name in flagged:
+                    read[name][flag] = True
+    return kinds, read
+
+
+def write_cuts(path):
+    kinds, names = llama_cpp_cuts(path)
+    cuts = {}
+    for kind in sorted({entry["kind"] for entry in names.values()}):
+        cutter = pre_tokenizers.Sequence([split(pattern) for pattern in kinds[kind]])
+        cuts[kind] = [[len(word.encode()) for word, _ in cutter.pre_tokenize_str(text)] for text in CUT_TEXTS]
+    with open(os.path.join(HERE, "cuts.json"), "w", encoding="utf-8") as out:
+        json.dump({"names": names, "texts": CUT_TEXTS, "cuts": cuts}, out, separators=(",", ":"))
+        out.write("\n")
+
+
 def check(path, program, paths):
     file = json.load(open(path, encoding="utf-8"))
     plain = Tokenizer.from_str(json.dumps(without_marks(file)))
@@ -501,4 +689,6 @@ def check(path, program, paths):
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["cuts"]:
+        sys.exit(write_cuts(sys.argv[2]))
     sys.exit(check(sys.argv[1], sys.argv[2], sys.argv[3:]) if len(sys.argv) > 2 else write_golden())

@@ -382,6 +382,11 @@ TEST_CASE("the language model of a model that sees pictures is read") {
   CHECK_THROWS_WITH(parse(json),
                     "config.json: \"text_config\": \"model_type\" is \"gemma3_text\", but must be "
                     "\"mistral\".");
+  mistral["quantization_config"] = {{"quant_method", "fp8"}};
+  json["text_config"] = mistral;
+  CHECK_THROWS_WITH(parse(json),
+                    ContainsSubstring("\"text_config\": \"quantization_config\"") && ContainsSubstring("\"fp8\""));
+  mistral.erase("quantization_config");
   mistral["vocab_size"] = 0;
   json["text_config"] = mistral;
   CHECK_THROWS_WITH(parse(json), ContainsSubstring("\"text_config\": \"vocab_size\" is 0"));

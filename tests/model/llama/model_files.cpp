@@ -18,11 +18,19 @@ using namespace espalier;
 using Catch::Matchers::ContainsSubstring;
 namespace fs = std::filesystem;
 
-// What a GGUF file of a Llama must say, and the tensors that its shape is read from.
-gguf_writer::file_text llama(const std::string& architecture = "llama") {
+// What a GGUF file of a Llama must say, and the tensors that its shape is read from. The number `listed` is given for
+// each layer.
+gguf_writer::file_text llama(const std::string& architecture = "llama", const std::string& listed = "",
+                             const std::vector<std::int32_t>& numbers = {}) {
   gguf_writer::file_text file;
   file.add("general.architecture", architecture);
-  const auto add = [&](const std::string& key, int value) { file.add(architecture + "." + key, value); };
+  const auto add = [&](const std::string& key, int value) {
+    if (key != listed) return file.add(architecture + "." + key, value);
+    std::string list = gguf_writer::bytes_of(std::uint32_t{5}) + gguf_writer::bytes_of(std::uint64_t{numbers.size()});
+    for (const std::int32_t number : numbers)
+      list += gguf_writer::bytes_of(number);
+    file.add_raw(architecture + "." + key, 9, list);
+  };
   add("context_length", 128);
   add("embedding_length", 32);
   add("block_count", 2);
@@ -124,6 +132,17 @@ TEST_CASE("windows, caps and scales are read from a GGUF file") {
   CHECK(gemma3.window_of(1) == 100);
   CHECK(gemma3.local_rope_theta == 10000.0);
   CHECK(gemma3.attention_cap == 0.0F);
+}
+
+TEST_CASE("a number that a GGUF file gives for each layer is read where all are equal") {
+  CHECK(config_of(llama("llama", "attention.head_count_kv", {1, 1})).n_kv_heads == 1);
+  CHECK(config_of(llama("llama", "attention.head_count", {8, 8})).n_heads == 8);
+  CHECK(config_of(llama("llama", "feed_forward_length", {64, 64})).intermediate_size == 64);
+  refused(llama("llama", "feed_forward_length", {64, 48}), "llama.feed_forward_length\" is a list of 2");
+  refused(llama("llama", "attention.head_count_kv", {2}), "for each of the 2 layers");
+  refused(llama("llama", "attention.head_count_kv", {8, 8}), "a whole number from 1 to 4");
+  refused(llama("llama", "attention.head_count", {}), "a list of 0");
+  refused(llama("llama", "context_length", {64, 64}), "llama.context_length");
 }
 
 TEST_CASE("how a GGUF file slows the rotary embedding down is read") {

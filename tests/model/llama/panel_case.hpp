@@ -81,7 +81,7 @@ template <class MultiplyT>
 std::string differing_bits(const MultiplyT& multiply, int most_rows) {
   std::mt19937 random(3);
   for (const espalier::weight_type type : espalier::weight_types) {
-    if (type < espalier::weight_type::i8_rows) continue;
+    if (!espalier::detail::has_integer_form(type)) continue;
     const int inputs = type == espalier::weight_type::i8_rows ? 75 : espalier::detail::has_steps(type) ? 256 : 160;
     const std::string name(name_of(type));
     for (int rows = 1; rows <= most_rows; ++rows) {

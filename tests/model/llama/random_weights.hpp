@@ -30,11 +30,20 @@ struct random_weights {
         std::memcpy(&bytes[at], &value, 4);
       } else if (type == f16 || type == bf16) {
         put(at, normal(random));
-      } else if (type == q6_k) {
-        put(at + 208, 0.001F * normal(random));
+      } else if (type == mxfp4) {
+        bytes[at] = static_cast<std::byte>(123 + random() % 3);
+      } else if (type == q2_k) {
+        put(at + 80, 0.1F * normal(random));
+        put(at + 82, 0.05F * normal(random));
+      } else if (type == q3_k || type == q6_k) {
+        put(at + block - 2, (type == q3_k ? 0.01F : 0.001F) * normal(random));
       } else if (type != i8_rows) {
         const bool steps = type == q4_k || type == q5_k;
-        put(at, (steps ? 0.005F : type == q8_0 ? 0.01F : 0.1F) * normal(random));
+        put(at, (steps                            ? 0.005F
+                 : type == iq4_xs                 ? 0.001F
+                 : type == q8_0 || type == iq4_nl ? 0.01F
+                                                  : 0.1F) *
+                    normal(random));
         if (espalier::detail::has_offsets(type)) put(at + 2, (steps ? 0.02F : 1.0F) * normal(random));
       }
     }

@@ -117,6 +117,13 @@ void add_words(gguf_writer::file_text& to, const json& file) {
   to.add_raw("tokenizer.ggml.token_type", 9, list);
 }
 
+void add_merges(gguf_writer::file_text& to, const json& file) {
+  std::vector<std::string> merges;
+  for (const json& merge : file["model"]["merges"])
+    merges.push_back(merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  to.add("tokenizer.ggml.merges", merges);
+}
+
 tokenizer from_gguf(const gguf_writer::file_text& text) {
   const espalier::gguf_file file = gguf_writer::open(text.text());
   return tokenizer::from_gguf(file.metadata());
@@ -128,10 +135,7 @@ gguf_writer::file_text byte_level_gguf(const json& file, const char* pre) {
   text.add("tokenizer.ggml.model", "gpt2");
   text.add("tokenizer.ggml.pre", pre);
   add_words(text, file);
-  std::vector<std::string> merges;
-  for (const json& merge : file["model"]["merges"])
-    merges.push_back(merge[0].get<std::string>() + " " + merge[1].get<std::string>());
-  text.add("tokenizer.ggml.merges", merges);
+  add_merges(text, file);
   return text;
 }
 
@@ -142,6 +146,7 @@ TEST_CASE("each form of a tokenizer.json gives the tokens of Hugging Face's toke
     const tokenizer text = made(variant(name));
     for (std::size_t i = 0; i < texts().size(); ++i) {
       INFO(name << ": " << json(texts()[i]).dump(-1, ' ', true, json::error_handler_t::replace));
+      if (entry["trusted"][i].is_null()) continue;  // a character that the other tokenizer does not know
       const json& plain = entry["plain"][i].is_null() ? entry["trusted"][i] : entry["plain"][i];
       CHECK(text.encode_trusted(texts()[i]) == entry["trusted"][i].get<std::vector<token_id>>());
       CHECK(text.encode(texts()[i]) == plain.get<std::vector<token_id>>());
@@ -269,8 +274,108 @@ TEST_CASE("a GGUF file's byte-level tokens are those of the tokenizer.json", "[t
   }
 }
 
+TEST_CASE("each name of tokenizer.ggml.pre cuts texts by the patterns of the models that it is named after",
+          "[tokenizer]") {
+  const json cuts = read("cuts.json");
+  CHECK(cuts["names"].size() == 91);
+  for (const auto& [name, entry] : cuts["names"].items()) {
+    INFO(name);
+    const auto* const found = espalier::detail::find_gguf_cuts(name);
+    REQUIRE(found);
+    const auto kind = entry["kind"].get<std::string>();
+    CHECK(found->takes_whole == entry.value("ignore_merges", false));
+    CHECK(found->adds_begin == (entry.value("add_bos", false) || kind == "GEMMA4"));
+    espalier::detail::text_splitter splitter;
+    for (const std::string_view pattern : found->patterns)
+      if (!pattern.empty()) splitter.add({espalier::detail::regex(pattern, name)});
+    for (std::size_t i = 0; i < cuts["texts"].size(); ++i) {
+      const auto text = cuts["texts"][i].get<std::string>();
+      INFO(cuts["texts"][i].dump(-1, ' ', true));
+      std::vector<std::size_t> sizes;
+      for (const std::string_view word : splitter.split(text))
+        sizes.push_back(word.size());
+      CHECK(sizes == cuts["cuts"][kind][i].get<std::vector<std::size_t>>());
+    }
+  }
+  for (const char* name : {"", "gpt", "-2", "gpt-2 phi-2", "nothing"})
+    CHECK_FALSE(espalier::detail::find_gguf_cuts(name));
+}
+
+// A pattern that looked from each group of digits to the end of the number would take minutes.
+TEST_CASE("a long number takes no long time, however its digits are cut", "[tokenizer]") {
+  const std::string text(200'000, '7');
+  for (const auto& cuts : espalier::detail::all_gguf_cuts) {
+    INFO(cuts.names);
+    espalier::detail::text_splitter splitter;
+    for (const std::string_view pattern : cuts.patterns)
+      if (!pattern.empty()) splitter.add({espalier::detail::regex(pattern, "file")});
+    std::size_t size = 0;
+    for (const std::string_view word : splitter.split(text))
+      size += word.size();
+    CHECK(size == text.size());
+  }
+}
+
+TEST_CASE("a GGUF file's words without a character for each byte are those of the tokenizer.json", "[tokenizer]") {
+  json file = variant("gemma");
+  for (json& added : file["added_tokens"])
+    added.update({{"lstrip", false}, {"rstrip", false}, {"normalized", false}});
+  const tokenizer expected = made(file);
+  for (const char* model : {"gpt2", "gemma4"}) {
+    gguf_writer::file_text gguf;
+    gguf.add("tokenizer.ggml.model", model);
+    if (model[1] == 'p') gguf.add("tokenizer.ggml.pre", "sarvam-moe");
+    add_words(gguf, file);
+    add_merges(gguf, file);
+    gguf.add("tokenizer.ggml.bos_token_id", expected.find("<s>"));
+    const tokenizer found = from_gguf(gguf);
+    CHECK(found.begin_of_text() == (model[1] == 'p' ? -1 : expected.find("<s>")));
+    for (const std::string& text : texts()) {
+      INFO(json(text).dump(-1, ' ', true, json::error_handler_t::replace));
+      // Line breaks are words of their own there.
+      if (text.find('\n') == std::string::npos) CHECK(found.encode_trusted(text) == expected.encode_trusted(text));
+      CHECK(found.decode(found.encode(text)) == expected.decode(expected.encode(text)));
+    }
+  }
+}
+
+TEST_CASE("a GGUF file's WordPiece is that of the tokenizer.json", "[tokenizer]") {
+  json file = variant("word_pieces");
+  for (json& added : file["added_tokens"])
+    added.update({{"lstrip", false}, {"rstrip", false}, {"normalized", false}});
+  file["post_processor"] = {{"type", "BertProcessing"}, {"cls", {"<s>", 0}}, {"sep", {"</s>", 0}}};
+  for (const json& added : file["added_tokens"])
+    if (added["content"] == "<s>") file["post_processor"]["cls"][1] = added["id"];
+  const tokenizer expected = made(file);
+  CHECK(expected.begin_of_text() == expected.find("<s>"));
+  json spelled = json::object();
+  for (const auto& [word, id] : file["model"]["vocab"].items()) {
+    const bool goes_on = word.starts_with("##");
+    spelled[goes_on ? word.substr(2) : word == "[UNK]" ? word : "\xE2\x96\x81" + word] = id;
+  }
+  file["model"]["vocab"] = spelled;
+  file["model"]["continuing_subword_prefix"] = "";
+  gguf_writer::file_text gguf;
+  gguf.add("tokenizer.ggml.model", "bert");
+  add_words(gguf, file);
+  gguf.add("tokenizer.ggml.bos_token_id", expected.find("<s>"));
+  gguf.add("tokenizer.ggml.unknown_token_id", file["model"]["vocab"]["[UNK]"].get<int>());
+  const tokenizer found = from_gguf(gguf);
+  CHECK(found.begin_of_text() == expected.begin_of_text());
+  for (const std::string& text : texts()) {
+    INFO(json(text).dump(-1, ' ', true, json::error_handler_t::replace));
+    if (text.find("\xE2\x96\x81") != std::string::npos) continue;  // spells that a word begins in the file
+    CHECK(found.encode_trusted(text) == expected.encode_trusted(text));
+    if (text.find('<') == std::string::npos)  // added tokens stand for themselves there, without a space
+      CHECK(found.decode(found.encode(text)) == expected.decode(expected.encode(text)));
+  }
+  CHECK(found.decode(found.encode("The \xC3\x89tude")) == " the etude");
+}
+
 TEST_CASE("a GGUF file's scored tokens are those of SentencePiece", "[tokenizer]") {
-  const std::string path = TOKENIZER_MODELS "/tokenizer.model";
+  const std::string model_type = GENERATE("llama", "t5");
+  const bool is_unigram = model_type == "t5";
+  const std::string path = is_unigram ? folder + "unigram.model" : TOKENIZER_MODELS "/tokenizer.model";
   const tokenizer expected = tokenizer::load(path);
   sentencepiece::SentencePieceProcessor model;
   REQUIRE(model.Load(path).ok());
@@ -281,18 +386,26 @@ TEST_CASE("a GGUF file's scored tokens are those of SentencePiece", "[tokenizer]
   for (int id = 0; id < model.GetPieceSize(); ++id) {
     words.push_back(model.IdToPiece(id));
     scores += gguf_writer::bytes_of(model.GetScore(id));
-    const bool is_user_defined = words.back() == "\n";
+    const bool is_user_defined = !is_unigram && words.back() == "\n";
     kinds += gguf_writer::bytes_of(std::int32_t{
         model.IsUnknown(id) ? 2 : (model.IsControl(id) ? 3 : (is_user_defined ? 4 : (model.IsByte(id) ? 6 : 1)))});
   }
   gguf_writer::file_text gguf;
-  gguf.add("tokenizer.ggml.model", "llama");
+  gguf.add("tokenizer.ggml.model", model_type);
   gguf.add("tokenizer.ggml.tokens", words);
   gguf.add_raw("tokenizer.ggml.scores", 9, scores);
   gguf.add_raw("tokenizer.ggml.token_type", 9, kinds);
   gguf.add("tokenizer.ggml.bos_token_id", expected.begin_of_text());
   gguf.add("tokenizer.ggml.eos_token_id", expected.ends_of_text().front());
-  gguf.add("tokenizer.ggml.add_space_prefix", false);
+  gguf.add("tokenizer.ggml.add_space_prefix", is_unigram);
+  if (is_unigram) {
+    const json table = golden()["variants"]["unigram_table"]["patch"]["normalizer"]["normalizers"][0];
+    const std::string bytes = espalier::detail::bytes_of_base64(table["precompiled_charsmap"].get<std::string>());
+    gguf.add_raw("tokenizer.ggml.precompiled_charsmap", 9,
+                 gguf_writer::bytes_of(std::uint32_t{0}) + gguf_writer::bytes_of(std::uint64_t{bytes.size()}) + bytes);
+    gguf.add("tokenizer.ggml.remove_extra_whitespaces", true);
+    gguf.add("tokenizer.ggml.add_bos_token", true);
+  }
   const tokenizer found = from_gguf(gguf);
   CHECK(found.size() == expected.size());
   CHECK(found.begin_of_text() == expected.begin_of_text());
@@ -304,6 +417,7 @@ TEST_CASE("a GGUF file's scored tokens are those of SentencePiece", "[tokenizer]
     everything += text;
   for (const std::string& text : texts()) {
     INFO(json(text).dump(-1, ' ', true, json::error_handler_t::replace));
+    if (is_unigram && text.ends_with("\xE2\x96\x81")) continue;  // SentencePiece takes this one for a space
     CHECK(found.encode(text) == expected.encode(text));
     CHECK(found.encode_trusted(text) == expected.encode_trusted(text));
   }
@@ -378,8 +492,8 @@ TEST_CASE("a folder's files tell what begins and ends a text, and the chat templ
 TEST_CASE("a tokenizer file that does not fit is named, with what is supported", "[tokenizer]") {
   const json file = variant("llama3");
   const std::vector<std::pair<json, std::string>> wrong = {
-      {with(file, "/model/type", "Unigram"), "\"Unigram\", which is not supported; supported are BPE"},
-      {with(file, "/model/type", "WordPiece"), "WordPiece"},
+      {with(file, "/model/type", "WordLevel"), "\"WordLevel\", which is not supported; supported are BPE, Unigram"},
+      {with(file, "/model/type", "Unigram"), "lacks \"vocab\", a list"},
       {with(file, "/model/dropout", 0.1), "dropout"},
       {with(file, "/model/end_of_word_suffix", "</w>"), "end_of_word_suffix"},
       {with(file, "/model/vocab", nullptr), "lacks \"vocab\""},
@@ -388,10 +502,12 @@ TEST_CASE("a tokenizer file that does not fit is named, with what is supported",
       {with(file, "/model/merges/0", {"a"}), "not a pair"},
       {with(file, "/model/merges/0", "noword nothing"), "\"noword\", which \"vocab\" lacks"},
       {with(file, "/model/unk_token", "nothing"), "unk_token"},
-      {with(file, "/normalizer", {{"type", "Lowercase"}}), "\"normalizer\" is of type \"Lowercase\""},
+      {with(file, "/normalizer", {{"type", "Nmt"}}), "\"normalizer\" is of type \"Nmt\""},
+      {with(file, "/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}}), "no table"},
       {with(file, "/normalizer", 5), "\"normalizer\" is not an object"},
-      {with(file, "/normalizer", {{"type", "Replace"}, {"pattern", {{"Regex", " +"}}}, {"content", ""}}), "a String"},
-      {with(file, "/pre_tokenizer", {{"type", "BertPreTokenizer"}}), "BertPreTokenizer"},
+      {with(file, "/normalizer", {{"type", "Replace"}, {"pattern", {{"Regex", ""}}}, {"content", ""}}), "a String"},
+      {with(file, "/pre_tokenizer", {{"type", "CharDelimiterSplit"}}), "CharDelimiterSplit"},
+      {with(file, "/pre_tokenizer", {{"type", "BertPreTokenizer"}}), "both be of ByteLevel"},
       {with(file, "/pre_tokenizer", nullptr), "both be of ByteLevel"},
       {with(file, "/pre_tokenizer/pretokenizers/2", {{"type", "Digits"}}), "nothing may follow ByteLevel"},
       {with(file, "/pre_tokenizer/pretokenizers/1/add_prefix_space", true), "first step only"},
@@ -399,9 +515,11 @@ TEST_CASE("a tokenizer file that does not fit is named, with what is supported",
       {with(file, "/pre_tokenizer/pretokenizers/0/pattern", {{"Regex", "a(b"}}), "not understood"},
       {with(file, "/pre_tokenizer/pretokenizers/0/pattern", {{"Glob", "a"}}), "a String or a Regex"},
       {with(file, "/pre_tokenizer/pretokenizers", json::array({nullptr})), "not an object"},
-      {with(file, "/decoder", {{"type", "WordPiece"}}), "\"decoder\" is of type \"WordPiece\""},
+      {with(file, "/decoder", {{"type", "CTC"}}), "\"decoder\" is of type \"CTC\""},
       {with(file, "/decoder", nullptr), "both be of ByteLevel"},
-      {with(file, "/post_processor", {{"type", "BertProcessing"}}), "BertProcessing"},
+      {with(file, "/post_processor", {{"type", "BertProcessing"}}), "lacks \"cls\""},
+      {with(variant("unigram"), "/model/vocab/3", json::array({"a"})), "not a token and its score"},
+      {with(variant("unigram"), "/model/unk_id", 1 << 20), "\"unk_id\""},
       {with(file, "/post_processor/single/0/SpecialToken/id", "<none>"), "one of \"added_tokens\""},
       {with(file, "/added_tokens/0/single_word", true), "single_word"},
       {with(file, "/added_tokens", 1), "not a list"},
@@ -439,9 +557,12 @@ TEST_CASE("a GGUF file's tokenizer that does not fit is named, with what is supp
   };
   const auto merges = [&](const char* merge) { return set("tokenizer.ggml.merges", std::vector<std::string>{merge}); };
   CHECK(says(with(), "model.gguf lacks \"tokenizer.ggml.model\""));
-  CHECK(says(with(set("tokenizer.ggml.model", "t5")), "\"t5\"", "gpt2 or llama"));
+  CHECK(says(with(set("tokenizer.ggml.model", "rwkv")), "\"rwkv\"", "gpt2, gemma4"));
+  CHECK(says(with(set("tokenizer.ggml.model", "t5")), "lacks \"tokenizer.ggml.scores\""));
+  CHECK(with(set("tokenizer.ggml.model", "bert")).empty());
   const auto gpt2 = set("tokenizer.ggml.model", "gpt2");
-  CHECK(says(with(gpt2), "\"default\", which is not supported", "qwen2"));
+  CHECK(says(with(gpt2), "lacks \"tokenizer.ggml.merges\""));
+  CHECK(says(with(gpt2, set("tokenizer.ggml.pre", "nothing")), "\"tokenizer.ggml.pre\" is \"nothing\"", "qwen2, "));
   const auto qwen2 = set("tokenizer.ggml.pre", "qwen2");
   CHECK(says(with(gpt2, qwen2), "lacks \"tokenizer.ggml.merges\""));
   CHECK(says(with(gpt2, qwen2, merges("a c")), "\"a c\", but a token of it is missing"));

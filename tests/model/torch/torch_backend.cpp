@@ -150,6 +150,10 @@ TEST_CASE("files that hold no module are refused by name") {
   module.save(path.string(),
               {{"espalier.json", R"({"vocab_size": 4294967368, "n_layers": 2, "row_size": 16, "max_positions": 64})"}});
   CHECK_THROWS_WITH(torch_module::load(path.string()), Catch::Matchers::Contains("vocab_size is 4294967368"));
+  module.save(path.string(),
+              {{"espalier.json", R"({"vocab_size": 72, "n_layers": 2, "row_size": 16777217, "max_positions": 64})"}});
+  CHECK_THROWS_WITH(torch_module::load(path.string()),
+                    Catch::Matchers::Contains(path.string()) && Catch::Matchers::Contains("row_size is 16777217"));
   CHECK_THROWS_AS(torch_module(module, {.vocab_size = 72, .n_layers = 2, .row_size = 0, .max_positions = 64}, at::kCPU),
                   option_error);
   std::filesystem::remove(path);

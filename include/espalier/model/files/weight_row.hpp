@@ -28,26 +28,35 @@ inline float float_from_f16(std::uint16_t bits) {
 
 // A run of weights: their small integers, and the numbers that turn these into weights. A weight is q * scale, or
 // q * scale + offset if its type has offsets. A scale is scale_unit * scale_step, an offset offset_unit * offset_step.
-// The units are F16 and belong to a block. The steps are integers. They are 1 if a block has only one scale; the K
-// types have steps for each run, and their offset steps are 0 or less, because these types subtract.
+// The units belong to a block. The steps are integers. They are 1 if a block has only one scale; the K types and iq4_xs
+// have steps for each run, and their offset steps are 0 or less, because these types subtract.
 struct weight_run {
   std::uint16_t scale_unit = 0, offset_unit = 0;  // F16
+  bool wide_unit = false;                         // scale_unit is BF16, as a power of two beyond F16 needs it
   std::int8_t scale_step = 1, offset_step = 1;
   std::int8_t q[32] = {};
 
-  float scale() const { return float_from_f16(scale_unit) * static_cast<float>(scale_step); }
+  float scale() const {
+    return (wide_unit ? float_from_bf16(scale_unit) : float_from_f16(scale_unit)) * static_cast<float>(scale_step);
+  }
   float offset() const { return float_from_f16(offset_unit) * static_cast<float>(offset_step); }
 };
 
 constexpr bool has_offsets(weight_type type) {
-  return type == weight_type::q4_1 || type == weight_type::q5_1 || type == weight_type::q4_k ||
-         type == weight_type::q5_k;
+  return type == weight_type::q4_1 || type == weight_type::q5_1 || type == weight_type::q2_k ||
+         type == weight_type::q4_k || type == weight_type::q5_k;
 }
 
 // Number of weights in a run, which share a scale.
 constexpr int run_weights(weight_type type) {
-  return type == weight_type::q6_k ? 16 : 32;
+  return type == weight_type::q2_k || type == weight_type::q3_k || type == weight_type::q6_k ? 16 : 32;
 }
+
+// The numbers that four bits choose from in iq4_nl and iq4_xs, and in mxfp4: there twice a number of three bits and a
+// sign, E2M1.
+inline constexpr std::int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                               1,    13,   25,  38,  53,  69,  89,  113};
+inline constexpr std::int8_t mxfp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 inline std::uint16_t two_bytes(const std::byte* from) {
   std::uint16_t value = 0;
@@ -69,7 +78,20 @@ inline void unpack_k_steps(const std::byte* packed, int j, weight_run& run) {
   }
 }
 
-// Unpacks run `index` of a block of 32 (one run) or 256 (eight runs; sixteen for q6_k).
+// Returns the scale of an mxfp4 block as BF16: half of 2^(exponent - 127), since its numbers are twice as large.
+inline std::uint16_t mxfp4_unit(int exponent) {
+  return static_cast<std::uint16_t>(exponent < 2 ? 0x20 << exponent : (exponent - 1) << 7);
+}
+
+// Returns the 6-bit step, from -32 to 31, of run j of a q3_k block: low four bits in the first eight of twelve bytes,
+// high two bits in the last four.
+inline int q3_k_step(const std::byte* packed, int j) {
+  const int low = std::to_integer<int>(packed[j % 8]) >> (j < 8 ? 0 : 4) & 15;
+  const int high = std::to_integer<int>(packed[8 + j % 4]) >> (2 * (j / 4)) & 3;
+  return (low | high << 4) - 32;
+}
+
+// Unpacks run `index` of a block of 32 (one run) or 256 (eight runs; sixteen for q2_k, q3_k and q6_k).
 //
 // Pre         type is q4_0 or a later one
 inline weight_run unpack_run(weight_type type, const std::byte* block, int index) {
@@ -92,6 +114,38 @@ inline weight_run unpack_run(weight_type type, const std::byte* block, int index
     const int zero = offset ? 0 : (fifth_bit ? 16 : 8);
     for (int i = 0; i < 32; ++i)
       set(i, (low_or_high(low[i % 16], i >= 16) | (fifth_bit ? bit(high, i / 8, i % 8) << 4 : 0)) - zero);
+  } else if (type == weight_type::iq4_nl) {
+    run.scale_unit = two_bytes(block);
+    for (int i = 0; i < 32; ++i)
+      set(i, iq4_values[low_or_high(block[2 + i % 16], i >= 16)]);
+  } else if (type == weight_type::mxfp4) {
+    run.scale_unit = mxfp4_unit(std::to_integer<int>(block[0]));
+    run.wide_unit = true;
+    for (int i = 0; i < 32; ++i)
+      set(i, mxfp4_values[low_or_high(block[1 + i % 16], i >= 16)]);
+  } else if (type == weight_type::iq4_xs) {
+    const int high = two_bytes(block + 2) >> (2 * index) & 3;
+    run.scale_unit = two_bytes(block);
+    run.scale_step = static_cast<std::int8_t>((low_or_high(block[4 + index / 2], index % 2 == 1) | high << 4) - 32);
+    for (int i = 0; i < 32; ++i)
+      set(i, iq4_values[low_or_high(block[8 + 16 * index + i % 16], i >= 16)]);
+  } else if (type == weight_type::q2_k || type == weight_type::q3_k) {
+    // Each byte has two bits of four runs, which are two runs apart.
+    const bool has_minima = type == weight_type::q2_k;
+    const int first = 32 * (index / 8) + 16 * (index % 2), shift = 2 * (index % 8 / 2);
+    run.scale_unit = two_bytes(block + (has_minima ? 80 : 108));
+    if (has_minima) {
+      run.offset_unit = two_bytes(block + 82);
+      run.scale_step = static_cast<std::int8_t>(low_or_high(block[index], false));
+      run.offset_step = static_cast<std::int8_t>(-low_or_high(block[index], true));
+    } else {
+      run.scale_step = static_cast<std::int8_t>(q3_k_step(block + 96, index));
+    }
+    const std::byte* low = block + (has_minima ? 16 : 32) + first;
+    for (int i = 0; i < 16; ++i) {
+      const int third = has_minima ? 0 : 4 * bit(block, 16 * (index % 2) + i, index / 2) - 4;
+      set(i, (std::to_integer<int>(low[i] >> shift) & 3) + third);
+    }
   } else if (type == weight_type::q6_k) {
     run.scale_unit = two_bytes(block + 208);
     run.scale_step = std::to_integer<std::int8_t>(block[192 + index]);

@@ -10,36 +10,56 @@ namespace espalier {
 
 //! The form in which a file stores the weights of a matrix: as numbers, or in blocks of small integers with a scale.
 //!
-//! A weight of a quantised type is scale * q + offset, where q has the bits of the type's name. The K types have blocks
-//! of 256 weights with a scale for each 32 (q6_k: 16) and, in q4_k and q5_k, an offset; scales and offsets are
-//! quantised, too.
+//! A weight of a quantised type is scale * q + offset. q has the bits of the type's name; in iq4_nl, iq4_xs and mxfp4
+//! four bits choose q from a table of sixteen numbers. The K types and iq4_xs have blocks of 256 weights with a scale
+//! for each 32 (q2_k, q3_k and q6_k: 16) and, in q2_k, q4_k and q5_k, an offset; scales and offsets are quantised, too.
+//! The scales of mxfp4 are powers of two.
 //!
 //! Law         scale, offset and, but for i8_rows, scale * q are exact in F32. So a weight is rounded at most once: by
 //!             adding its offset or, in i8_rows, by its scale, which is any F32
 //! Source      ggml's block formats of the same names; i8_rows is this library's: a tensor of int8 and one of scales
-enum class weight_type : std::uint8_t { f32, f16, bf16, i8_rows, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k, q6_k };
+enum class weight_type : std::uint8_t {
+  f32,
+  f16,
+  bf16,
+  i8_rows,
+  q4_0,
+  q4_1,
+  q5_0,
+  q5_1,
+  q8_0,
+  iq4_nl,
+  mxfp4,
+  q2_k,
+  q3_k,
+  q4_k,
+  q5_k,
+  q6_k,
+  iq4_xs
+};
 
-inline constexpr weight_type weight_types[] = {weight_type::f32,     weight_type::f16,  weight_type::bf16,
-                                               weight_type::i8_rows, weight_type::q4_0, weight_type::q4_1,
-                                               weight_type::q5_0,    weight_type::q5_1, weight_type::q8_0,
-                                               weight_type::q4_k,    weight_type::q5_k, weight_type::q6_k};
+inline constexpr weight_type weight_types[] = {
+    weight_type::f32,   weight_type::f16,   weight_type::bf16, weight_type::i8_rows, weight_type::q4_0,
+    weight_type::q4_1,  weight_type::q5_0,  weight_type::q5_1, weight_type::q8_0,    weight_type::iq4_nl,
+    weight_type::mxfp4, weight_type::q2_k,  weight_type::q3_k, weight_type::q4_k,    weight_type::q5_k,
+    weight_type::q6_k,  weight_type::iq4_xs};
 
 //! The name as in GGUF and safetensors files, but in small letters; i8_rows is called I8 there.
 constexpr const char* name_of(weight_type type) {
-  constexpr const char* names[] = {"f32",  "f16",  "bf16", "i8_rows", "q4_0", "q4_1",
-                                   "q5_0", "q5_1", "q8_0", "q4_k",    "q5_k", "q6_k"};
+  constexpr const char* names[] = {"f32",    "f16",   "bf16", "i8_rows", "q4_0", "q4_1", "q5_0", "q5_1",  "q8_0",
+                                   "iq4_nl", "mxfp4", "q2_k", "q3_k",    "q4_k", "q5_k", "q6_k", "iq4_xs"};
   return names[static_cast<std::size_t>(type)];
 }
 
 //! Number of weights in a block; a row is a whole number of blocks.
 constexpr int block_weights(weight_type type) {
   if (type < weight_type::q4_0) return 1;
-  return type < weight_type::q4_k ? 32 : 256;
+  return type < weight_type::q2_k ? 32 : 256;
 }
 
 //! Number of bytes of a block; for i8_rows without the row's scale.
 constexpr int block_bytes(weight_type type) {
-  constexpr int bytes[] = {4, 2, 2, 1, 18, 20, 22, 24, 34, 144, 176, 210};
+  constexpr int bytes[] = {4, 2, 2, 1, 18, 20, 22, 24, 34, 18, 17, 84, 110, 144, 176, 210, 136};
   return bytes[static_cast<std::size_t>(type)];
 }
 
@@ -61,7 +81,7 @@ inline std::string file_name_of(weight_type type) {
   return name;
 }
 
-// The types that need no tensor in addition to their own, as a list for a sentence: "F32, ..., Q5_K or Q6_K".
+// The types that need no tensor in addition to their own, as a list for a sentence: "F32, ..., Q6_K or IQ4_XS".
 inline std::string names_of_file_types() {
   std::string names;
   for (const weight_type type : weight_types) {

@@ -78,10 +78,10 @@ class code_product {
       int input = 0;
       for (int b = 0; b < part_.n_blocks; ++b) {
         if (o == 0) part_.fetch_ahead(b);
-        const simd_float offset[2] = {simd_load(part_.offsets(b) + o), simd_load(part_.offsets(b) + o + simd_lanes)};
         for (int half = 0; half < 2; ++half) {
-          const float* scales = part_.scales(b, half) + o;
+          const float *scales = part_.scales(b, half) + o, *offsets = part_.offsets(b, half) + o;
           const simd_float scale[2] = {simd_load(scales), simd_load(scales + simd_lanes)};
+          const simd_float offset[2] = {simd_load(offsets), simd_load(offsets + simd_lanes)};
           const std::byte* codes = part_.codes[b] + 4 * o + (part_.nibbles ? 0 : 512 * half);
           for (int v = 0; v < 4; ++v, codes += panel_layout::vector_bytes) {
 #pragma GCC unroll 4

@@ -59,6 +59,18 @@ class gguf_config_reader {
   int integer_or(const char* name, int fallback, int low, int high) const {
     return static_cast<int>(data_.integer_or(key(name), fallback, low, high));
   }
+  // Returns a whole number that may be given as a list, one for each layer, as long as all are equal.
+  int integer_of_layers(const char* name, int high) const {
+    const std::string listed = key(name);
+    if (!data_.is_list(listed)) return integer(name, high);
+    const std::vector<std::int64_t> numbers = data_.integers(listed);
+    const auto same = std::count(numbers.begin(), numbers.end(), numbers.empty() ? 0 : numbers.front());
+    if (same != c_.n_layers || numbers.front() < 1 || numbers.front() > high) {
+      data_.refuse(listed, "a whole number from 1 to ", high, ", or a list of it for each of the ", c_.n_layers,
+                   " layers: layers of different sizes are not supported");
+    }
+    return static_cast<int>(numbers.front());
+  }
   double number_or(const char* name, double fallback, double low, double high) const {
     return data_.number_or(key(name), fallback, low, high);
   }
@@ -80,8 +92,9 @@ class gguf_config_reader {
     c_.vocab_size = static_cast<int>(embedding->shape[0]);
     c_.hidden_size = integer("embedding_length", 1 << 20);
     c_.n_layers = integer("block_count", 1 << 12);
-    c_.n_heads = integer("attention.head_count", 1 << 12);
-    c_.n_kv_heads = integer_or("attention.head_count_kv", c_.n_heads, 1, c_.n_heads);
+    c_.n_heads = integer_of_layers("attention.head_count", 1 << 12);
+    const char* kv_heads = "attention.head_count_kv";
+    c_.n_kv_heads = data_.has(key(kv_heads)) ? integer_of_layers(kv_heads, c_.n_heads) : c_.n_heads;
     if (c_.n_heads % c_.n_kv_heads != 0) {
       raise<model_error>(file_.where(), ": \"", key("attention.head_count"), "\" is ", c_.n_heads,
                          ", but must be a multiple of \"", key("attention.head_count_kv"), "\", ", c_.n_kv_heads, ".");
@@ -93,7 +106,7 @@ class gguf_config_reader {
     c_.head_dim = integer_or("attention.key_length", c_.hidden_size / c_.n_heads, 1, 1 << 12);
     if (integer_or("attention.value_length", c_.head_dim, 1, 1 << 12) != c_.head_dim)
       data_.refuse(key("attention.value_length"), c_.head_dim, ", as the keys' length is");
-    c_.intermediate_size = integer("feed_forward_length", 1 << 22);
+    c_.intermediate_size = integer_of_layers("feed_forward_length", 1 << 22);
     c_.max_positions = integer("context_length", most);
     const char* epsilon = c_.layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
     c_.norm_epsilon = static_cast<float>(data_.number(key(epsilon), 0.0, 1.0));

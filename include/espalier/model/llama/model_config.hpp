@@ -188,6 +188,7 @@ struct model_config {
     all.update(*part);
     const detail::json_reader text(all, json.where() + ": \"text_config\"");
     require_text(text, "model_type", "", text_family.c_str());
+    require_readable_weights(text);
     model_config config = parse_text_model(text);
     config.tensor_prefix = "language_model.";
     return config;

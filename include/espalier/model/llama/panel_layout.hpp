@@ -13,20 +13,27 @@
 namespace espalier::detail {
 
 constexpr bool has_steps(weight_type type) {
-  return type >= weight_type::q4_k;
+  return type >= weight_type::q2_k;
+}
+
+// Returns whether a type's integers are multiplied by rows of integers. The kernels take one offset for a block of 32,
+// but q2_k has two.
+constexpr bool has_integer_form(weight_type type) {
+  return type >= weight_type::i8_rows && type != weight_type::q2_k;
 }
 
 // The layout of a panel, which is the same for every processor. A panel holds the weights of 32 outputs, by blocks of
 // 32 inputs, so that a vector of memory has the same inputs of several outputs. A weight's code is its integer plus
 // `zero`: not negative.
 //
-//   header  in front of every eight blocks. K types: the F16 units of scales and of offsets, [2][32];
+//   header  in front of every eight blocks. Types with steps: the F16 units of scales and of offsets, [2][32];
 //           i8_rows: F32 scales of rows [32]; others: nothing
 //   block   scales, then codes
-//   scales  K types: int8 steps of scales and of offsets, or, for q6_k, of the scales of both halves, [2][32];
-//           i8_rows: nothing; others: F16 scales [32] and, where there are any, offsets [32]
-//   codes   4 bits: [4][32][4], vector v has inputs 4 v to 4 v + 3 in low halves, 16 + 4 v to 16 + 4 v + 3 in high
-//           halves; 5, 6 and 8 bits: a byte each, [8][32][4], vector v has inputs 4 v to 4 v + 3
+//   scales  types with steps: int8 steps of scales [halves][32], and of offsets [halves][32] where there are any, two
+//           lines of 32 at least; i8_rows: nothing; others: F16 scales [32] (mxfp4: BF16) and, where there are any,
+//           offsets [32]
+//   codes   up to 4 bits: [4][32][4], vector v has inputs 4 v to 4 v + 3 in low halves, 16 + 4 v to 16 + 4 v + 3 in
+//           high halves; others: a byte each, [8][32][4], vector v has inputs 4 v to 4 v + 3
 //
 // F16 and BF16 have no blocks: [inputs][32].
 struct panel_layout {
@@ -39,11 +46,13 @@ struct panel_layout {
         inputs(n),
         blocks((n + block - 1) / block),
         numbers(type < weight_type::i8_rows),
-        nibbles(type == weight_type::q4_0 || type == weight_type::q4_1 || type == weight_type::q4_k),
+        halves(block / run_weights(type)),
+        nibbles(type == weight_type::q4_0 || type == weight_type::q4_1 || type == weight_type::q2_k ||
+                type == weight_type::q3_k || type == weight_type::q4_k),
         header_bytes(has_steps(type) || type == weight_type::i8_rows ? 128 : 0),
-        scale_bytes(type == weight_type::i8_rows            ? 0
-                    : !has_steps(type) && has_offsets(type) ? 128
-                                                            : 64),
+        scale_bytes(type == weight_type::i8_rows                             ? 0
+                    : has_offsets(type) && (!has_steps(type) || halves == 2) ? 128
+                                                                             : 64),
         block_bytes(scale_bytes + vector_bytes * (nibbles ? 4 : 8)) {}
 
   constexpr std::size_t bytes() const {
@@ -56,6 +65,7 @@ struct panel_layout {
     if (has_offsets(type)) return 0;
     if (type == weight_type::q4_0) return 8;
     if (type == weight_type::q5_0) return 16;
+    if (type == weight_type::q3_k) return 4;
     return type == weight_type::q6_k ? 32 : zero_of_bytes;
   }
 
@@ -74,25 +84,27 @@ struct panel_layout {
       return;
     }
     const int run = run_weights(type);
-    for (int first = 0; first < inputs; first += run) {
-      const weight_run weights = run_of(row, first);
-      const int b = first / block, half = first % block / run;
+    for (int b = 0; b < blocks; ++b) {
       std::byte* at = panel + block_at(b);
-      set_scales(panel + header_at(b), at, lane, half, weights, row.scale);
-      at += scale_bytes + 4 * static_cast<std::size_t>(lane);
       std::uint8_t codes[block];
-      for (int i = 0; i < run; ++i)
-        codes[i] = static_cast<std::uint8_t>(weights.q[i] + zero());
+      for (int half = 0; half < halves; ++half) {
+        const weight_run weights = run_of(row, block * b + run * half);
+        set_scales(panel + header_at(b), at, lane, half, weights, row.scale);
+        for (int i = 0; i < run; ++i)
+          codes[run * half + i] = static_cast<std::uint8_t>(weights.q[i] + zero());
+      }
+      at += scale_bytes + 4 * static_cast<std::size_t>(lane);
       for (int i = 0; nibbles && i < 16; ++i)
         codes[i] = static_cast<std::uint8_t>(codes[i] | codes[i + 16] << 4);
-      for (int i = 0; i < (nibbles ? 16 : run); i += 4)
-        std::memcpy(at + vector_bytes * static_cast<std::size_t>((run * half + i) / 4), codes + i, 4);
+      for (int i = 0; i < (nibbles ? 16 : block); i += 4)
+        std::memcpy(at + vector_bytes * static_cast<std::size_t>(i / 4), codes + i, 4);
     }
   }
 
   weight_type type;
   int inputs, blocks;
   bool numbers;  // F16 or BF16
+  int halves;    // parts of a block that have scales of their own: 1 or 2
   bool nibbles;  // codes have 4 bits
   std::size_t header_bytes, scale_bytes, block_bytes;
 
@@ -117,7 +129,7 @@ struct panel_layout {
       put(header + 2 * lane, run.scale_unit);
       put(header + 64 + 2 * lane, run.offset_unit);
       put(scales + 32 * half + lane, run.scale_step);
-      if (has_offsets(type)) put(scales + 32 + lane, run.offset_step);
+      if (has_offsets(type)) put(scales + 32 * (halves + half) + lane, run.offset_step);
     } else {
       put(scales + 2 * lane, run.scale_unit);
       if (has_offsets(type)) put(scales + 64 + 2 * lane, run.offset_unit);

@@ -30,7 +30,7 @@ class panel_part {
       : n_blocks(n),
         nibbles(layout.nibbles),
         has_offset(has_offsets(layout.type)),
-        halves(layout.type == weight_type::q6_k ? 2 : 1),
+        halves(layout.halves),
         zero(layout.zero()),
         block_bytes_(layout.block_bytes) {
     for (int b = 0; b < n; ++b) {
@@ -45,7 +45,8 @@ class panel_part {
 
   // Returns the scales of the first or the second half of a block, [32].
   const float* scales(int b, int half) const { return scale_[b][half & (halves - 1)]; }
-  const float* offsets(int b) const { return offset_[b]; }
+  // Returns the offsets of a half of a block, [32]; -0 where the type has none.
+  const float* offsets(int b, int half = 0) const { return offset_[b][has_offset ? half & (halves - 1) : 0]; }
 
   // Fetches, into the cache, a block's length of memory 8 KiB beyond block b. Products without `fetch` call it block by
   // block, because the hardware's own prefetch does not reach far enough and takes few lines at once. Without
@@ -72,21 +73,24 @@ class panel_part {
     } else if (has_steps(type)) {
       const simd_float unit = simd_from_f16(header + 2 * lane);
       simd_store(scale_[b][0] + lane, unit * simd_from_int8(block + lane));
-      if (type == weight_type::q6_k) {
-        simd_store(scale_[b][1] + lane, unit * simd_from_int8(block + 32 + lane));
-      } else {
-        offset = simd_from_f16(header + 64 + 2 * lane) * simd_from_int8(block + 32 + lane);
+      if (halves == 2) simd_store(scale_[b][1] + lane, unit * simd_from_int8(block + 32 + lane));
+      if (has_offset) {
+        const simd_float offset_unit = simd_from_f16(header + 64 + 2 * lane);
+        offset = offset_unit * simd_from_int8(block + 32 * halves + lane);
+        if (halves == 2) simd_store(offset_[b][1] + lane, offset_unit * simd_from_int8(block + 96 + lane));
       }
+    } else if (type == weight_type::mxfp4) {
+      simd_store(scale_[b][0] + lane, simd_from_bf16(block + 2 * lane));
     } else {
       simd_store(scale_[b][0] + lane, simd_from_f16(block + 2 * lane));
       if (has_offset) offset = simd_from_f16(block + 64 + 2 * lane);
     }
-    simd_store(offset_[b] + lane, offset);
+    simd_store(offset_[b][0] + lane, offset);
   }
 
   std::size_t block_bytes_;
   alignas(64) float scale_[max_blocks][2][panel_layout::outputs];
-  alignas(64) float offset_[max_blocks][panel_layout::outputs];
+  alignas(64) float offset_[max_blocks][2][panel_layout::outputs];
 };
 
 }  // namespace espalier::detail

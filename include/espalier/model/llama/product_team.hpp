@@ -45,7 +45,7 @@ class product_team {
   matrix_rows prepare(int thread, const weight_matrix& matrix, const float* x, int rows) {
     const int inputs = matrix.inputs();
     matrix_rows prepared{x, inputs, rows};
-    if (!integer_ || !matrix.quantised() || rows == 0) return prepared;
+    if (!integer_ || !matrix.has_integers() || rows == 0) return prepared;
     thread_state& state = threads_[static_cast<std::size_t>(thread)];
     if (rows <= alone_rows) {
       prepared.integers = state.integers.write(x, inputs, inputs, rows, 0, rows);

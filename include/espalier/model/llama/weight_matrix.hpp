@@ -24,8 +24,8 @@ namespace espalier {
 //!
 //! A product y[r][o] = sum over i of x[r][i] W[o][i] has two forms. Exact: weights are unpacked to the floats that
 //! they mean, once for all rows, and each element is one chain of multiply-adds over the inputs in ascending order.
-//! Integer, for quantised types: activations are rounded to 8 bits with a scale for each 32 of a row; a block's
-//! products are summed as integers, and blocks from first to last by multiply-adds of floats.
+//! Integer, for quantised types but q2_k: activations are rounded to 8 bits with a scale for each 32 of a row; a
+//! block's products are summed as integers, and blocks from first to last by multiply-adds of floats.
 //!
 //! Law         exact: bitwise what a matrix of the decoded floats gives
 //! Law         y[r] does not depend on the other rows of x, nor on how many there are, nor, in the integer form, on the
@@ -40,17 +40,18 @@ class weight_matrix {
   weight_matrix(int outputs, int inputs, detail::instruction_set instructions = detail::best_instruction_set())
       : outputs_(outputs), inputs_(inputs), instructions_(instructions) {}
 
-  //! Sets the type that rows first, first + 1, ... will have. A granule whose rows have several types, or none yet, is
-  //! held as floats.
+  //! Sets the type that rows first, first + 1, ... will have; each row is expected once. A granule is held as floats if
+  //! its rows have several types, or if any of them was not expected.
   void expect_rows(int first, int rows, weight_type type) {
     granules_.resize(n_granules());
-    for (int g = first / granule; g * granule < first + rows; ++g) {
+    for (int g = first / granule; rows > 0 && g * granule < first + rows; ++g) {
       granule_type& to = granules_[static_cast<std::size_t>(g)];
-      const int begin = (std::max)(first, g * granule),
-                end = (std::min)(first + rows, (std::min)(outputs_, (g + 1) * granule));
-      to.type = to.rows == 0 || to.type == type ? type : weight_type::f32;
+      const int all = (std::min)(granule, outputs_ - g * granule);
+      const int begin = (std::max)(first, g * granule), end = (std::min)(first + rows, g * granule + all);
+      to.expected = to.rows == 0 || to.expected == type ? type : weight_type::f32;
       to.rows += end - begin;
-      quantised_ = quantised_ || type >= weight_type::i8_rows;
+      to.type = to.rows >= all ? to.expected : weight_type::f32;
+      has_integers_ = has_integers_ || detail::has_integer_form(type);
     }
   }
 
@@ -78,8 +79,8 @@ class weight_matrix {
   int outputs() const { return outputs_; }
   int inputs() const { return inputs_; }
 
-  //! Whether any row that was expected is quantised.
-  bool quantised() const { return quantised_; }
+  //! Returns whether products with any row that was expected have the integer form.
+  bool has_integers() const { return has_integers_; }
 
   //! Pre         row.n == inputs(), and row.type is as expected
   void set_row(int output, const weight_row& row) {
@@ -116,7 +117,7 @@ class weight_matrix {
   const void* weights_of(int output) const { return output < outputs_ ? granule_of(output).data : nullptr; }
 
   //! Writes y[r][o] = the product for outputs begin <= o < end, both multiples of `granule` or the end of all; with
-  //! accumulate it adds the product to y. Quantised weights are multiplied in the integer form where x has integers.
+  //! accumulate it adds the product to y. Weights that have the integer form are multiplied in it where x has integers.
   //! `next` is memory that the caller reads next, or null: a product may begin to fetch it.
   //!
   //! Pre         `room` was made for as many rows as x has, or more
@@ -150,8 +151,9 @@ class weight_matrix {
 
   // The weights of 32 outputs: floats in panels [inputs][float_width], other types in one panel_layout.
   struct granule_type {
-    weight_type type = weight_type::f32;
-    int rows = 0;  // rows whose type was set
+    weight_type type = weight_type::f32;      // in which it is held
+    weight_type expected = weight_type::f32;  // of the rows whose type was set
+    int rows = 0;                             // rows whose type was set
     float* data = nullptr;
   };
   struct output_place {
@@ -198,7 +200,7 @@ class weight_matrix {
       const int n = (std::min)(detail::panel_part::inputs, inputs_ - first),
                 block = first / detail::panel_layout::block;
       const float* from = x.x + first;
-      if (x.integers && !layout.numbers) {
+      if (x.integers && detail::has_integer_form(g.type)) {
         const detail::panel_part part(layout, panel_of(g), block, blocks_of(n), x.rows <= detail::panel_part::few_rows);
         integers.multiply({part, x.integers + static_cast<std::ptrdiff_t>(block) * x.rows, x.rows, room.sums()});
         continue;
@@ -255,7 +257,7 @@ class weight_matrix {
 
   int outputs_ = 0;
   int inputs_ = 0;
-  bool quantised_ = false;
+  bool has_integers_ = false;
   detail::instruction_set instructions_ = detail::instruction_set::portable;
   std::vector<granule_type> granules_;
 };

@@ -156,8 +156,8 @@ struct prompt_piece {
   friend bool operator==(const prompt_piece&, const prompt_piece&) = default;
 };
 
-//! Converts text to tokens and back by a model's own files: a byte-pair encoding of Hugging Face's tokenizer.json or of
-//! a GGUF file, or a SentencePiece model.
+//! Converts text to tokens and back by a model's own files: a byte-pair encoding, unigram or WordPiece model of Hugging
+//! Face's tokenizer.json or of a GGUF file, or a SentencePiece model.
 //!
 //! Special tokens, such as <|im_end|>, and tokens that a chat template writes, are recognised only in trusted text. In
 //! any other text they are ordinary characters: no text can end a turn by containing them. Marks that are no tokens of
@@ -295,7 +295,7 @@ class tokenizer {
       }
     };
     mark_those_of(parts_.added);
-    if (auto* const encoder = std::get_if<detail::byte_pair_encoder>(&parts_.encoder)) mark_those_of(encoder->added);
+    if (auto* const encoder = std::get_if<detail::word_encoder>(&parts_.encoder)) mark_those_of(encoder->added);
     parts_.add_named_ends();
   }
 

@@ -102,20 +102,19 @@ class torch_module {
   static torch_shape shape_from(const std::string& text, const std::string& path) {
     const auto json = nlohmann::json::parse(text, nullptr, false);
     torch_shape shape;
-    const auto read = [&](const char* name, std::int32_t& to) {
+    for_each_option(shape, [&](const auto& one, std::int32_t& to) {
+      const std::string name(one.name);
       if (!json.is_object() || !json.contains(name) || !json[name].is_number_integer()) {
         raise<model_error>(path, " does not say its ", name,
                            ": it must have been saved with a file espalier.json that does (export.py writes one).");
       }
-      const auto number = json[name].get<std::int64_t>();
-      if (number < 1 || number > 1 << 30)
-        raise<model_error>(path, " says that its ", name, " is ", number, ", but it must be 1 to ", 1 << 30, ".");
+      const auto number = json[name].template get<std::int64_t>();
+      if (number < one.low || number > one.high()) {
+        raise<model_error>(path, " says that its ", name, " is ", number, ", but it must be ", one.low, " to ",
+                           one.high(), ".");
+      }
       to = static_cast<std::int32_t>(number);
-    };
-    read("vocab_size", shape.vocab_size);
-    read("n_layers", shape.n_layers);
-    read("row_size", shape.row_size);
-    read("max_positions", shape.max_positions);
+    });
     return shape;
   }
 

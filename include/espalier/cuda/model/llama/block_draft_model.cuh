@@ -172,7 +172,7 @@ namespace espalier::cuda {
 //!
 //! Complexity  load: reads the file once; host memory for 2^21 numbers. Synchronises
 //! Errors      model_error for a tensor that is missing, that has another shape or dtype than the config asks for, or
-//!             that it has no place for, or for a weight beyond the range of __half if NumberT is that; cuda_error
+//!             that it has no place for, or for a weight beyond the range of NumberT; cuda_error
 template <class NumberT>
 struct block_draft_weights {
   static_assert(detail::is_model_number<NumberT>,

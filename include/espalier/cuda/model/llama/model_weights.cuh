@@ -119,7 +119,7 @@ struct weight_upload {
 //! Complexity  load: reads the file once; host memory for 2^21 numbers; int8 rows are multiplied by their scales on the
 //!             way. Synchronises
 //! Errors      model_error for a tensor that is missing, that has another shape or dtype than the config asks for, or
-//!             that it has no place for, for a weight beyond the range of __half if NumberT is that, and for a model
+//!             that it has no place for, for a weight beyond the range of NumberT, and for a model
 //!             with recurrent layers, which the device does not compute; cuda_error
 template <class NumberT>
 struct model_weights {

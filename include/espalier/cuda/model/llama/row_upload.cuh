@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tested by tests/cuda/model/llama/llama_backend.cu
 #pragma once
 
 #include <cuda_fp16.h>
@@ -22,8 +21,7 @@ class row_upload {
  public:
   row_upload() : buffer_(std::size_t{1} << 21) {}
 
-  // Takes n numbers for the memory from `to` on. Errors: model_error for a finite number beyond the range of __half, if
-  // NumberT is that.
+  // Takes n numbers for the memory from `to` on. Errors: model_error for a finite number beyond the range of NumberT.
   void add(NumberT* to, const float* values, std::size_t n) {
     for (std::size_t done = 0; done < n;) {
       if (used_ == buffer_.size() || to + done != to_ + used_) flush(to + done);
@@ -44,10 +42,12 @@ class row_upload {
  private:
   static NumberT narrow(float value) {
     const auto number = NumberT(value);
-    if constexpr (std::is_same_v<NumberT, __half>) {
+    if constexpr (!std::is_same_v<NumberT, float>) {
       if (std::isfinite(value) && std::isinf(static_cast<float>(number))) {
         raise<model_error>("a weight is ", value,
-                           ", but half precision ends at 65504: load the model in bfloat16 or float.");
+                           std::is_same_v<NumberT, __half>
+                               ? ", but half precision ends at 65504: load the model in bfloat16 or float."
+                               : ", but bfloat16 ends at 3.3895e38: load the model in float.");
       }
     }
     return number;

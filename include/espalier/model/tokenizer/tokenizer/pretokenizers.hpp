@@ -8,8 +8,8 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/model/files/json_reader.hpp"
-#include "espalier/model/tokenizer/tokenizer/byte_pair_encoder.hpp"
 #include "espalier/model/tokenizer/tokenizer/text_splitter.hpp"
+#include "espalier/model/tokenizer/tokenizer/word_encoder.hpp"
 
 namespace espalier::detail {
 
@@ -23,6 +23,9 @@ inline constexpr std::string_view llama3_pattern =
 inline constexpr std::string_view qwen2_pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
     R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+// The characters that BERT and others take for punctuation: Unicode's, and all of ASCII that are no letters or digits.
+inline constexpr std::string_view punctuation_pattern = R"([\p{P}$+<=>^`|~])";
 
 // A pattern that matches exactly this text.
 inline std::string quoted_pattern(std::string_view text) {
@@ -55,13 +58,21 @@ struct pretokenizers {
     } else if (type == "Digits") {
       splitter.add({regex(step.flag_or("individual_digits", false) ? "\\p{N}" : "\\p{N}+", step.where())});
     } else if (type == "Punctuation") {
-      splitter.add({regex("[\\p{P}$+<=>^`|~]", step.where()), behavior_of(step, "Isolated")});
+      splitter.add({regex(punctuation_pattern, step.where()), behavior_of(step, "Isolated")});
+    } else if (type == "WhitespaceSplit" || type == "BertPreTokenizer") {
+      splitter.add({regex("\\s+", step.where()), split_behavior::removed});
+      if (type[0] == 'B') splitter.add({regex(punctuation_pattern, step.where())});
+    } else if (type == "Whitespace") {
+      splitter.add({regex("[\\w\\x{200C}\\x{200D}]+|[^\\w\\x{200C}\\x{200D}\\s]+", step.where()),
+                    split_behavior::removed, true});
     } else if (type == "Split") {
       splitter.add({regex(pattern_of(step), step.where()), behavior_of(step, ""), step.flag_or("invert", false)});
     } else if (type == "Metaspace") {
       add_metaspace(step);
     } else {
-      unsupported(step.where(), type, "ByteLevel, Digits, Metaspace, Punctuation, Split and Sequence");
+      unsupported(step.where(), type,
+                  "BertPreTokenizer, ByteLevel, Digits, Metaspace, Punctuation, Split, Whitespace, WhitespaceSplit and "
+                  "Sequence");
     }
   }
 
@@ -85,6 +96,10 @@ struct pretokenizers {
       before = text_prefix::when::first;
     } else if (scheme != "never") {
       raise<model_error>(step.where(), ": \"prepend_scheme\" is \"", scheme, "\", but must be always, first or never.");
+    }
+    if (!splitter.empty() && before == text_prefix::when::always && prefix.before == text_prefix::when::never) {
+      prefix = {text_prefix::when::each_word, mark};  // of words without spaces
+      return;
     }
     put_first(step, {before, mark, mark});
     if (step.flag_or("split", true))

@@ -5,24 +5,27 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <iterator>
+#include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/model/files/gguf_metadata.hpp"
+#include "espalier/model/tokenizer/tokenizer/gguf_cuts.hpp"
 #include "espalier/model/tokenizer/tokenizer/pretokenizers.hpp"
 #include "espalier/model/tokenizer/tokenizer/tokenizer_parts.hpp"
 
 namespace espalier::detail {
 
-// Reads the tokenizer in a GGUF file's metadata: a byte-level BPE with merges (gpt2), or a SentencePiece BPE, whose
-// tokens have scores (llama).
+// Reads the tokenizer in a GGUF file's metadata: a BPE with merges (gpt2, gemma4, whitespace), a SentencePiece BPE
+// (llama) or unigram model (t5), whose tokens have scores, or a WordPiece (bert).
 //
 // Errors      model_error that names the file, the key, and what is supported
 // Source      https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, section Tokenizer
@@ -33,17 +36,21 @@ class tokenizer_gguf {
   tokenizer_parts parts() {
     read_words();
     const std::string model = from_.text("tokenizer.ggml.model");
-    if (model == "gpt2") {
-      read_byte_level();
+    if (model == "gpt2" || model == "gemma4" || model == "whitespace") {
+      read_merged(model);
     } else if (model == "llama") {
       read_scored();
+    } else if (model == "t5") {
+      read_unigram();
+    } else if (model == "bert") {
+      read_word_pieces();
     } else {
-      from_.refuse("tokenizer.ggml.model", "gpt2 or llama: others are not supported");
+      from_.refuse("tokenizer.ggml.model", "gpt2, gemma4, whitespace, llama, t5 or bert: others are not supported");
     }
+    if (!words_model_) words_model_.emplace(byte_pair_model(std::move(model_)));
     tokenizer_parts parts{
         from_.where(), std::move(pieces_), std::move(added_),
-        byte_pair_encoder{
-            std::move(normalise_), {}, std::move(prefix_), std::move(splitter_), byte_pair_model(std::move(model_))}};
+        word_encoder{std::move(normalise_), {}, std::move(prefix_), std::move(splitter_), *std::move(words_model_)}};
     const token_id begin = token_or_none("bos_token_id"), end = token_or_none("eos_token_id");
     parts.begin_mark = begin < 0 ? "" : words_[static_cast<std::size_t>(begin)];
     parts.end_mark = end < 0 ? "" : words_[static_cast<std::size_t>(end)];
@@ -98,13 +105,56 @@ class tokenizer_gguf {
 
   bool is_normal(std::size_t i) const { return kinds_[i] == word_kind::normal; }
 
-  void read_byte_level() {
-    model_.is_byte_level = true;
-    for (std::size_t i = 0; i < words_.size(); ++i)
-      if (is_normal(i)) pieces_[i] = bytes_spelled(words_[i]);
-    for (std::size_t byte = 0; byte < 256; ++byte)
+  // Reads a BPE with a list of merges, whose words are cut as "pre" says.
+  void read_merged(const std::string& model) {
+    const std::string pre = model == "gemma4" ? model : from_.text_or("tokenizer.ggml.pre", "default");
+    const gguf_cuts* const cuts = find_gguf_cuts(pre);
+    if (!cuts) from_.refuse("tokenizer.ggml.pre", "one of ", gguf_cuts_names());
+    model_.is_byte_level = !cuts->is_plain;
+    adds_begin_ = cuts->adds_begin;
+    if (cuts->composes) normalise_.add(unicode_form::nfc);
+    if (model == "whitespace") {
+      if (from_.flag_or("tokenizer.ggml.normalizer.lowercase", false)) normalise_.add(text_change::lower_case);
+      splitter_.add({regex("\\s+", from_.where()), split_behavior::removed});
+    }
+    for (const std::string_view pattern : cuts->patterns)
+      if (!pattern.empty()) splitter_.add({regex(pattern, from_.where())});
+    if (cuts->spells_spaces) prefix_.spelled_space = space_mark;
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      const auto token = static_cast<token_id>(i);
+      if (cuts->is_plain) {
+        read_plain(token, cuts->spells_spaces);
+      } else if (is_normal(i)) {
+        pieces_[i] = bytes_spelled(words_[i]);
+        if (cuts->takes_whole) model_.whole.emplace(pieces_[i], token);
+      }
+    }
+    for (std::size_t byte = 0; model_.is_byte_level && byte < 256; ++byte)
       model_.bytes[byte] = find(spelling_of(static_cast<unsigned char>(byte)));
-    split_as(from_.text_or("tokenizer.ggml.pre", "default"));
+    read_merges();
+  }
+
+  // Reads a token of a BPE that is written in UTF-8: a character may be a token, and bytes are written as <0x0A>. Line
+  // breaks are no parts of merges, but some in a row may be a token.
+  void read_plain(token_id token, bool spells_spaces) {
+    const auto i = static_cast<std::size_t>(token);
+    const std::string& word = words_[i];
+    const int byte = byte_of(word);
+    if (byte >= 0 && (is_normal(i) || kinds_[i] == word_kind::byte)) {
+      model_.bytes[static_cast<std::size_t>(byte)] = token;
+      pieces_[i] = std::string(1, static_cast<char>(byte));
+    } else if (is_normal(i)) {
+      pieces_[i] = spells_spaces ? replaced(word, space_mark, " ") : word;
+      if (is_one_character(word)) model_.characters.emplace(word, token);
+      if (word.find_first_not_of('\n') == std::string::npos) model_.whole.emplace(word, token);
+    } else if (kinds_[i] == word_kind::unknown) {
+      pieces_[i] = replacement_character;
+      model_.unknown = token;
+      model_.joins_unknown = true;
+    }
+  }
+
+  void read_merges() {
     const std::string key = "tokenizer.ggml.merges";
     for (const std::string& merge : from_.texts(key)) {
       // A space at the beginning would belong to the left word; no known file has one.
@@ -122,39 +172,17 @@ class tokenizer_gguf {
     return found == ids_.end() ? -1 : found->second;
   }
 
-  // Sets the cuts that "pre" stands for, as in Hugging Face's files of the models that it is named after.
-  void split_as(std::string_view pre) {
-    const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
-      return std::find(names.begin(), names.end(), pre) != names.end();
-    };
-    const auto split = [&](std::string_view pattern) { splitter_.add({regex(pattern, from_.where())}); };
-    if (is_one_of({"gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion"})) {
-      split(gpt2_pattern);
-    } else if (is_one_of({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"})) {
-      split("\\p{N}");
-      split(gpt2_pattern);
-    } else if (is_one_of({"llama-bpe", "llama3", "llama-v3"})) {
-      split(llama3_pattern);
-      adds_begin_ = true;
-      for (std::size_t i = 0; i < words_.size(); ++i)
-        if (is_normal(i)) model_.whole.emplace(pieces_[i], static_cast<token_id>(i));
-    } else if (is_one_of({"qwen2", "deepseek-r1-qwen"})) {
-      normalise_.add_form(unicode_form::nfc);
-      split(qwen2_pattern);
-    } else {
-      raise<model_error>(
-          from_.where(), ": \"tokenizer.ggml.pre\" is \"", pre,
-          "\", which is not supported; supported are gpt-2, smollm, starcoder, refact, command-r, llama-bpe, "
-          "qwen2 and others that cut texts as one of these.");
-    }
+  std::vector<float> read_scores() const {
+    const std::string key = "tokenizer.ggml.scores";
+    std::vector<float> scores = from_.numbers(key);
+    if (scores.size() != words_.size()) from_.refuse(key, "as long as tokenizer.ggml.tokens, ", words_.size());
+    for (const float score : scores)
+      if (!(score == score)) from_.refuse(key, "a list of numbers");
+    return scores;
   }
 
-  // Reads a SentencePiece BPE, which merges to the token of the highest score first.
-  void read_scored() {
-    adds_begin_ = true;
-    const std::string key = "tokenizer.ggml.scores";
-    const std::vector<float> scores = from_.numbers(key);
-    if (scores.size() != words_.size()) from_.refuse(key, "as long as tokenizer.ggml.tokens, ", words_.size());
+  // Reads what the tokens of a SentencePiece model stand for.
+  void read_sentence_pieces() {
     for (std::size_t i = 0; i < words_.size(); ++i) {
       const auto token = static_cast<token_id>(i);
       if (is_normal(i)) {
@@ -171,18 +199,74 @@ class tokenizer_gguf {
       }
     }
     if (model_.unknown < 0) model_.unknown = token_or_none("unknown_token_id");
+  }
+
+  // Reads a SentencePiece BPE, which merges to the token of the highest score first.
+  void read_scored() {
+    adds_begin_ = true;
+    read_sentence_pieces();
     model_.joins_unknown = true;
-    add_scored_merges(ranks_of(scores));
+    add_scored_merges(ranks_of(read_scores()));
     normalise_.add_replacement(" ", std::string(space_mark));
     if (from_.flag_or("tokenizer.ggml.add_space_prefix", true))
       prefix_ = {text_prefix::when::always, std::string(space_mark), " ", true};
   }
 
+  // Reads a SentencePiece unigram model, with the table by which it changes characters.
+  void read_unigram() {
+    read_sentence_pieces();
+    const std::vector<float> scores = read_scores();
+    unigram_model::parts parts{{}, std::numeric_limits<double>::infinity(), model_.unknown, model_.bytes};
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      if (!is_normal(i) || words_[i].empty()) continue;
+      const auto score = static_cast<double>(scores[i]);
+      parts.least_score = (std::min)(parts.least_score, score);
+      parts.tokens.push_back({words_[i], static_cast<token_id>(i), score});
+    }
+    words_model_.emplace(unigram_model(std::move(parts)));
+    const std::string key = "tokenizer.ggml.precompiled_charsmap";
+    if (from_.has(key)) {
+      std::string map;
+      for (const std::int64_t byte : from_.integers(key))
+        map += static_cast<char>(byte & 0xFF);
+      if (!map.empty()) normalise_.add(character_map(map, from_.where()));
+    }
+    if (from_.flag_or("tokenizer.ggml.remove_extra_whitespaces", false)) normalise_.add(text_change::single_spaces);
+    prefix_.spelled_space = space_mark;
+    if (!from_.flag_or("tokenizer.ggml.add_space_prefix", false)) return;
+    prefix_.before = text_prefix::when::always;
+    prefix_.text = space_mark;
+    prefix_.doubles = true;
+  }
+
+  // Reads a WordPiece, whose tokens that begin a word are written with U+2581.
+  void read_word_pieces() {
+    adds_begin_ = true;
+    word_piece_model::parts parts;
+    parts.unknown = token_or_none("unknown_token_id");
+    if (parts.unknown < 0) parts.unknown = added_.find("[UNK]") ? added_.find("[UNK]")->id : find("[UNK]");
+    for (std::size_t i = 0; i < words_.size(); ++i) {
+      const auto token = static_cast<token_id>(i);
+      if (kinds_[i] == word_kind::unknown) parts.unknown = token;
+      if (!is_normal(i)) continue;
+      pieces_[i] = replaced(words_[i], space_mark, " ");
+      const bool begins = words_[i].starts_with(space_mark);
+      (begins ? parts.begins : parts.continues).emplace(words_[i].substr(begins ? space_mark.size() : 0), token);
+    }
+    if (parts.unknown >= 0) pieces_[static_cast<std::size_t>(parts.unknown)] = replacement_character;
+    words_model_.emplace(word_piece_model(std::move(parts)));
+    const bool lowers = from_.flag_or("tokenizer.ggml.normalizer.lowercase", true);
+    normalise_.add(text_change::drop_controls);
+    normalise_.add(text_change::part_han);
+    if (from_.flag_or("tokenizer.ggml.normalizer.strip_accents", lowers)) normalise_.add(text_change::drop_accents);
+    if (lowers) normalise_.add(text_change::lower_case);
+    splitter_.add({regex("\\s+", from_.where()), split_behavior::removed});
+    splitter_.add({regex(punctuation_pattern, from_.where())});
+  }
+
   // The rank of each token by falling score. Equal scores have equal ranks.
   std::vector<std::int32_t> ranks_of(const std::vector<float>& scores) const {
     std::vector<float> order(scores);
-    for (const float score : order)
-      if (!(score == score)) from_.refuse("tokenizer.ggml.scores", "a list of numbers");
     std::sort(order.begin(), order.end(), std::greater<>());
     std::vector<std::int32_t> ranks(scores.size());
     for (std::size_t i = 0; i < scores.size(); ++i)
@@ -219,6 +303,7 @@ class tokenizer_gguf {
   text_prefix prefix_;
   text_splitter splitter_;
   byte_pair_model::parts model_;
+  std::optional<std::variant<byte_pair_model, unigram_model, word_piece_model>> words_model_;
   bool adds_begin_ = false;
 };
 

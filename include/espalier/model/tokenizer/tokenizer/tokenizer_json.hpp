@@ -7,6 +7,7 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "espalier/core/error.hpp"
@@ -17,7 +18,8 @@
 
 namespace espalier::detail {
 
-// Reads a tokenizer.json of Hugging Face's tokenizers: a BPE, and the parts of the format that such files use.
+// Reads a tokenizer.json of Hugging Face's tokenizers: a BPE, Unigram or WordPiece, and the parts of the format that
+// such files use.
 //
 // Errors      model_error that names the file, the part that is not supported, and what is supported
 // Source      https://github.com/huggingface/tokenizers, the fields that each component is serialised with
@@ -37,8 +39,8 @@ class tokenizer_json {
     read_model(json_reader(*model, where_ + ": \"model\""));
     const token_id begin = read_begin();
     tokenizer_parts parts{where_, std::move(pieces_), std::move(raw_),
-                          byte_pair_encoder{std::move(normalise_), std::move(normalised_), std::move(words_.prefix),
-                                            std::move(words_.splitter), byte_pair_model(std::move(model_))}};
+                          word_encoder{std::move(normalise_), std::move(normalised_), std::move(words_.prefix),
+                                       std::move(words_.splitter), word_model()}};
     parts.begin = begin;
     parts.add_named_ends();
     return parts;
@@ -72,19 +74,41 @@ class tokenizer_json {
     each_step("normalizer", section("normalizer"), "normalizers",
               [&](const std::string& type, const json_reader& step) {
                 if (type == "NFC") {
-                  normalise_.add_form(unicode_form::nfc);
+                  normalise_.add(unicode_form::nfc);
                 } else if (type == "NFD") {
-                  normalise_.add_form(unicode_form::nfd);
+                  normalise_.add(unicode_form::nfd);
                 } else if (type == "NFKC") {
-                  normalise_.add_form(unicode_form::nfkc);
+                  normalise_.add(unicode_form::nfkc);
                 } else if (type == "NFKD") {
-                  normalise_.add_form(unicode_form::nfkd);
+                  normalise_.add(unicode_form::nfkd);
+                } else if (type == "Lowercase") {
+                  normalise_.add(text_change::lower_case);
+                } else if (type == "StripAccents") {
+                  normalise_.add(text_change::drop_marks);
+                } else if (type == "Strip") {
+                  if (step.flag_or("strip_left", true)) normalise_.add(text_change::trim_left);
+                  if (step.flag_or("strip_right", true)) normalise_.add(text_change::trim_right);
+                } else if (type == "BertNormalizer") {
+                  const bool lowers = step.flag_or("lowercase", true);
+                  if (step.flag_or("clean_text", true)) normalise_.add(text_change::drop_controls);
+                  if (step.flag_or("handle_chinese_chars", true)) normalise_.add(text_change::part_han);
+                  if (step.flag_or("strip_accents", lowers)) normalise_.add(text_change::drop_accents);
+                  if (lowers) normalise_.add(text_change::lower_case);
+                } else if (type == "Precompiled") {
+                  const std::string map = bytes_of_base64(step.text_or("precompiled_charsmap", ""));
+                  if (!map.empty()) normalise_.add(character_map(map, step.where()));
                 } else if (type == "Replace") {
-                  normalise_.add_replacement(plain_pattern(step), step.text_or("content", ""));
+                  if (const std::string pattern = regex_of(step); !pattern.empty()) {
+                    normalise_.add_replacement(regex(pattern, step.where()), step.text_or("content", ""));
+                  } else {
+                    normalise_.add_replacement(plain_pattern(step), step.text_or("content", ""));
+                  }
                 } else if (type == "Prepend") {
                   normalise_.add_prefix(step.text_or("prepend", ""));
                 } else {
-                  unsupported(step.where(), type, "NFC, NFD, NFKC, NFKD, Replace, Prepend and Sequence");
+                  unsupported(step.where(), type,
+                              "NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, BertNormalizer, Precompiled, "
+                              "Replace, Prepend and Sequence");
                 }
               });
   }
@@ -106,19 +130,32 @@ class tokenizer_json {
         spelled_.emplace_back(step.text_or("replacement", space_mark.data()), " ");
       } else if (type == "Replace") {
         spelled_.emplace_back(plain_pattern(step), step.text_or("content", ""));
+      } else if (type == "WordPiece") {
+        continues_as_ = step.text_or("prefix", "##");
       } else if (type != "ByteFallback" && type != "Fuse" && type != "Strip") {
-        unsupported(step.where(), type, "ByteLevel, Metaspace, Replace, ByteFallback, Fuse, Strip and Sequence");
+        unsupported(step.where(), type,
+                    "ByteLevel, Metaspace, WordPiece, Replace, ByteFallback, Fuse, Strip and Sequence");
       }
     });
     if (has_byte_level != model_.is_byte_level || (has_byte_level && !spelled_.empty()))
       raise<model_error>(where_, ": \"pre_tokenizer\" and \"decoder\" must both be of ByteLevel, or neither.");
   }
 
+  // The pattern of a Replace by a Regex; empty if it is by a String.
+  static std::string regex_of(const json_reader& step) {
+    const json* const pattern = step.find("pattern");
+    const bool is_regex =
+        pattern && pattern->is_object() && pattern->contains("Regex") && (*pattern)["Regex"].is_string();
+    return is_regex ? (*pattern)["Regex"].get<std::string>() : std::string();
+  }
+
   static std::string plain_pattern(const json_reader& step) {
     const json* const pattern = step.find("pattern");
     if (!pattern || !pattern->is_object() || !pattern->contains("String") || !(*pattern)["String"].is_string() ||
         (*pattern)["String"].get_ref<const std::string&>().empty()) {
-      raise<model_error>(step.where(), ": the pattern of a Replace must be a String that is not empty.");
+      raise<model_error>(
+          step.where(),
+          ": the pattern of a Replace must be a String or, before words are cut, a Regex, that is not empty.");
     }
     return (*pattern)["String"].get<std::string>();
   }
@@ -138,12 +175,13 @@ class tokenizer_json {
 
   void read_vocabulary(const json_reader& model) {
     // Files from before 2020 have no type.
-    const std::string type = model.text_or("type", "BPE");
-    if (type != "BPE") unsupported(model.where(), type, "BPE");
+    type_ = model.text_or("type", "BPE");
+    if (type_ == "Unigram") return read_scored(model);
+    if (type_ != "BPE" && type_ != "WordPiece") unsupported(model.where(), type_, "BPE, Unigram and WordPiece");
     if (const double dropout = model.number_or("dropout", 0, 0, 1); dropout > 0)
       raise<model_error>(model.where(), " has a dropout of ", dropout, ", which is not supported: it must be 0.");
     for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-      if (!model.text_or(key, "").empty())
+      if (type_ == "BPE" && !model.text_or(key, "").empty())
         raise<model_error>(model.where(), " has a \"", key, "\", which is not supported: it must be empty.");
     }
     const json* const vocabulary = model.find("vocab");
@@ -157,7 +195,26 @@ class tokenizer_json {
     }
   }
 
+  // Reads the list of a Unigram: pairs of a token and its score. The token's number is its place.
+  void read_scored(const json_reader& model) {
+    const json* const vocabulary = model.find("vocab");
+    if (!vocabulary || !vocabulary->is_array() || vocabulary->size() > most_tokens)
+      raise<model_error>(model.where(), " lacks \"vocab\", a list of at most ", most_tokens, " tokens and scores.");
+    for (const json& entry : *vocabulary) {
+      if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
+        raise<model_error>(model.where(), ": \"vocab\" has an entry that is not a token and its score.");
+      const auto token = static_cast<token_id>(pieces_.size());
+      const auto& word = entry[0].get_ref<const std::string&>();
+      vocabulary_.emplace(word, token);
+      scores_.push_back(entry[1].get<double>());
+      piece_of(token) = spelled(word);
+    }
+  }
+
+  // The text that a token stands for. In a WordPiece all tokens but those that go on with a word have a space before
+  // them, the first of a text, too: a single piece does not know whether it is the first.
   std::string spelled(std::string word) const {
+    if (!continues_as_.empty()) return word.starts_with(continues_as_) ? word.substr(continues_as_.size()) : " " + word;
     for (const auto& [from, to] : spelled_)
       word = replaced(word, from, to);
     return word;
@@ -194,6 +251,31 @@ class tokenizer_json {
 
   bool is_mark(token_id token) const { return std::binary_search(marks_.begin(), marks_.end(), token); }
 
+  std::variant<byte_pair_model, unigram_model, word_piece_model> word_model() {
+    if (type_ == "Unigram") {
+      unigram_model::parts parts{{}, 0.0, model_.unknown, model_.bytes};
+      for (const auto& [word, token] : vocabulary_) {
+        const double score = scores_[static_cast<std::size_t>(token)];
+        parts.least_score = parts.tokens.empty() ? score : (std::min)(parts.least_score, score);
+        parts.tokens.push_back({word, token, score});
+      }
+      std::erase_if(parts.tokens, [&](const auto& of) { return is_mark(of.token) || of.text.empty(); });
+      return unigram_model(std::move(parts));
+    }
+    if (type_ != "WordPiece") return byte_pair_model(std::move(model_));
+    const json_reader model(file_["model"], where_ + ": \"model\"");
+    const std::string prefix = model.text_or("continuing_subword_prefix", "##");
+    word_piece_model::parts parts;
+    parts.unknown = model_.unknown;
+    parts.most_characters = static_cast<std::size_t>(model.integer_or("max_input_chars_per_word", 100, 0, 1 << 20));
+    for (const auto& [word, token] : vocabulary_) {
+      if (is_mark(token)) continue;
+      parts.begins.emplace(word, token);
+      if (word.starts_with(prefix)) parts.continues.emplace(word.substr(prefix.size()), token);
+    }
+    return word_piece_model(std::move(parts));
+  }
+
   void read_model(const json_reader& model) {
     const bool falls_back = model.flag_or("byte_fallback", false);
     for (int byte = 0; model_.is_byte_level && byte < 256; ++byte) {
@@ -211,7 +293,11 @@ class tokenizer_json {
         model_.whole.emplace(model_.is_byte_level ? bytes_spelled(word) : word, token);
       }
     }
-    if (const std::string unknown = model.text_or("unk_token", ""); !unknown.empty()) {
+    if (type_ == "Unigram") {
+      const int last = static_cast<int>(scores_.size()) - 1;
+      model_.unknown = model.integer_or("unk_id", -1, 0, last);
+      if (model_.unknown >= 0) piece_of(model_.unknown) = replacement_character;
+    } else if (const std::string unknown = model.text_or("unk_token", ""); !unknown.empty()) {
       const auto found = vocabulary_.find(unknown);
       if (found == vocabulary_.end())
         raise<model_error>(model.where(), ": \"unk_token\" is \"", unknown, "\", which is no token of it.");
@@ -219,7 +305,7 @@ class tokenizer_json {
       piece_of(model_.unknown) = replacement_character;
     }
     model_.joins_unknown = model.flag_or("fuse_unk", false);
-    read_merges(model);
+    if (type_ == "BPE") read_merges(model);
   }
 
   void read_merges(const json_reader& model) {
@@ -257,8 +343,14 @@ class tokenizer_json {
               [&](const std::string& type, const json_reader& step) {
                 if (type == "TemplateProcessing") {
                   begin = begin_of(step);
+                } else if (type == "BertProcessing" || type == "RobertaProcessing") {
+                  const json* const mark = step.find("cls");
+                  if (!mark || !mark->is_array() || mark->size() != 2 || !(*mark)[0].is_string())
+                    raise<model_error>(step.where(), " lacks \"cls\", a token and its number.");
+                  begin = id_of((*mark)[1], (*mark)[0].get<std::string>());
                 } else if (type != "ByteLevel") {
-                  unsupported(step.where(), type, "TemplateProcessing, ByteLevel and Sequence");
+                  unsupported(step.where(), type,
+                              "TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel and Sequence");
                 }
               });
     return begin;
@@ -284,6 +376,9 @@ class tokenizer_json {
   normaliser normalise_;
   pretokenizers words_;
   std::vector<std::pair<std::string, std::string>> spelled_;  // replacements that the decoder makes in words
+  std::string continues_as_;  // what tokens of a WordPiece that go on with a word begin with, in its decoder
+  std::string type_;          // of the model
+  std::vector<double> scores_;
   std::unordered_map<std::string, token_id> vocabulary_;
   std::vector<std::string> pieces_;
   std::vector<token_id> marks_;  // ascending

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,7 +17,7 @@
 #include "espalier/core/token.hpp"
 #include "espalier/core/util/utf8.hpp"
 #include "espalier/model/tokenizer/tokenizer/added_tokens.hpp"
-#include "espalier/model/tokenizer/tokenizer/byte_pair_encoder.hpp"
+#include "espalier/model/tokenizer/tokenizer/word_encoder.hpp"
 
 namespace espalier::detail {
 
@@ -60,6 +61,24 @@ inline std::string spelling_of(unsigned char byte) {
   const char32_t code = byte_spellings[byte];
   if (code < 0x80) return {static_cast<char>(code)};
   return {static_cast<char>(0xC0U | (code >> 6U)), static_cast<char>(0x80U | (code & 0x3FU))};
+}
+
+// The bytes that a text of base 64 stands for, up to the first character that is none of its digits.
+inline std::string bytes_of_base64(std::string_view text) {
+  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string bytes;
+  std::uint32_t value = 0;
+  int bits = 0;
+  for (const char c : text) {
+    const std::size_t digit = digits.find(c);
+    if (digit == std::string_view::npos) break;
+    value = value << 6U | static_cast<std::uint32_t>(digit);
+    bits += 6;
+    if (bits < 8) continue;
+    bits -= 8;
+    bytes += static_cast<char>(value >> static_cast<unsigned>(bits) & 0xFFU);
+  }
+  return bytes;
 }
 
 // Encodes text with the library SentencePiece.
@@ -116,7 +135,7 @@ struct tokenizer_parts {
   std::string where;                // the file, in messages
   std::vector<std::string> pieces;  // the bytes that each token stands for
   added_tokens added;               // tokens that are found in the text before normalisation
-  std::variant<byte_pair_encoder, sentencepiece_encoder> encoder;
+  std::variant<word_encoder, sentencepiece_encoder> encoder;
   token_id begin = -1;           // the token before a prompt, -1: none
   std::vector<token_id> ends{};  // ascending
   // The chat template in the file, and the values of its variables bos_token and eos_token.

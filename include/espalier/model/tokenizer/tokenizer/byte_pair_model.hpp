@@ -6,96 +6,16 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <functional>
-#include <limits>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
-#include <utf8proc.h>
-
-#include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/util/utf8.hpp"
-#include "espalier/model/tokenizer/tokenizer/added_tokens.hpp"
-#include "espalier/model/tokenizer/tokenizer/text_splitter.hpp"
 
 namespace espalier::detail {
-
-// The text with every occurrence of `from` replaced, from left to right.
-inline std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
-  std::string result;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t found = (std::min)(text.find(from, at), text.size());
-    result += text.substr(at, found - at);
-    if (found < text.size()) result += to;
-    at = found < text.size() ? found + from.size() : found;
-  }
-  return result;
-}
-
-// The forms of Unicode Standard Annex 15.
-enum class unicode_form { nfc, nfd, nfkc, nfkd };
-
-// Changes a text before it is cut into words: Unicode's normal forms, by utf8proc, and plain replacements, in order.
-class normaliser {
- public:
-  void add_form(unicode_form form) { steps_.push_back({step::kind::form, form, {}, {}}); }
-  void add_replacement(std::string from, std::string to) {
-    steps_.push_back({step::kind::replacement, {}, std::move(from), std::move(to)});
-  }
-  void add_prefix(std::string text) { steps_.push_back({step::kind::prefix, {}, {}, std::move(text)}); }
-
-  // The normalised text.
-  //
-  // Pre         text is UTF-8
-  std::string operator()(std::string_view text) const {
-    std::string result(text);
-    for (const step& s : steps_) {
-      switch (s.what) {
-        case step::kind::form:
-          result = in_form(std::move(result), s.form);
-          break;
-        case step::kind::replacement:
-          result = replaced(result, s.from, s.to);
-          break;
-        case step::kind::prefix:
-          if (!result.empty()) result.insert(0, s.to);
-          break;
-      }
-    }
-    return result;
-  }
-
- private:
-  struct step {
-    enum class kind { form, replacement, prefix };
-    kind what;
-    unicode_form form;
-    std::string from, to;
-  };
-
-  static std::string in_form(std::string text, unicode_form form) {
-    if (std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; })) return text;
-    const bool composes = form == unicode_form::nfc || form == unicode_form::nfkc;
-    const bool is_wide = form == unicode_form::nfkc || form == unicode_form::nfkd;
-    const auto options = static_cast<utf8proc_option_t>(
-        UTF8PROC_STABLE | (composes ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE) | (is_wide ? UTF8PROC_COMPAT : 0));
-    utf8proc_uint8_t* bytes = nullptr;
-    const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                                               static_cast<utf8proc_ssize_t>(text.size()), &bytes, options);
-    const std::unique_ptr<utf8proc_uint8_t, void (*)(void*)> owner(bytes, &std::free);
-    if (size < 0)
-      raise<input_error>("a text of ", text.size(), " bytes cannot be normalised: ", utf8proc_errmsg(size), ".");
-    return {reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(size)};
-  }
-
-  std::vector<step> steps_;
-};
 
 // Two tokens that merge into one. Merges of lower rank come first.
 struct token_merge {
@@ -285,53 +205,6 @@ class byte_pair_model {
 
   parts parts_;
   merge_table table_;
-};
-
-// A text that is put before fragments of a text, and the fragments that get it.
-struct text_prefix {
-  enum class when { never, first, always };
-  when before = when::never;
-  std::string text{};               // the prefix; not added to a fragment that begins with it
-  std::string spelled_space = " ";  // replacement of spaces, made before the prefix is added
-  bool doubles = false;             // adds the prefix also to a fragment that begins with it
-};
-
-// Encodes the text between added tokens: it is normalised, cut into words, and each word is merged.
-struct byte_pair_encoder {
-  normaliser normalise;
-  added_tokens added;  // tokens that are found in the normalised text; none is a mark
-  text_prefix prefix;
-  text_splitter splitter;
-  byte_pair_model model;
-
-  // Appends the tokens of a fragment of a text. is_first: the text begins with it.
-  //
-  // Pre         the fragment is UTF-8 and not empty
-  void append(std::string_view fragment, bool is_first, std::vector<token_id>& tokens) const {
-    const std::string text = normalise(fragment);
-    byte_pair_model::workspace work;
-    added.each(
-        text, {},
-        [&](std::size_t begin, std::size_t end) {
-          append_words(std::string_view(text).substr(begin, end - begin), is_first && begin == 0, work, tokens);
-        },
-        [&](token_id token) { tokens.push_back(token); });
-  }
-
- private:
-  void append_words(std::string_view text, bool is_first, byte_pair_model::workspace& work,
-                    std::vector<token_id>& tokens) const {
-    std::string spelled;
-    if (prefix.spelled_space != " ") text = spelled = replaced(text, " ", prefix.spelled_space);
-    const bool wants =
-        prefix.before == text_prefix::when::always || (prefix.before == text_prefix::when::first && is_first);
-    if (wants && (prefix.doubles || text.substr(0, prefix.text.size()) != prefix.text)) {
-      spelled = prefix.text + std::string(text);
-      text = spelled;
-    }
-    for (const std::string_view word : splitter.split(text))
-      model.append(word, work, tokens);
-  }
 };
 
 }  // namespace espalier::detail
