@@ -21,6 +21,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <memory>
 #include <numeric>
 #include <random>
 #include <string>

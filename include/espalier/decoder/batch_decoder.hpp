@@ -5,7 +5,6 @@
 #include <concepts>
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -25,9 +24,7 @@
 #include "espalier/decoder/batch_drafting.hpp"
 #include "espalier/decoder/batch_options.hpp"
 #include "espalier/decoder/batch_places.hpp"
-#include "espalier/decoder/call_mistake.hpp"
 #include "espalier/decoder/check_parts.hpp"
-#include "espalier/decoder/no_pieces.hpp"
 #include "espalier/decoder/outside_pass.hpp"
 #include "espalier/decoder/processed_rows.hpp"
 #include "espalier/decoder/round.hpp"
@@ -201,7 +198,7 @@ class batch_decoder
                                      .prefill_rows = options_.prefill_rows,
                                      .vocab = backend_.vocab_size()};
     for (std::int32_t i = 0; i < options_.max_texts; ++i)
-      this->add_place(std::make_unique<place>(drafter_for_text(drafter_, i), kv_, i, policy_, sizes));
+      this->add_place(drafter_for_text(drafter_, i), kv_, i, policy_, sizes);
     detail::require_parts<VerifierT, ProcessorT>(drafter_, policy_, backend_, max_nodes_);
     const std::int64_t all_rounds = std::int64_t{options_.max_texts} * (max_nodes_ + 1) + options_.prefill_rows;
     const auto rows = static_cast<std::int32_t>((std::min)(all_rounds, std::int64_t{max_rows_}));

@@ -22,21 +22,44 @@
 #include "espalier/core/philox.hpp"
 #include "espalier/core/round_rows.hpp"
 #include "espalier/core/tree.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
 #include "espalier/decoder/check_parts.hpp"
-#include "espalier/decoder/check_round.hpp"
 #include "espalier/decoder/grow.hpp"
 #include "espalier/decoder/log_probs.hpp"
 #include "espalier/decoder/model_states.hpp"
-#include "espalier/decoder/no_ahead.hpp"
 #include "espalier/decoder/processed_rows.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/saved_text.hpp"
-#include "espalier/decoder/served_sizes.hpp"
 #include "espalier/decoder/text_cache.hpp"
 #include "espalier/decoder/text_processor.hpp"
 #include "espalier/forward/prefill.hpp"
 
 namespace espalier::detail {
+
+// Takes the place of drafting_ahead for drafters that do not draft ahead: each round drafts when it begins.
+struct no_ahead {
+  no_ahead(const auto&...) {}
+
+  void start(const auto&...) {}
+  auto rows(auto& drafter) { return draft_rows(drafter); }
+  double commit(auto& drafter, tree_view tree, verdict v, bool&) {
+    drafter.commit(tree, v);
+    return 0;
+  }
+  bool take(const auto&...) { return false; }
+  void give_up() {}
+};
+
+// Says as `type` what drafts ahead for a drafter: the drafter's own drafting_type, if it has one and only tokens go
+// from a round to the next tree (Can); else no_ahead.
+template <class DrafterT, class PolicyT, bool Can>
+struct ahead_of : std::type_identity<no_ahead> {};
+template <class DrafterT, class PolicyT>
+requires requires {
+  typename DrafterT::template drafting_type<PolicyT>;
+}
+struct ahead_of<DrafterT, PolicyT, true> : std::type_identity<typename DrafterT::template drafting_type<PolicyT>> {};
 
 // Serves one text: holds a drafter, a sequence of the target's cache and a tree, and makes the steps of a round. The
 // text itself is given with each call, for it may go on elsewhere. The passes of the target are made outside, for this

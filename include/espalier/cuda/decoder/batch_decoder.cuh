@@ -33,7 +33,6 @@
 #include "espalier/decoder/batch_options.hpp"
 #include "espalier/decoder/batch_places.hpp"
 #include "espalier/decoder/check_parts.hpp"
-#include "espalier/decoder/no_pieces.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/schedule.hpp"
 #include "espalier/decoder/text.hpp"
@@ -208,7 +207,7 @@ class batch_decoder
     const espalier::detail::pass_limits limits = rounds_.limits();
     if (!limits.cuts_trees) espalier::detail::require_whole_tree(limits.rows, limits.max_nodes);
     for (std::int32_t i = 0; i < options_.max_texts; ++i)
-      this->add_place(std::make_unique<place>(rounds_));
+      this->add_place(rounds_);
     const auto n = static_cast<std::size_t>(options_.max_texts);
     lanes_.reserve(n), numbers_.reserve(n), chunks_.reserve(n), readers_.reserve(n);
     for (ticket& t : under_way_)
@@ -509,8 +508,8 @@ class batch_decoder
   // Gives up the rounds under way: all texts go on from where the host has them, with the rows that it knows of.
   void go_back() {
     rounds_.give_up();
-    for (const auto& p : this->all_places())
-      p->lose_step();
+    for (place& p : this->all_places())
+      p.lose_step();
   }
 
   // Enqueues the round that is planned next, with parts of prompts. Returns false if there is none, or an error holds

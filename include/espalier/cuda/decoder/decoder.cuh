@@ -21,8 +21,6 @@
 #include "espalier/cuda/decoder/text_rounds.cuh"
 #include "espalier/decoder/check_parts.hpp"
 #include "espalier/decoder/decoder_options.hpp"
-#include "espalier/decoder/no_pieces.hpp"
-#include "espalier/decoder/observer.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/text.hpp"
 #include "espalier/decoder/text_options.hpp"
