@@ -213,6 +213,18 @@ class batch_places {
     }
   }
 
+  // Checks that no pass, or that a pass, is made outside.
+  //
+  // Errors      input_error where it is not so
+  void require_no_pass() const {
+    if (is_pass_outside_)
+      raise<input_error>(
+          "a pass is under way: end_step(), fail_pass() or give_up() comes before another step of this decoder.");
+  }
+  void require_pass() const {
+    if (!is_pass_outside_) raise<input_error>("no pass is under way: begin_step() comes first.");
+  }
+
   // Tells what a text has done. One that has ended leaves its place.
   void tell(place& p, const round_record& round) {
     entry& e = *p.text;

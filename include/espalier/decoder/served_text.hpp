@@ -51,8 +51,8 @@ struct no_ahead {
   void give_up() {}
 };
 
-// Says as `type` what drafts ahead for a drafter: the drafter's own drafting_type, if it has one and only tokens go
-// from a round to the next tree (Can); else no_ahead.
+// Its member `type` drafts ahead for a drafter: it is the drafter's drafting_type, if the drafter has one and the
+// decoder allows it (Can), else no_ahead. A decoder allows it where only tokens go from a round to the next tree.
 template <class DrafterT, class PolicyT, bool Can>
 struct ahead_of : std::type_identity<no_ahead> {};
 template <class DrafterT, class PolicyT>
@@ -127,8 +127,8 @@ class served_text {
   round_record& record() { return record_; }
   const round_record& record() const { return record_; }
 
-  // Gives up the rows of a text that goes elsewhere: all of them (`all`), or only those that the store may find again,
-  // or that nobody can find because the store does not know their tokens.
+  // Gives up the rows of a text that goes elsewhere. Without `all`, the target's rows stay where they are if they can
+  // be found again only in this sequence: that is, if the store knows their tokens and does not share rows.
   void release(bool all) {
     if (all || shares_rows || !PrefixKVStore<kv_type>) cache_.truncate(0);
     if constexpr (ReleasingDrafter<drafter_type>) {
@@ -216,8 +216,10 @@ class served_text {
     if (t.written.left() == 0 && !(drafts && draft_reads_) && left(t) == 0) t.written.end();
   }
 
-  // Begins a round, with drafting or without (`drafts`). It shares this budget, if one is given. The pass has time for
-  // this many drafted tokens of the text.
+  // Begins a round, with drafting or without (`drafts`).
+  //
+  // budget      the nodes that this text's tree shares with the trees of other texts; nullptr if it shares none
+  // in_time     the number of drafted tokens of this text for which the pass has time
   template <class BudgetT>
   void open_tree(text_type& t, bool drafts, BudgetT* budget, std::int32_t in_time) {
     const text& w = t.written;
@@ -437,8 +439,8 @@ class served_text {
   std::int32_t in_time_ = (std::numeric_limits<std::int32_t>::max)();
   bool drafter_in_step_ = false;
   bool draft_reads_ = false;
-  // Whether the drafter took another verdict than the target's, and must begin anew. It has no prompt to read then:
-  // what it lacks are tokens of its own rounds.
+  // Whether the drafter went on with another verdict than the target's, and so must begin the text anew. That is no
+  // reason to read a prompt: the tokens that it lacks then were written by rounds of this object.
   bool strayed_ = false;
   round_record record_;
 };

@@ -250,7 +250,7 @@ class batch_decoder
   //! next step.
   template <class PieceT = no_pieces>
   std::span<const text_event> step(const PieceT& piece_of = {}) {
-    require_no_pass();
+    this->require_no_pass();
     open_step();
     plan_reading();
     read_alone();
@@ -282,7 +282,7 @@ class batch_decoder
   //! Errors      as step(); input_error if a pass is under way
   template <class PieceT = no_pieces>
   outside_pass begin_step(const PieceT& piece_of = {}) {
-    require_no_pass();
+    this->require_no_pass();
     open_step();
     if (rounds_.n_under_way() == 0) {
       plan_reading();
@@ -303,7 +303,7 @@ class batch_decoder
   //!             still is under way
   template <class PieceT = no_pieces>
   outside_pass end_step(vocab_rows<typename rounds_type::number> logits, const PieceT& piece_of = {}) {
-    require_pass();
+    this->require_pass();
     require_rows_of(logits, pass_.batch.n_outputs, rounds_.vocab_size());
     const std::int32_t n = close_pass().batch.n_rows;
     if (!is_reading()) {
@@ -329,7 +329,7 @@ class batch_decoder
   //!
   //! Errors      input_error if no pass is under way
   outside_pass fail_pass(std::exception_ptr error) {
-    require_pass();
+    this->require_pass();
     (void)close_pass();
     if (!is_reading()) {
       fail_round(error);
@@ -349,15 +349,6 @@ class batch_decoder
   }
 
  private:
-  void require_no_pass() const {
-    if (pass_)
-      raise<input_error>(
-          "a pass is under way: end_step(), fail_pass() or give_up() comes before another step of this decoder.");
-  }
-  void require_pass() const {
-    if (!pass_) raise<input_error>("no pass is under way: begin_step() comes first.");
-  }
-
   // Begins a step: texts take free places.
   void open_step() {
     watch_.lap();
