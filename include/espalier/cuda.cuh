@@ -48,7 +48,6 @@
 #include "espalier/cuda/decoder/shared_rows.cuh"
 #include "espalier/cuda/decoder/shared_rows/row_shares.cuh"
 #include "espalier/cuda/decoder/shared_rows/text_gains.cuh"
-#include "espalier/cuda/decoder/take_round.cuh"
 #include "espalier/cuda/decoder/text_caches.cuh"
 #include "espalier/cuda/decoder/text_processors.cuh"
 #include "espalier/cuda/decoder/text_processors/change_rows.cuh"

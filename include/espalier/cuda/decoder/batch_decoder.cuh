@@ -28,7 +28,6 @@
 #include "espalier/cuda/concepts/tree_policy.cuh"
 #include "espalier/cuda/core/prompt_chunk.cuh"
 #include "espalier/cuda/decoder/outside_pass.cuh"
-#include "espalier/cuda/decoder/take_round.cuh"
 #include "espalier/cuda/decoder/text_rounds.cuh"
 #include "espalier/decoder/batch_options.hpp"
 #include "espalier/decoder/batch_places.hpp"

@@ -17,7 +17,6 @@
 #include "espalier/core/util/stopwatch.hpp"
 #include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/decoder/outside_pass.cuh"
-#include "espalier/cuda/decoder/take_round.cuh"
 #include "espalier/cuda/decoder/text_rounds.cuh"
 #include "espalier/decoder/check_parts.hpp"
 #include "espalier/decoder/decoder_options.hpp"

@@ -19,9 +19,11 @@
 #include "espalier/concepts/regime.hpp"
 #include "espalier/config.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/status.hpp"
 #include "espalier/core/tree_limit.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/cuda/concepts/backend.cuh"
 #include "espalier/cuda/concepts/drafter.cuh"
@@ -52,6 +54,7 @@
 #include "espalier/decoder/check_parts.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/schedule.hpp"
+#include "espalier/decoder/text.hpp"
 #include "espalier/decoder/text_options.hpp"
 
 namespace espalier::cuda::detail {
@@ -129,6 +132,32 @@ void keep_learnt_of(const text_batch& texts, const PolicyT& policy, learnt_part 
   });
   *next = gains;
   launch("keep_learnt", keep_learnt<words>, {.grid = texts.lanes(), .threads = 64}, stream, texts, all);
+}
+
+// Commits to the host's text what a round of the device has committed, up to the text's stop condition, or up to depth
+// `ends`, after which nothing may follow (-1: there is no such depth). Returns the record of the round; its views are
+// those of the text and of the tree.
+template <class PieceT>
+round_record take_round(text& written, tree_view tree, tree_limit limited_by, verdict decision, std::int32_t ends,
+                        const PieceT& piece_of) {
+  if (ends == 0) {
+    round_record nothing{.index = written.round(), .tree = tree, .decision = decision, .forwarded_rows = tree.n_nodes};
+    nothing.limited_by = limited_by;
+    written.stop(status::nothing_allowed);
+    nothing.shown = written.shown();
+    nothing.state = written.state();
+    return nothing;
+  }
+  const status after = ends > 0 ? status::nothing_allowed : status::running;
+  const verdict admitted = written.admit(tree, decision, piece_of, after);
+  round_record record{.index = written.round(), .tree = tree, .decision = admitted, .forwarded_rows = tree.n_nodes};
+  record.limited_by = limited_by;
+  const std::size_t before = written.tokens().size();
+  written.commit(tree, admitted);
+  record.committed = written.tokens().subspan(before);
+  record.shown = written.shown();
+  record.state = written.state();
+  return record;
 }
 
 // The results of a round on the host: outcomes by lane, trees by place.
