@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-#include "espalier/decoder/round.hpp"
 #include "espalier/decoder/statistics.hpp"
+#include "espalier/decoder/round.hpp"
 
 #include <vector>
 

@@ -66,9 +66,8 @@ class static_decoder {
   //! capacity says, the state is `failed` for ever.
   explicit static_decoder(FactoryT build = {}) : arena_(memory_, bytes) {
     arena* const outer = std::exchange(arena::current(), &arena_);
-    is_built_ = attempt([&] {
-      ::new (static_cast<void*>(&decoder_)) decoder_type(build(decoder_options::of(Capacity)));
-    });
+    is_built_ =
+        attempt([&] { ::new (static_cast<void*>(&decoder_)) decoder_type(build(decoder_options::of(Capacity))); });
     arena::current() = outer;
   }
   static_decoder(const static_decoder&) = delete;

@@ -186,12 +186,12 @@ class factorised {
 
   BlockDrafterT inner_;
   sampler<number> sampler_;
-  vocab_rows<number> logits_;       // the block of this round
+  vocab_rows<number> logits_;           // the block of this round
   detail::unset_numbers<number> rows_;  // [block_length][vocab]
   row_processor<number> process_;
   detail::unset_numbers<number> processed_;  // [nodes][vocab], if there is a processor
-  std::vector<char> is_made_;            // [block_length]
-  std::vector<std::int32_t> row_of_;     // by node: its row, or -1 if it was not asked about
+  std::vector<char> is_made_;                // [block_length]
+  std::vector<std::int32_t> row_of_;         // by node: its row, or -1 if it was not asked about
   std::vector<std::int32_t> renumbered_;
   // The nodes that are wanted, and their tree.
   tree_view tree_{};

@@ -2,9 +2,9 @@
 // Tested by tests/cuda/tree_policy/chain.cu
 #pragma once
 
+#include <cuda_runtime.h>
 #include <cstddef>
 #include <cstdint>
-#include <cuda_runtime.h>
 
 #include "espalier/config.hpp"
 #include "espalier/core/probabilities.hpp"

@@ -2,10 +2,10 @@
 // Tested by tests/cuda/model/attention/tree_attention.cu
 #pragma once
 
+#include <cuda_runtime.h>
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cuda_runtime.h>
 
 #include "espalier/cuda/core/error.cuh"
 #include "espalier/cuda/model/attention/attention_arguments.cuh"
