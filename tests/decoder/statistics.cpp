@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/decoder/statistics.hpp"
-#include "espalier/decoder/round.hpp"
 
 #include <vector>
 
 #include "catch.hpp"
 #include "espalier/core/tree.hpp"
+#include "espalier/decoder/round.hpp"
 
 using namespace espalier;
 

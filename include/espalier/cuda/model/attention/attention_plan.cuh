@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cuda_runtime.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
