@@ -422,8 +422,8 @@ concept OtherPrompt =
 template <class ObserverT>
 concept OtherObserver = !Observer<ObserverT>;
 
-// Stop conditions with the members of stop_conditions, of which the strings are not left out. Without a heap there are
-// none.
+// Takes what is written as stop_conditions with strings: with the same members, but `strings` must be given. Without a
+// heap there are no strings, and the type stays incomplete.
 struct conditions_with_strings
 #if ESPALIER_HOSTED
 {

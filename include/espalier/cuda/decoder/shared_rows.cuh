@@ -166,7 +166,7 @@ struct share_memory {
   std::int32_t roots;   // number of lanes that are not empty
   std::int32_t limits;  // sum of the limits of all trees
   tree_share all;       // the share of all texts together, as if they were one text
-  std::int32_t even;    // rows that each text gets besides, if all bins leave rows over
+  std::int32_t even;    // rows that each text gets beside its share, if rows are left once all bins have theirs
 };
 
 // Shares out `n_rows` rows over all lanes, roots included: the rows that gain most; among rows of the same bin, those
