@@ -8,7 +8,8 @@
 #include <string_view>
 #if __has_include(<unistd.h>)
 #include <unistd.h>
-#else
+#endif
+#if !defined(_SC_NPROCESSORS_ONLN)
 #include <thread>
 #endif
 
@@ -51,7 +52,7 @@ inline std::string processor_in(std::string_view cpuinfo) {
 // Returns how many threads the hardware runs at once. On POSIX systems it does without <thread>, which takes 0.6 s to
 // parse.
 inline int n_hardware_threads() {
-#if __has_include(<unistd.h>)
+#if defined(_SC_NPROCESSORS_ONLN)
   const auto n = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
 #else
   const auto n = static_cast<int>(std::thread::hardware_concurrency());
