@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSL-1.0
 """Draws the pictures of README.md and docs/design.md: python3 docs/pictures/draw.py [FOLDER]
 
-They go to FOLDER, by default the folder of this file. speed.svg has the figures of docs/benchmarks/tables_real_models.json.
+They go to FOLDER, by default the folder of this file. speed.svg has the figures of
+docs/benchmarks/tables_real_models.json.
 """
 import json
 import pathlib

@@ -11,7 +11,6 @@
 #include "arguments.hpp"
 #include "espalier/core/status.hpp"
 #include "espalier/core/token.hpp"
-#include "espalier/decoder/observer.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/statistics.hpp"
 #include "espalier/decoder/stop.hpp"

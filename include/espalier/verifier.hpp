@@ -10,7 +10,6 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/forward_batch_view.hpp"
-#include "espalier/core/model_state.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/probabilities.hpp"

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "catch.hpp"
-#include "espalier/analysis/optimal_rate.hpp"
 #include "one_node.hpp"
 #include "raises.hpp"
 #include "vectors.hpp"

@@ -8,7 +8,7 @@
 #include "catch.hpp"
 #include "decoder/composition.hpp"
 #include "espalier/backend/callable.hpp"
-#include "espalier/core/model_state.hpp"
+#include "espalier/concepts/drafter.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/decoder/grow.hpp"
 #include "espalier/testing/row_drafter.hpp"

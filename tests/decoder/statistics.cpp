@@ -5,7 +5,7 @@
 
 #include "catch.hpp"
 #include "espalier/core/tree.hpp"
-#include "espalier/decoder/observer.hpp"
+#include "espalier/decoder/round.hpp"
 
 using namespace espalier;
 

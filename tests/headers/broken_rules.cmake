@@ -50,8 +50,8 @@ string(REPLACE "SOURCES views.cpp" "" page "${page}")
 string(REGEX REPLACE "FOLDERS report" "FOLDERS report EXCEPT report/timeline.cpp" page "${page}")
 file(WRITE "${WORK}/tests/CMakeLists.txt" "${page}")
 list(APPEND expected "tests/views.cpp is built by no test" "tests/report/timeline.cpp is built by no test")
-file(WRITE "${WORK}/tests/decoder/observer.cpp" "")
-list(APPEND expected "observer.hpp says that it is tested by tests/[a-z_/.]*, and has tests/decoder/observer.cpp")
+file(WRITE "${WORK}/tests/decoder/processed_rows.cpp" "")
+list(APPEND expected "processed_rows.hpp says that it is tested by tests/[a-z_/.]*, and has tests/decoder/processed_rows.cpp")
 
 execute_process(COMMAND "${CMAKE_COMMAND}" "-DROOT=${WORK}" -P "${CMAKE_CURRENT_LIST_DIR}/rules.cmake"
   RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)

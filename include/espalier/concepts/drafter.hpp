@@ -65,6 +65,14 @@ concept HasRoom = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 
 }  // namespace detail
 
+//! The state of a draft model after one token of the text.
+template <class NumberT>
+struct model_state {
+  std::span<const NumberT>
+      row{};  //!< [vocab] the distribution that the next token is drawn from; empty if it is not known
+  std::span<const float> hidden{};  //!< [hidden_size] the last hidden state; empty if the model keeps none
+};
+
 //! Proposes continuations of a text.
 //!
 //! Minimal definition

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <numeric>
 #include <span>
@@ -305,7 +304,7 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   }
   for (const std::int32_t context : contexts)
     require_option("contexts", context, 1, longest);
-  std::sort(contexts.begin(), contexts.end(), std::greater<>());
+  std::sort(contexts.begin(), contexts.end(), [](std::int32_t a, std::int32_t b) { return a > b; });
   contexts.erase(std::unique(contexts.begin(), contexts.end()), contexts.end());
 
   detail::pass_timer<DrafterT, BackendT, KVStoreT, ClockT> timer(drafter, target, kv, clock, options.sequence,

@@ -5,7 +5,6 @@
 #include <concepts>
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <optional>
 #include <span>
 #include <type_traits>
@@ -25,9 +24,7 @@
 #include "espalier/decoder/batch_drafting.hpp"
 #include "espalier/decoder/batch_options.hpp"
 #include "espalier/decoder/batch_places.hpp"
-#include "espalier/decoder/call_mistake.hpp"
 #include "espalier/decoder/check_parts.hpp"
-#include "espalier/decoder/no_pieces.hpp"
 #include "espalier/decoder/outside_pass.hpp"
 #include "espalier/decoder/processed_rows.hpp"
 #include "espalier/decoder/round.hpp"
@@ -201,7 +198,7 @@ class batch_decoder
                                      .prefill_rows = options_.prefill_rows,
                                      .vocab = backend_.vocab_size()};
     for (std::int32_t i = 0; i < options_.max_texts; ++i)
-      this->add_place(std::make_unique<place>(drafter_for_text(drafter_, i), kv_, i, policy_, sizes));
+      this->add_place(drafter_for_text(drafter_, i), kv_, i, policy_, sizes);
     detail::require_parts<VerifierT, ProcessorT>(drafter_, policy_, backend_, max_nodes_);
     const std::int64_t all_rounds = std::int64_t{options_.max_texts} * (max_nodes_ + 1) + options_.prefill_rows;
     const auto rows = static_cast<std::int32_t>((std::min)(all_rounds, std::int64_t{max_rows_}));
@@ -276,7 +273,7 @@ class batch_decoder
   //! round.
   template <class ChancesT, class PieceT = no_pieces>
   std::span<const text_event> step_with(const ChancesT& chance_of, const PieceT& piece_of = {}) {
-    require_no_pass();
+    this->require_no_pass();
     open_step();
     draft(chance_of, false);
     if (batch_.n_rows() > 0)
@@ -302,7 +299,7 @@ class batch_decoder
   //! Post        no pass: the step is over, and events() tells what each text has done, as step() would
   //! Errors      as step(); input_error if a pass is under way
   outside_pass begin_step() {
-    require_no_pass();
+    this->require_no_pass();
     open_step();
     return go_on();
   }
@@ -316,7 +313,7 @@ class batch_decoder
   //!             still is under way
   template <class PieceT = no_pieces>
   outside_pass end_step(vocab_rows<number> logits, const PieceT& piece_of = {}) {
-    require_pass();
+    this->require_pass();
     require_rows_of(logits, static_cast<std::int32_t>(pass_.batch.outputs.size()), backend_.vocab_size());
     if (close_pass().is_draft()) {
       drafting_.take(*this, drafter_, this->in_turn(), logits);
@@ -333,7 +330,7 @@ class batch_decoder
   //!
   //! Errors      input_error if no pass is under way, and for a null pointer, after which the pass still is under way
   outside_pass fail_pass(std::exception_ptr error) {
-    require_pass();
+    this->require_pass();
     if (!error) raise<input_error>("fail_pass() needs the error by which the pass failed, but got a null pointer.");
     const bool is_draft = close_pass().is_draft();
     const auto fail = [&](place& p) { this->fail(p, error); };
@@ -370,15 +367,6 @@ class batch_decoder
             .max_chunks = options_.max_texts,
             .max_nodes = max_nodes_,
             .may_read_alone = had_rounds_};
-  }
-
-  void require_no_pass() const {
-    if (pass_)
-      raise<input_error>(
-          "a pass is under way: end_step(), fail_pass() or give_up() comes before another step of this decoder.");
-  }
-  void require_pass() const {
-    if (!pass_) raise<input_error>("no pass is under way: begin_step() comes first.");
   }
 
   // Begins a step: texts take free places, and drafters begin to read prompts.

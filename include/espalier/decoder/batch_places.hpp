@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <exception>
-#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -127,22 +127,24 @@ class batch_places {
   // Makes an object that has no places: add_place() adds them.
   explicit batch_places(const batch_options& options) : texts_(options), limit_{.n_places = options.max_texts} {
     const auto n = static_cast<std::size_t>(options.max_texts);
-    places_.reserve(n), in_turn_.reserve(n), seats_.reserve(n), tasks_.reserve(n), events_.reserve(n);
+    in_turn_.reserve(n), seats_.reserve(n), tasks_.reserve(n), events_.reserve(n);
   }
   ~batch_places() = default;
 
-  void add_place(std::unique_ptr<place> p) {
-    p->number = static_cast<std::int32_t>(places_.size());
-    places_.push_back(std::move(p));
+  // Makes one more place of these arguments.
+  template <class... ArgumentsT>
+  void add_place(ArgumentsT&&... arguments) {
+    const auto number = static_cast<std::int32_t>(places_.size());
+    places_.emplace_back(std::forward<ArgumentsT>(arguments)...).number = number;
   }
 
   table& texts() { return texts_; }
   const table& texts() const { return texts_; }
   step_record& record() { return record_; }
-  std::span<const std::unique_ptr<place>> all_places() const { return places_; }
+  std::deque<place>& all_places() { return places_; }
   // Places with a text, in turn, and during a step also those that have lost their text in it.
   std::span<place* const> in_turn() const { return in_turn_; }
-  place& at(std::int32_t i) { return *places_[static_cast<std::size_t>(i)]; }
+  place& at(std::int32_t i) { return places_[static_cast<std::size_t>(i)]; }
 
   // Forgets what the last step told, and gives free places to texts that wait, in turn: to each the place whose rows
   // have most in common with it. Where pages have run out, no more texts are seated than can go on (seat_limit), but
@@ -211,6 +213,18 @@ class batch_places {
     }
   }
 
+  // Checks that no pass, or that a pass, is made outside.
+  //
+  // Errors      input_error where it is not so
+  void require_no_pass() const {
+    if (is_pass_outside_)
+      raise<input_error>(
+          "a pass is under way: end_step(), fail_pass() or give_up() comes before another step of this decoder.");
+  }
+  void require_pass() const {
+    if (!is_pass_outside_) raise<input_error>("no pass is under way: begin_step() comes first.");
+  }
+
   // Tells what a text has done. One that has ended leaves its place.
   void tell(place& p, const round_record& round) {
     entry& e = *p.text;
@@ -265,9 +279,9 @@ class batch_places {
   bool make_room(place& p) {
     if constexpr (!PlaceT::releases_rows) return false;
     bool any = false;
-    for (const auto& free : places_) {
-      if (free->text != nullptr || !free->holds_rows()) continue;
-      free->release();
+    for (place& free : places_) {
+      if (free.text != nullptr || !free.holds_rows()) continue;
+      free.release();
       any = true;
     }
     if (any || n_running() == 1) return any;
@@ -292,23 +306,23 @@ class batch_places {
 
   // Returns the free place whose rows have most in common with a text; nullptr where all are taken.
   template <class KVStoreT>
-  place* best_place(const KVStoreT& kv, std::span<const token_id> tokens) const {
+  place* best_place(const KVStoreT& kv, std::span<const token_id> tokens) {
     place* best = nullptr;
     std::ptrdiff_t most = -1;
-    for (const auto& p : places_) {
-      if (p->text != nullptr) continue;
+    for (place& p : places_) {
+      if (p.text != nullptr) continue;
       std::ptrdiff_t common = 0;
       if constexpr (RemembersTokens<KVStoreT>) {
-        const std::span<const token_id> held = kv.prefix(p->number);
+        const std::span<const token_id> held = kv.prefix(p.number);
         common = std::mismatch(held.begin(), held.end(), tokens.begin(), tokens.end()).first - held.begin();
       }
-      if (common > most) most = common, best = p.get();
+      if (common > most) most = common, best = &p;
     }
     return best;
   }
 
   table texts_;
-  std::vector<std::unique_ptr<place>> places_;
+  std::deque<place> places_;  // which do not move
   std::vector<place*> in_turn_;
   std::vector<seat> seats_;       // of the pass that is planned, [in_turn_]
   std::vector<seat_task> tasks_;  // [in_turn_]

@@ -87,7 +87,7 @@ class watched_chance {
     }
     // A policy may pick several tokens of a node before it records them in the tree.
     const bool may_miss = n_missing <= n_picked_ - (tree.n_draws - n_before_);
-    // Draws beyond all tokens that the row can give come from any other tokens.
+    // Once every token of the row has been drawn, any token that has not may be drawn.
     if (of_row == 0 && is_distinct) return require_undrawn(tree, u, weights);
     for (std::size_t t = 0; t < row.size(); ++t) {
       const double q = undrawn_weight(t), w = static_cast<double>(weights[t]);

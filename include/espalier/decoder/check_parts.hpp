@@ -2,9 +2,12 @@
 // Tested by tests/decoder/sharing.cpp
 #pragma once
 
+#include <concepts>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "espalier/concepts/backend.hpp"
 #include "espalier/concepts/drafter.hpp"
@@ -17,7 +20,9 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/sampling_options.hpp"
+#include "espalier/core/token.hpp"
 #include "espalier/decoder/model_states.hpp"
+#include "espalier/decoder/round.hpp"
 #include "espalier/decoder/text_options.hpp"
 #include "espalier/sampling/lazy_rows.hpp"
 #include "espalier/sampling/sampler.hpp"
@@ -396,6 +401,42 @@ void require_parts(const DrafterT& drafter, const PolicyT& policy, const Backend
         "that reads states; others need whole rows.");
   }
 }
+
+ESPALIER_MISTAKE(prompt_of_other_type,
+                 "a prompt is a range of token_id, which is std::int32_t: convert other numbers, and encode characters "
+                 "with a tokenizer");
+ESPALIER_MISTAKE(number_as_stop, "stop conditions are given by name: {.max_tokens = 100} for 100 new tokens");
+ESPALIER_MISTAKE(observer_of_other_type, "an observer is called with a const round_record&: see Observer");
+ESPALIER_MISTAKE(
+    stop_strings_without_pieces,
+    "stop strings need the text of each token: generate(prompt, stop, observer, piece_of) takes a function "
+    "that gives it");
+
+// A range that is no prompt, such as one of 64-bit numbers or of characters.
+template <class PromptT>
+concept OtherPrompt =
+    !std::convertible_to<const PromptT&, std::span<const token_id>> && requires(const PromptT& prompt) {
+  std::begin(prompt);
+};
+
+template <class ObserverT>
+concept OtherObserver = !Observer<ObserverT>;
+
+// Takes what is written as stop_conditions with strings: with the same members, but `strings` must be given. Without a
+// heap there are no strings, and the type stays incomplete.
+struct conditions_with_strings
+#if ESPALIER_HOSTED
+{
+  struct given_strings {
+    given_strings(const auto&, const auto&...);
+  };
+  std::int32_t max_tokens = 0;
+  std::vector<token_id> tokens{};
+  given_strings strings;
+  bool show_string = true;
+}
+#endif
+;
 
 // Checks that the options of a text suit the verifier and the backend.
 //

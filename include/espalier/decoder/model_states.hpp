@@ -8,7 +8,6 @@
 
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/core/error.hpp"
-#include "espalier/core/model_state.hpp"
 
 //! How a decoder tells a policy what both models say at the end of the text. Only a policy that chooses by a network
 //! asks for it: neural_delayed. So the concepts that policy and drafter must meet stand here, not in concepts/.

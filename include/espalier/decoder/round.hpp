@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstdint>
 #include <exception>
 #include <limits>
@@ -64,7 +65,33 @@ struct round_record {
   std::int32_t accepted() const { return committed.empty() ? 0 : static_cast<std::int32_t>(committed.size()) - 1; }
 };
 
+//! A function that is told about every round after its commit: for streaming text, statistics, pictures. A caller of
+//! step() may also tell it about steps that have read a part of a prompt and committed nothing; generate() does not.
+//!
+//! Minimal definition
+//!   observer(const round_record&)
+//! Models
+//!   statistics, tree_recorder, any lambda
+template <class ObserverT>
+concept Observer = std::invocable<ObserverT&, const round_record&>;
+
+//! Returns an observer that tells several others, in order. It keeps them by reference.
+template <Observer... ObserversT>
+auto observe_all(ObserversT&... observers) {
+  return [&observers...](const round_record& r) { (observers(r), ...); };
+}
+
 namespace detail {
+
+// Sizes that the memory of a served_text is made for.
+struct served_sizes {
+  std::int32_t max_nodes;     // drafted tokens of a round
+  std::int32_t max_asked;     // nodes of a tree while it grows, from which a policy may choose the drafted ones
+  std::int32_t max_pending;   // tokens of the text that a round's pass takes beside the drafted ones
+  std::int32_t prefill_rows;  // tokens of a prompt that a pass takes
+  std::int32_t vocab;
+  bool keeps_draft_rows = false;  // the verifier needs the draft's rows while the next round is drafted
+};
 
 // The room that the tree of a round had, by what a text, its caches and its policy allow.
 struct tree_room {

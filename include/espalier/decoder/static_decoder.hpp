@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
 #include <new>
 #include <span>
 #include <type_traits>
@@ -18,7 +17,6 @@
 #include "espalier/core/token.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/decoder_options.hpp"
-#include "espalier/decoder/no_pieces.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/stop.hpp"
 #include "espalier/decoder/text.hpp"
@@ -68,9 +66,8 @@ class static_decoder {
   //! capacity says, the state is `failed` for ever.
   explicit static_decoder(FactoryT build = {}) : arena_(memory_, bytes) {
     arena* const outer = std::exchange(arena::current(), &arena_);
-    is_built_ = attempt([&] {
-      ::new (static_cast<void*>(std::addressof(decoder_))) decoder_type(build(decoder_options::of(Capacity)));
-    });
+    is_built_ =
+        attempt([&] { ::new (static_cast<void*>(&decoder_)) decoder_type(build(decoder_options::of(Capacity))); });
     arena::current() = outer;
   }
   static_decoder(const static_decoder&) = delete;

@@ -26,7 +26,7 @@ struct stop_conditions {
   std::vector<std::string> strings{};  //!< end after the token that completes any of these in the new text, as bytes
   bool show_string = true;             //!< whether round_record::shown ends with the stop string or before it
 #else
-  std::span<const token_id> tokens{};  //!< end after any of these, which stay where they are while the text is written
+  std::span<const token_id> tokens{};  //!< end after any of these; they must stay in memory while the text is written
 #endif
 
   static constexpr void describe(auto see) {

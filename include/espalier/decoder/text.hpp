@@ -2,12 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
 #include "espalier/config.hpp"
@@ -22,15 +23,27 @@
 #include "espalier/decoder/text_options.hpp"
 
 #if ESPALIER_HOSTED
+#if __has_include(<sys/random.h>)
+#include <sys/random.h>
+#else
 #include <random>
+#endif
 #endif
 
 namespace espalier {
 
 //! Returns a random seed, a different one each time, for texts that need not be written again. Where ESPALIER_HOSTED is
-//! 0 it returns 0 always: such a machine has its own source, if any.
+//! 0 it returns 0 always: such a machine has its own source, if any. On POSIX systems it does without <random>, which
+//! takes 0.3 s to parse.
+//!
+//! Errors      input_error where the system gives no random numbers
 inline std::uint64_t fresh_seed() {
-#if ESPALIER_HOSTED
+#if ESPALIER_HOSTED && __has_include(<sys/random.h>)
+  std::uint64_t seed = 0;
+  if (getentropy(&seed, sizeof seed) != 0)
+    raise<input_error>("the system gives no random seed: name one in text_options::seed.");
+  return seed;
+#elif ESPALIER_HOSTED
   // The device is kept, since opening one takes 16 microseconds on a virtual machine.
   thread_local std::random_device device;
   return static_cast<std::uint64_t>(device()) << 32 | device();
@@ -225,8 +238,8 @@ class text {
 
   // The prompt may be a part of tokens_.
   void put(std::span<const token_id> prompt) {
-    const std::less<> before;
-    if (before(prompt.data(), tokens_.data()) || !before(prompt.data(), tokens_.data() + tokens_.size()))
+    const std::compare_three_way order;  // of pointers to any two objects
+    if (order(prompt.data(), tokens_.data()) < 0 || order(prompt.data(), tokens_.data() + tokens_.size()) >= 0)
       return tokens_.assign(prompt.begin(), prompt.end());
     std::copy(prompt.begin(), prompt.end(), tokens_.begin());
     tokens_.resize(prompt.size());
@@ -271,5 +284,23 @@ class text {
   stop_conditions stop_;
   stop_string_search search_;
 };
+
+//! Gives each token an empty piece: for texts without stop strings.
+struct no_pieces {
+  std::string_view operator()(token_id) const { return {}; }
+};
+
+namespace detail {
+
+// Checks that a text with stop strings is given pieces. Errors: input_error if the text has stop strings, and PieceT is
+// no_pieces.
+template <class PieceT>
+void require_pieces(const text& t) {
+  if (std::is_same_v<PieceT, no_pieces> && t.reads_pieces())
+    raise<input_error>(
+        "stop strings need the text of each token: give step(), end_step() or generate() a function for it.");
+}
+
+}  // namespace detail
 
 }  // namespace espalier

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <deque>
 #include <span>
 #include <utility>
 #include <vector>
@@ -84,10 +84,10 @@ class text_table {
     }
     if (!spare_) {
       if (free_.empty()) {
-        all_.push_back(std::make_unique<entry>(entry{{{}, policy, false, processor}}));
+        all_.push_back({{{}, policy, false, processor}});
         known_.reserve(all_.size()), free_.reserve(all_.size()), waiting_.reserve(all_.size());
         ended_.reserve(all_.size() + 1);
-        free_.push_back(all_.back().get());
+        free_.push_back(&all_.back());
       }
       spare_ = free_.back();
       free_.pop_back();
@@ -174,7 +174,7 @@ class text_table {
   std::size_t max_ended_;
   std::int32_t max_waiting_, max_texts_;
   text_id next_ = 0;
-  std::vector<std::unique_ptr<entry>> all_;
+  std::deque<entry> all_;
   std::vector<entry*> known_, free_, waiting_, ended_;
   entry* spare_ = nullptr;
 };

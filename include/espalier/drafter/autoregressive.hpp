@@ -10,13 +10,13 @@
 #include <utility>
 
 #include "espalier/concepts/backend.hpp"
+#include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/kv_store.hpp"
 #include "espalier/concepts/model_mistake.hpp"
 #include "espalier/concepts/recurrent_store.hpp"
 #include "espalier/concepts/row_processor.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch.hpp"
-#include "espalier/core/model_state.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/require_token.hpp"
 #include "espalier/core/row_origin.hpp"

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "espalier/concepts/row_processor.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/row_origin.hpp"
+#include "espalier/core/static/unset_numbers.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
@@ -66,17 +66,18 @@ class factorised {
       row_of_.resize(nodes, -1);
       renumbered_.resize(nodes);
     }
-    processed_.reset();
+    processed_ = {};
     const auto vocab = static_cast<std::size_t>(vocab_size());
     const auto depths = static_cast<std::size_t>(inner_.block_length());
     is_made_.resize(depths);
-    rows_.reset(new number[depths * vocab]);
+    rows_.resize(depths * vocab);
     sampler_.reserve(vocab_size());
   }
 
   void process_rows(row_processor<number> process) {
     process_ = process;
-    if (process_ && !processed_) processed_.reset(new number[row_of_.size() * static_cast<std::size_t>(vocab_size())]);
+    if (process_ && processed_.get() == nullptr)
+      processed_.resize(row_of_.size() * static_cast<std::size_t>(vocab_size()));
   }
 
   void begin(std::span<const token_id> context) {
@@ -185,12 +186,12 @@ class factorised {
 
   BlockDrafterT inner_;
   sampler<number> sampler_;
-  vocab_rows<number> logits_;       // the block of this round
-  std::unique_ptr<number[]> rows_;  // [block_length][vocab]
+  vocab_rows<number> logits_;           // the block of this round
+  detail::unset_numbers<number> rows_;  // [block_length][vocab]
   row_processor<number> process_;
-  std::unique_ptr<number[]> processed_;  // [nodes][vocab], if there is a processor
-  std::vector<char> is_made_;            // [block_length]
-  std::vector<std::int32_t> row_of_;     // by node: its row, or -1 if it was not asked about
+  detail::unset_numbers<number> processed_;  // [nodes][vocab], if there is a processor
+  std::vector<char> is_made_;                // [block_length]
+  std::vector<std::int32_t> row_of_;         // by node: its row, or -1 if it was not asked about
   std::vector<std::int32_t> renumbered_;
   // The nodes that are wanted, and their tree.
   tree_view tree_{};

@@ -16,7 +16,7 @@ struct recurrent_shape {
   int state_size = 0;  //!< floats of one layer's state
   //! floats that a layer keeps of each token, from which the state after the token can be computed again
   int row_size = 0;
-  //! number of tokens before a state whose rows are needed with it: those that a convolution still reads
+  //! number of tokens before a state that a convolution still reads: their rows are needed with the state
   int reach = 0;
 
   friend bool operator==(const recurrent_shape&, const recurrent_shape&) = default;

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/regime.hpp"
 #include "espalier/concepts/round_start.hpp"
 #include "espalier/core/error.hpp"
-#include "espalier/core/model_state.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_view.hpp"

@@ -37,8 +37,9 @@ inline std::string in_words(const chance_point& p) {
   return words;
 }
 
-// Checks that no two of many points always have the same outcome, in the 64 rounds from a point's length on: nodes and
-// slots up to high numbers, in all pairs of small ones, and seeds, streams and lengths that differ in one bit.
+// Checks of every two of many points that their outcomes differ in some of the 64 rounds that begin at the points'
+// lengths. Points differ in their nodes and slots (all pairs of small numbers, and some large ones), or in one bit of
+// their seeds, streams or lengths.
 template <class MakeT>
 std::int64_t check_chance_points(MakeT make) {
   std::vector<chance_point> points;

@@ -178,8 +178,9 @@ class deviations {
     }
   }
 
-  // The largest deviation in standard errors; `what` takes its name in words. The variance is the observed one, and a
-  // quarter of the tokens that the models are expected to draw, since rare ones may not have been drawn yet.
+  // Returns the largest deviation in standard errors, and writes to `what` what deviates. Its variance is the variance
+  // of the sums so far, plus a quarter of the number of tokens that the models are expected to draw: rare tokens may
+  // not have been drawn yet, and then the sums alone vary too little.
   double largest(std::string& what) const {
     double largest = 0;
     for (std::size_t i = 0; i < sums_.size(); ++i) {

@@ -187,7 +187,7 @@ class best_first {
   template <class NumberT>
   void consider_children(node_id u, double reach, std::span<const NumberT> row) {
     constexpr std::size_t block = 64;
-    // A number a little below the one that a child's own probability must exceed.
+    // A child can only be among the best if its own probability exceeds this, which is rounded down to be safe.
     const auto bound = [&] { return static_cast<NumberT>(floor() / reach * (1 - 1e-6)); };
     NumberT least = bound();
     for (std::size_t first = 0; first < row.size(); first += block) {

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -386,7 +385,7 @@ class cost_aware {
   }
 
   void expect(double reach) {
-    const auto at = std::upper_bound(ahead_.begin(), ahead_.end(), reach, std::greater<>());
+    const auto at = std::upper_bound(ahead_.begin(), ahead_.end(), reach, [](double a, double b) { return a > b; });
     if (at - ahead_.begin() >= limit_) return;
     ahead_.insert(at, reach);
     if (ahead_.size() > static_cast<std::size_t>(limit_)) ahead_.pop_back();

@@ -89,7 +89,7 @@ std::vector<token_id> tokens_of(const espalier_test::written& text) {
   return tokens;
 }
 
-// Every policy once, and khisti, which keeps memory of each text: all pairs are those of decoder.cu.
+// Every policy once, and khisti, which keeps memory of each text: all pairs are those of pairs_of_*.cu.
 template <class PolicyT, class VerifierT>
 struct pair_of {};
 template <class PairT>

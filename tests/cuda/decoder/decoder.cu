@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/cuda/decoder/decoder.cuh"
 
-#include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "catch.hpp"
 #include "cuda/decoder/block_model.cuh"
+#include "cuda/decoder/device_text.cuh"
 #include "cuda/decoder/same_text.cuh"
 #include "cuda/decoder/text_model.cuh"
 #include "drafter/marginal_drafter.hpp"
@@ -36,78 +35,14 @@ namespace device = espalier::cuda;
 using namespace espalier;
 using espalier_test::block_logits;
 using espalier_test::device_block_drafter;
+using espalier_test::device_text;
 using espalier_test::device_text_backend;
 using espalier_test::draft_model;
-using espalier_test::for_each_device_pair;
 using espalier_test::host_text;
 using espalier_test::setting;
 using espalier_test::target_model;
 using espalier_test::text_model;
 using espalier_test::written;
-
-namespace {
-
-template <class PolicyT, class VerifierT>
-written device_text(const PolicyT& policy, const VerifierT& verifier, const setting& s, bool replay = true) {
-  auto grown = device::make_on_device(policy);
-  const std::int32_t rows = espalier_test::rows_for(grown);
-  device_text_backend target(s.vocab, s.target_law, rows), draft(s.vocab, s.draft_law, rows);
-  device::contiguous_kv<float> kv(1, 1, 1, s.context), draft_kv(1, 1, 1, s.draft_context);
-  written text;
-  const auto with = [&](auto&& drafter) {
-    decoder_options options = s.options;
-    options.replay = replay;
-    auto decode = device::make_decoder(drafter, std::move(grown), verifier.make(), kv, target, options);
-    text.take(decode, s);
-  };
-  if constexpr (drafts<typename PolicyT::type>) {
-    with(device::autoregressive(draft, draft_kv, s.draft));
-  } else {
-    with(device::no_drafter());
-  }
-  return text;
-}
-
-}  // namespace
-
-TEST_CASE("Host and device write the same text, whatever the parts") {
-  int pairs = 0;
-  for_each_device_pair([&]<class VerifierT>(const auto& policy, const VerifierT& verifier) {
-    INFO(policy.name << " with " << verifier.name);
-    ++pairs;
-    setting s;
-    s.options.text.seed = 7;
-    s.options.text.sampling.temperature = ArgmaxVerifier<typename VerifierT::type> ? 0.0F : 1.0F;
-    const written expected = host_text(policy, verifier, s);
-    CHECK(device_text(policy, verifier, s) == expected);
-    if (pairs % 5 == 0) CHECK(device_text(policy, verifier, s, false) == expected);
-  });
-  CHECK(pairs >= 25);
-}
-
-TEST_CASE("Host and device write the same text over padded vocabularies and grammars, whatever the parts") {
-  int pairs = 0;
-  for_each_device_pair([&]<class VerifierT>(const auto& policy, const VerifierT& verifier) {
-    INFO(policy.name << " with " << verifier.name);
-    setting s;
-    s.vocab = 45;
-    s.stop.max_tokens = 15;
-    s.options.text.seed = static_cast<std::uint64_t>(pairs++);
-    s.target_law.n_tokens = 37;
-    s.target_law.is_masked = true;
-    s.draft_law.n_tokens = 33;
-    s.draft_law.is_masked = pairs % 2 == 0;
-    // Of the 45 tokens 17 to 33 are possible.
-    s.draft = pairs % 3 == 0 ? sampling_options{.temperature = 1, .top_k = 40} : sampling_options{.temperature = 1};
-    if (!ArgmaxVerifier<typename VerifierT::type>) s.options.text.sampling = s.draft;
-    if (!ArgmaxVerifier<typename VerifierT::type> && pairs % 4 == 0) s.options.text.sampling.top_p = 0.9F;
-    const written expected = host_text(policy, verifier, s);
-    CHECK(device_text(policy, verifier, s) == expected);
-    for (const std::vector<token_id>& round : expected.rounds)
-      CHECK(std::all_of(round.begin(), round.end(), [](token_id t) { return t < 37; }));
-  });
-  CHECK(pairs >= 25);
-}
 
 TEST_CASE("Options of both samplers, the order of rows and short contexts change nothing between host and device") {
   setting s;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <functional>
+
 #include "emulator/device.hpp"
 #include "emulator/functors.hpp"
 

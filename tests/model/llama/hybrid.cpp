@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <exception>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 

@@ -3,13 +3,10 @@
 #pragma once
 
 #include <cstddef>
+#include <utility>
 
 #include "espalier/config.hpp"
 #include "espalier/core/static/list.hpp"
-
-#if ESPALIER_HOSTED
-#include <memory>
-#endif
 
 namespace espalier::detail {
 
@@ -19,15 +16,27 @@ template <class NumberT>
 class unset_numbers {
  public:
 #if ESPALIER_HOSTED
+  // This much of a unique_ptr is written here, since <memory> brings streams with it, which take 0.4 s to parse.
+  unset_numbers() = default;
+  unset_numbers(unset_numbers&& other) noexcept : numbers_(std::exchange(other.numbers_, nullptr)) {}
+  unset_numbers& operator=(unset_numbers&& other) noexcept {
+    std::swap(numbers_, other.numbers_);
+    return *this;
+  }
+  ~unset_numbers() {
+    delete[] numbers_;
+  }
+
   void resize(std::size_t n) {
-    numbers_.reset(new NumberT[n]);
+    delete[] std::exchange(numbers_, nullptr);
+    numbers_ = new NumberT[n];
   }
   NumberT* get() const {
-    return numbers_.get();
+    return numbers_;
   }
 
  private:
-  std::unique_ptr<NumberT[]> numbers_;
+  NumberT* numbers_ = nullptr;
 #else
   unset_numbers() = default;
   unset_numbers(unset_numbers&&) = default;  // moves but does not copy, as the form with a heap
@@ -41,7 +50,7 @@ class unset_numbers {
   }
 
  private:
-  mutable list<NumberT> numbers_;  // mutable: get() const gives write access, as that of a unique_ptr does
+  mutable list<NumberT> numbers_;  // mutable: get() const gives write access, as in the form with a heap
 #endif
 };
 

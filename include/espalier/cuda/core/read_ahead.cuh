@@ -23,8 +23,8 @@ struct read_ahead {
   std::uint32_t n_rows = 0;       //!< number of rows; 0: nothing is read ahead
 
   static constexpr std::uint32_t rows_a_block = 48;
-  static constexpr std::uint32_t most_blocks = 128;  // thread blocks that ask at most: one for almost every
-                                                     // multiprocessor
+  static constexpr std::uint32_t most_blocks = 128;  // the most thread blocks that ask for bytes; almost
+                                                     // every multiprocessor then has one
 
   //! Chooses the first bytes of each row, most_bytes in all at most, of a matrix that is stored row by row. Nothing is
   //! read ahead if its rows are not aligned to 16 bytes, or if the piece of each row would be less than 128 bytes, a

@@ -28,12 +28,10 @@
 #include "espalier/cuda/concepts/tree_policy.cuh"
 #include "espalier/cuda/core/prompt_chunk.cuh"
 #include "espalier/cuda/decoder/outside_pass.cuh"
-#include "espalier/cuda/decoder/take_round.cuh"
 #include "espalier/cuda/decoder/text_rounds.cuh"
 #include "espalier/decoder/batch_options.hpp"
 #include "espalier/decoder/batch_places.hpp"
 #include "espalier/decoder/check_parts.hpp"
-#include "espalier/decoder/no_pieces.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/schedule.hpp"
 #include "espalier/decoder/text.hpp"
@@ -208,7 +206,7 @@ class batch_decoder
     const espalier::detail::pass_limits limits = rounds_.limits();
     if (!limits.cuts_trees) espalier::detail::require_whole_tree(limits.rows, limits.max_nodes);
     for (std::int32_t i = 0; i < options_.max_texts; ++i)
-      this->add_place(std::make_unique<place>(rounds_));
+      this->add_place(rounds_);
     const auto n = static_cast<std::size_t>(options_.max_texts);
     lanes_.reserve(n), numbers_.reserve(n), chunks_.reserve(n), readers_.reserve(n);
     for (ticket& t : under_way_)
@@ -251,7 +249,7 @@ class batch_decoder
   //! next step.
   template <class PieceT = no_pieces>
   std::span<const text_event> step(const PieceT& piece_of = {}) {
-    require_no_pass();
+    this->require_no_pass();
     open_step();
     plan_reading();
     read_alone();
@@ -283,7 +281,7 @@ class batch_decoder
   //! Errors      as step(); input_error if a pass is under way
   template <class PieceT = no_pieces>
   outside_pass begin_step(const PieceT& piece_of = {}) {
-    require_no_pass();
+    this->require_no_pass();
     open_step();
     if (rounds_.n_under_way() == 0) {
       plan_reading();
@@ -304,7 +302,7 @@ class batch_decoder
   //!             still is under way
   template <class PieceT = no_pieces>
   outside_pass end_step(vocab_rows<typename rounds_type::number> logits, const PieceT& piece_of = {}) {
-    require_pass();
+    this->require_pass();
     require_rows_of(logits, pass_.batch.n_outputs, rounds_.vocab_size());
     const std::int32_t n = close_pass().batch.n_rows;
     if (!is_reading()) {
@@ -330,7 +328,7 @@ class batch_decoder
   //!
   //! Errors      input_error if no pass is under way
   outside_pass fail_pass(std::exception_ptr error) {
-    require_pass();
+    this->require_pass();
     (void)close_pass();
     if (!is_reading()) {
       fail_round(error);
@@ -350,15 +348,6 @@ class batch_decoder
   }
 
  private:
-  void require_no_pass() const {
-    if (pass_)
-      raise<input_error>(
-          "a pass is under way: end_step(), fail_pass() or give_up() comes before another step of this decoder.");
-  }
-  void require_pass() const {
-    if (!pass_) raise<input_error>("no pass is under way: begin_step() comes first.");
-  }
-
   // Begins a step: texts take free places.
   void open_step() {
     watch_.lap();
@@ -509,8 +498,8 @@ class batch_decoder
   // Gives up the rounds under way: all texts go on from where the host has them, with the rows that it knows of.
   void go_back() {
     rounds_.give_up();
-    for (const auto& p : this->all_places())
-      p->lose_step();
+    for (place& p : this->all_places())
+      p.lose_step();
   }
 
   // Enqueues the round that is planned next, with parts of prompts. Returns false if there is none, or an error holds

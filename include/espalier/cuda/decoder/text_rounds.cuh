@@ -19,15 +19,18 @@
 #include "espalier/concepts/regime.hpp"
 #include "espalier/config.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/status.hpp"
 #include "espalier/core/tree_limit.hpp"
 #include "espalier/core/tree_order.hpp"
 #include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/cuda/concepts/backend.cuh"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/concepts/tree_policy.cuh"
 #include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/error.cuh"
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/forward_batch.cuh"
 #include "espalier/cuda/core/launch.cuh"
@@ -39,11 +42,8 @@
 #include "espalier/cuda/core/tree_compile.cuh"
 #include "espalier/cuda/decoder/accepted_path.cuh"
 #include "espalier/cuda/decoder/grow.cuh"
-#include "espalier/cuda/decoder/learnt_words.cuh"
 #include "espalier/cuda/decoder/outside_pass.cuh"
-#include "espalier/cuda/decoder/prompt_rows.cuh"
 #include "espalier/cuda/decoder/round_kernels.cuh"
-#include "espalier/cuda/decoder/round_parts.cuh"
 #include "espalier/cuda/decoder/round_size.cuh"
 #include "espalier/cuda/decoder/shared_rows.cuh"
 #include "espalier/cuda/decoder/text_caches.cuh"
@@ -54,9 +54,111 @@
 #include "espalier/decoder/check_parts.hpp"
 #include "espalier/decoder/round.hpp"
 #include "espalier/decoder/schedule.hpp"
+#include "espalier/decoder/text.hpp"
 #include "espalier/decoder/text_options.hpp"
 
 namespace espalier::cuda::detail {
+
+// Values that one part of the rounds has learnt of the texts. Shapes: from [places][n]
+struct learnt_part {
+  const std::int32_t* from = nullptr;
+  std::int32_t n = 0;
+};
+
+// The learnt values of the texts on the device, part by part, and the memory from which they are copied to the host.
+template <std::size_t N>
+struct learnt_words {
+  learnt_part parts[N];
+  std::int32_t* kept;  // [places][n]
+  std::int32_t n;      // number of words of all parts
+};
+
+// Copies what was learnt of each text to `kept`; one block works for a lane.
+template <class WordsT>
+ESPALIER_KERNEL void keep_learnt(text_batch texts, WordsT learnt) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  std::int32_t* to = learnt.kept + static_cast<std::ptrdiff_t>(here.place) * learnt.n;
+  for (const learnt_part& part : learnt.parts) {
+    const std::int32_t* const from = part.from + static_cast<std::ptrdiff_t>(here.place) * part.n;
+    for (auto i = static_cast<std::int32_t>(threadIdx.x); i < part.n; i += static_cast<std::int32_t>(blockDim.x))
+      to[i] = from[i];
+    to += part.n;
+  }
+}
+
+// Copies bytes to the device, in the stream's order. They are in pageable memory of the host, which is not needed after
+// the call.
+inline void put_bytes(void* to, std::span<const std::byte> from, cudaStream_t stream) {
+  if (from.empty()) return;
+  require(cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice, stream), "cudaMemcpyAsync");
+}
+
+// Returns the number of 32-bit words that a policy learns of a text.
+template <class PolicyT>
+std::int32_t learnt_words_of(const PolicyT& policy) {
+  std::size_t n = 0;
+  for_each_part(policy, [&]<class OneT>(const OneT& one, auto) {
+    if constexpr (LearningPolicy<OneT>) n += one.learnt_bytes();
+  });
+  return static_cast<std::int32_t>(n / sizeof(std::int32_t));
+}
+
+// Gives the policy, for the text in this place, values that were learnt elsewhere. Pre: `learnt` has as many bytes as
+// the policy learns of a text
+template <class PolicyT>
+void put_learnt(const PolicyT& policy, std::int32_t place, std::span<const std::byte> learnt, cudaStream_t stream) {
+  for_each_part(policy, [&]<class OneT>(const OneT& one, auto) {
+    if constexpr (LearningPolicy<OneT>) {
+      const std::size_t n = one.learnt_bytes();
+      put_bytes(one.learnt() + static_cast<std::size_t>(place) * n, learnt.first(n), stream);
+      learnt = learnt.subspan(n);
+    }
+  });
+}
+
+// Copies what policy and rounds have learnt to `kept`. Shapes: gains [places][gains.n], kept [places][all words]
+template <class PolicyT>
+void keep_learnt_of(const text_batch& texts, const PolicyT& policy, learnt_part gains, std::int32_t* kept,
+                    cudaStream_t stream) {
+  using words = learnt_words<n_parts<PolicyT> + 1>;
+  words all{{}, kept, learnt_words_of(policy) + gains.n};
+  learnt_part* next = all.parts;
+  for_each_part(policy, [&]<class OneT>(const OneT& one, auto) {
+    if constexpr (LearningPolicy<OneT>) {
+      *next++ = {reinterpret_cast<const std::int32_t*>(one.learnt()),
+                 static_cast<std::int32_t>(one.learnt_bytes() / sizeof(std::int32_t))};
+    }
+  });
+  *next = gains;
+  launch("keep_learnt", keep_learnt<words>, {.grid = texts.lanes(), .threads = 64}, stream, texts, all);
+}
+
+// Commits to the host's text what a round of the device has committed, up to the text's stop condition, or up to depth
+// `ends`, after which nothing may follow (-1: there is no such depth). Returns the record of the round; its views are
+// those of the text and of the tree.
+template <class PieceT>
+round_record take_round(text& written, tree_view tree, tree_limit limited_by, verdict decision, std::int32_t ends,
+                        const PieceT& piece_of) {
+  if (ends == 0) {
+    round_record nothing{.index = written.round(), .tree = tree, .decision = decision, .forwarded_rows = tree.n_nodes};
+    nothing.limited_by = limited_by;
+    written.stop(status::nothing_allowed);
+    nothing.shown = written.shown();
+    nothing.state = written.state();
+    return nothing;
+  }
+  const status after = ends > 0 ? status::nothing_allowed : status::running;
+  const verdict admitted = written.admit(tree, decision, piece_of, after);
+  round_record record{.index = written.round(), .tree = tree, .decision = admitted, .forwarded_rows = tree.n_nodes};
+  record.limited_by = limited_by;
+  const std::size_t before = written.tokens().size();
+  written.commit(tree, admitted);
+  record.committed = written.tokens().subspan(before);
+  record.shown = written.shown();
+  record.state = written.state();
+  return record;
+}
 
 // The results of a round on the host: outcomes by lane, trees by place.
 struct round_arrival {

@@ -20,7 +20,6 @@
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/text_rows.cuh"
 #include "espalier/cuda/sampling/top_children.cuh"
-#include "espalier/cuda/tree_policy/growth/append_run.cuh"
 #include "espalier/cuda/tree_policy/growth/values_by_place.cuh"
 #include "espalier/tree_policy/adaptive_chain.hpp"
 

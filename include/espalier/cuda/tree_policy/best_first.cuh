@@ -241,8 +241,8 @@ ESPALIER_KERNEL void __launch_bounds__(threadsN, 1)
 //! The device's espalier::best_first: the same tree, ties included.
 //!
 //! Complexity  BlockDrafter: one draft pass, one look at each row, and one launch of one block a text, of 256 threads,
-//!             or 1024 if the budget is above 256: a chain of at most max_depth steps of the block. If so many prefixes
-//!             are equal that they do not fit into its memory, 4 a thread, a chain of O(budget) steps of one thread.
+//!             or 1024 if the budget is above 256: at most max_depth steps of the block, one after the other. The block
+//!             has memory for 4 equal prefixes a thread; if there are more, one thread takes O(budget) steps instead.
 //!             Memory of 8 * max_depth * budget bytes for each text. StepDrafter: for each of max_depth levels a draft
 //!             pass of as many rows as the level may ask about, the budget at most, padding included; a launch that
 //!             reads these rows; a launch of one block a text, which looks at the budget^2 most probable children at

@@ -24,7 +24,6 @@
 #include "espalier/cuda/core/text_rows.cuh"
 #include "espalier/cuda/sampling/top_children.cuh"
 #include "espalier/cuda/sampling/top_tokens.cuh"
-#include "espalier/cuda/tree_policy/growth/append_run.cuh"
 #include "espalier/tree_policy/chain.hpp"
 
 namespace espalier::cuda {

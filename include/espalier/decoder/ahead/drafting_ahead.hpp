@@ -22,9 +22,8 @@
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/util/stopwatch.hpp"
 #include "espalier/core/verdict.hpp"
-#include "espalier/decoder/check_round.hpp"
 #include "espalier/decoder/grow.hpp"
-#include "espalier/decoder/served_sizes.hpp"
+#include "espalier/decoder/round.hpp"
 #include "espalier/decoder/text.hpp"
 #include "espalier/decoder/text_options.hpp"
 

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <memory>
 
 #include "espalier/model/llama/llama_backend.hpp"
 #include "model/llama/llama_driver.hpp"

@@ -16,7 +16,7 @@
 #include "espalier/cuda/core/forward_batch.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
-#include "espalier/cuda/model/attention/attention_shape.cuh"
+#include "espalier/cuda/model/attention/attention_arguments.cuh"
 #include "model/llama/batch_writer.hpp"
 
 //! Ways to run a backend on the device that tests compare with the host's.

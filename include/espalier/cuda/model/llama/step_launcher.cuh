@@ -14,7 +14,7 @@
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/read_ahead.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
-#include "espalier/cuda/model/attention/attention_shape.cuh"
+#include "espalier/cuda/model/attention/attention_arguments.cuh"
 #include "espalier/cuda/model/llama/activate.cuh"
 #include "espalier/cuda/model/llama/matrix_products.cuh"
 #include "espalier/cuda/model/llama/normalise.cuh"
