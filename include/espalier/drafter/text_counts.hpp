@@ -156,8 +156,9 @@ class continuation_counts {
 };
 
 // How often a context foretells the next token, learnt from the text itself: for each length of a context, for contexts
-// of the text (source 0) and of a memory (source 1), by how often it occurred and how many tokens followed it, the share of places at which the token that came was among its
-// continuations, of those places at which no longer context had it.
+// of the text (source 0) and of a memory (source 1), and by how often the context occurred and how many tokens followed
+// it, the share of places at which the token that came was among its continuations, of those places at which no longer
+// context had the token.
 class context_trust {
  public:
   double of(std::size_t length, const continuation_counts::context& c, std::size_t source) const {
@@ -206,7 +207,8 @@ class text_memory {
  public:
   explicit text_memory(std::int32_t capacity = 1 << 18)
       : half_((capacity + 1) / 2), newer_(half_), older_(half_) {
-    if (capacity < 2) raise<option_error>("a text_memory has a capacity of ", capacity, " tokens; at least 2 are needed.");
+    if (capacity < 2)
+      raise<option_error>("a text_memory has a capacity of ", capacity, " tokens; at least 2 are needed.");
   }
 
   //! Counts a text.
@@ -433,8 +435,8 @@ class text_counts {
   std::uint32_t round_ = 0;
   std::unique_ptr<float[]> rows_;  // [nodes][vocab]
   std::int32_t n_rows_ = 0;
-  std::int32_t n_clean_ = 0;                        // rows that were written since reserve()
-  std::vector<token_id> written_;  // [nodes][most_tokens] the tokens of each row that are above 0, lowest first, then -1
+  std::int32_t n_clean_ = 0;  // rows that were written since reserve()
+  std::vector<token_id> written_;  // [nodes][most_tokens] tokens of each row that are above 0, lowest first, then -1
   detail::list<std::int32_t> row_of_, renumbered_;  // [nodes]
 };
 
