@@ -106,6 +106,7 @@
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/drafter/nodes/node_checks.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
+#include "espalier/drafter/text_counts.hpp"
 #include "espalier/forward/checked_forward.hpp"
 #include "espalier/forward/held_prefix.hpp"
 #include "espalier/forward/prefill.hpp"

@@ -33,10 +33,14 @@ using logits_view = vocab_rows<float>;
 //! The rows of a round, found by node: the row of a node is the distribution that its children were drawn from.
 //!
 //! Shapes      row_of [n_nodes]: the row of a node in `rows`, -1 if none was asked for
+//!             listed [n_rows][list_length]: where a drafter lists them, the tokens of each row with a probability
+//!             above 0, lowest first, the list filled up with -1; policies then need not look through the row
 template <class NumberT>
 struct node_rows {
   vocab_rows<NumberT> rows;
   const std::int32_t* row_of = nullptr;
+  const token_id* listed = nullptr;
+  std::int32_t list_length = 0;
 
   ESPALIER_HOST_DEVICE bool has(node_id u) const { return row_of != nullptr && row_of[u] >= 0; }
   //! The first number of the row of node u.
@@ -47,6 +51,17 @@ struct node_rows {
   //!
   //! Pre         has(u)
   std::span<const NumberT> row(node_id u) const { return rows.row(row_of[u]); }
+  //! The tokens of the row of node u that have a probability above 0, lowest first; empty if the drafter lists none. On
+  //! the host only.
+  //!
+  //! Pre         has(u)
+  std::span<const token_id> listed_tokens(node_id u) const {
+    const token_id* first = listed + static_cast<std::ptrdiff_t>(row_of[u]) * list_length;
+    std::size_t n = 0;
+    while (n < static_cast<std::size_t>(list_length) && first[n] >= 0)
+      ++n;
+    return {first, n};
+  }
 };
 
 //! node_rows that a sampler made: they are distributions by construction, which a verifier need not check.

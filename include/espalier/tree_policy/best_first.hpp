@@ -135,7 +135,7 @@ class best_first {
   std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT&) {
     std::make_heap(best_.begin(), best_end(), is_better);
     for (std::size_t i = 0; i < asked_.level().size(); ++i)
-      consider_children(asked_.level()[i], reach_[i], rows.row(asked_.level()[i]));
+      consider_children(asked_.level()[i], reach_[i], rows);
     std::sort_heap(best_.begin(), best_end(), is_better);
     const double before = std::exchange(expected_, 0.0);
     for (std::size_t i = 0; i < n_best_; ++i)
@@ -185,8 +185,14 @@ class best_first {
   double floor() const { return n_best_ < limit_ ? 0 : best_[0].probability; }
 
   template <class NumberT>
-  void consider_children(node_id u, double reach, std::span<const NumberT> row) {
+  void consider_children(node_id u, double reach, const node_rows<NumberT>& rows) {
     constexpr std::size_t block = 64;
+    const std::span<const NumberT> row = rows.row(u);
+    if (rows.listed != nullptr) {
+      for (const token_id t : rows.listed_tokens(u))
+        consider_child(u, reach, t, static_cast<double>(row[static_cast<std::size_t>(t)]));
+      return;
+    }
     // A child can only be among the best if its own probability exceeds this, which is rounded down to be safe.
     const auto bound = [&] { return static_cast<NumberT>(floor() / reach * (1 - 1e-6)); };
     NumberT least = bound();

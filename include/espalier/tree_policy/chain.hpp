@@ -29,7 +29,7 @@ namespace detail {
 template <class TreeT, class NumberT>
 wide_number append_best(TreeT& tree, const node_rows<NumberT>& rows, node_id& u) {
   candidate<NumberT> best[1];
-  if (top_k(rows.row(u), std::span(best)) == 0) return 0;
+  if (top_k(rows, u, std::span(best)) == 0) return 0;
   u = tree.append(u, best[0].token, log_prob_of(static_cast<wide_number>(best[0].probability)));
   return static_cast<wide_number>(best[0].probability);
 }

@@ -257,7 +257,7 @@ class cost_aware {
     const auto level = asked_.level();
     budget_.ask(static_cast<std::int32_t>(level.size()));
     for (std::size_t i = 0; i < level.size(); ++i)
-      consider_children(level[i], reach_[i], rows.row(level[i]), depth_);
+      consider_children(level[i], reach_[i], rows, depth_);
     gains_ = {};
     const double worth = worth_of_best();
     if (depth_ < options_.max_depth) look_ahead(worth);
@@ -401,9 +401,9 @@ class cost_aware {
   }
 
   template <class NumberT>
-  void consider_children(node_id u, double reach, std::span<const NumberT> row, std::int32_t depth) {
+  void consider_children(node_id u, double reach, const node_rows<NumberT>& rows, std::int32_t depth) {
     candidate<NumberT> top[max_breadth];
-    const std::int32_t n = top_k(row, std::span(top));
+    const std::int32_t n = top_k(rows, u, std::span(top));
     double left = 1;  // at most one child is accepted: the probabilities add up to 1 at most
     double most = 1;  // the probabilities of acceptance fall as the draft's do
     for (std::int32_t i = 0; i < n; ++i) {

@@ -75,7 +75,7 @@ class eagle2 {
   std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT&) {
     const std::size_t first = n_considered_;
     for (std::size_t i = 0; i < asked_.level().size(); ++i)
-      consider_children(asked_.level()[i], scores_[i], rows.row(asked_.level()[i]));
+      consider_children(asked_.level()[i], scores_[i], rows);
     asked_.next_level();
     if (depth_++ < options_.depth) {
       for (const std::size_t i : best(first, at(options_.beam))) {
@@ -108,9 +108,9 @@ class eagle2 {
   }
 
   template <class NumberT>
-  void consider_children(node_id u, double score, std::span<const NumberT> row) {
+  void consider_children(node_id u, double score, const node_rows<NumberT>& rows) {
     candidate<NumberT> children[max_beam];
-    const std::int32_t n = top_k(row, std::span(children).first(at(options_.beam)));
+    const std::int32_t n = top_k(rows, u, std::span(children).first(at(options_.beam)));
     for (std::int32_t i = 0; i < n; ++i) {
       const double log_prob = detail::path_log_prob_of(static_cast<double>(children[i].probability));
       scored& child = considered_[n_considered_++];

@@ -69,7 +69,7 @@ class layer {
   void expand(TreeT& tree, const node_rows<NumberT>& rows, const BreadthT& breadth) {
     const std::size_t n = std::exchange(n_nodes_, 0);
     for (std::size_t i = 0; i < n; ++i)
-      add_children(tree, nodes_[i], rows.row(nodes_[i]), breadth);
+      add_children(tree, nodes_[i], rows, breadth);
     nodes_.swap(next_);
   }
 
@@ -80,11 +80,12 @@ class layer {
   }
 
   template <class TreeT, class NumberT, class BreadthT>
-  void add_children(TreeT& tree, node_id u, std::span<const NumberT> row, const BreadthT& breadth) {
+  void add_children(TreeT& tree, node_id u, const node_rows<NumberT>& rows, const BreadthT& breadth) {
     candidate<NumberT> best[max_breadth];
-    if (top_k(row, std::span(best).first(1)) == 0) return;
+    if (top_k(rows, u, std::span(best).first(1)) == 0) return;
     const std::int32_t wanted = breadth(static_cast<wide_number>(best[0].probability));
-    const std::int32_t found = wanted == 1 ? 1 : top_k(row, std::span(best).first(static_cast<std::size_t>(wanted)));
+    const std::int32_t found =
+        wanted == 1 ? 1 : top_k(rows, u, std::span(best).first(static_cast<std::size_t>(wanted)));
     for (std::int32_t i = 0; i < found && left(tree) > 0; ++i)
       next_[n_nodes_++] =
           tree.append(u, best[i].token, detail::log_prob_of(static_cast<wide_number>(best[i].probability)));

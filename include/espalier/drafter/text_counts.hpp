@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/static/list.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/drafter/nodes/node_checks.hpp"
+
+namespace espalier {
+
+struct text_counts_options {
+  std::int32_t capacity = 1 << 15;  //!< longest text, in tokens
+
+  static constexpr void describe(auto see) {
+    see(option{"capacity", &text_counts_options::capacity, "longest text, in tokens", 1, 1 << 20});
+  }
+};
+
+namespace detail {
+
+// Lengths of the contexts whose continuations are counted, in tokens. A context of 0 tokens comes before every token.
+inline constexpr std::array<std::int32_t, 11> context_lengths{0, 1, 2, 3, 4, 5, 6, 8, 12, 20, 32};
+inline constexpr std::int32_t longest_context = context_lengths.back();
+
+// The hashes of the contexts that end before some place, one for each length.
+class context_hashes {
+ public:
+  // Hashes the contexts of which before(i) is the token i + 1 places before the place, and of which `n` are there.
+  template <class BeforeT>
+  context_hashes(std::int32_t n, const BeforeT& before) {
+    std::uint64_t hash = 0x9E3779B97F4A7C15U;
+    for (std::int32_t i = 0; n_ < context_lengths.size(); ++i) {
+      if (i == context_lengths[n_]) of_[n_] = hash ^ hash >> 29U, ++n_;
+      if (i == n) break;
+      hash = (std::rotl(hash, 27) ^ static_cast<std::uint32_t>(before(i))) * 0xBF58476D1CE4E5B9U;
+    }
+  }
+
+  std::size_t size() const { return n_; }
+  std::uint64_t operator[](std::size_t i) const { return of_[i]; }
+
+ private:
+  std::array<std::uint64_t, context_lengths.size()> of_{};
+  std::size_t n_ = 0;
+};
+
+// Counts which tokens followed which contexts. A context is known by 64 bits of its hash: two that share them are
+// taken for one, which makes a draft worse and no text wrong.
+//
+// Complexity  add() and find(): O(1) expected, and the continuations of the context, `most_kept` at most. No
+//             allocation after construction, which takes 500 to 800 bytes a token of the capacity
+class continuation_counts {
+ public:
+  static constexpr std::int32_t most_kept = 48;  // continuations of a context; then the last of them is replaced
+
+  struct continuation {
+    token_id token;
+    std::int32_t count;
+    std::int32_t next;  // the next one of the context, which is no more frequent; -1 after the last
+  };
+
+  struct context {
+    std::uint64_t hash = 0;
+    std::int32_t total = 0;   // number of tokens that were counted; 0 in an unused slot
+    std::int32_t kinds = 0;   // number of different ones that are kept
+    std::int32_t first = -1;  // the most frequent continuation
+  };
+
+  explicit continuation_counts(std::int32_t capacity)
+      : slots_(std::bit_ceil(most_contexts(capacity) + most_contexts(capacity) / 4)) {
+    continuations_.reserve(most_contexts(capacity));
+    used_.reserve(most_contexts(capacity));
+  }
+
+  // The context with this hash; nullptr if nothing ever followed it.
+  const context* find(std::uint64_t hash) const {
+    const context& c = slots_[slot(hash)];
+    return c.total > 0 ? &c : nullptr;
+  }
+
+  const continuation& at(std::int32_t i) const { return continuations_[static_cast<std::size_t>(i)]; }
+
+  // Counts a token after each of these contexts.
+  void add(const context_hashes& contexts, token_id token) {
+    for (std::size_t i = 0; i < contexts.size(); ++i)
+      add(contexts[i], token);
+  }
+
+  void clear() {
+    for (const std::size_t i : used_)
+      slots_[i] = {};
+    used_.clear();
+    continuations_.clear();
+  }
+
+ private:
+  static std::size_t most_contexts(std::int32_t capacity) {
+    return static_cast<std::size_t>(capacity) * context_lengths.size();
+  }
+
+  std::size_t slot(std::uint64_t hash) const {
+    std::size_t i = hash & (slots_.size() - 1);
+    while (slots_[i].total > 0 && slots_[i].hash != hash)
+      i = (i + 1) & (slots_.size() - 1);
+    return i;
+  }
+
+  void add(std::uint64_t hash, token_id token) {
+    const std::size_t i = slot(hash);
+    context& c = slots_[i];
+    if (c.total++ == 0) {
+      c.hash = hash;
+      used_.push_back(i);
+    }
+    // Links that lead to the continuation and to the first one of equal count: there it moves when it is counted.
+    std::int32_t *link = &c.first, *equal = &c.first;
+    while (*link >= 0) {
+      continuation& k = continuations_[static_cast<std::size_t>(*link)];
+      if (k.count < continuations_[static_cast<std::size_t>(*equal)].count) equal = link;
+      if (k.token == token) {
+        ++k.count;
+        const std::int32_t place = *link;
+        *link = k.next;
+        k.next = *equal;
+        *equal = place;
+        return;
+      }
+      if (k.next < 0 && c.kinds == most_kept) {
+        k.token = token, k.count = 1;
+        return;
+      }
+      link = &k.next;
+    }
+    *link = static_cast<std::int32_t>(continuations_.size());
+    continuations_.push_back({token, 1, -1});
+    ++c.kinds;
+  }
+
+  std::vector<context> slots_;
+  std::vector<continuation> continuations_;
+  std::vector<std::size_t> used_;  // slots of contexts that something followed
+};
+
+// How often a context foretells the next token, learnt from the text itself: for each length of a context, for contexts
+// of the text (source 0) and of a memory (source 1), and by how often the context occurred and how many tokens followed
+// it, the share of places at which the token that came was among its continuations, of those places at which no longer
+// context had the token.
+class context_trust {
+ public:
+  double of(std::size_t length, const continuation_counts::context& c, std::size_t source) const {
+    const share& s = shares_[index(length, c, source)];
+    return (s.right + weight * prior(length)) / (s.seen + weight);
+  }
+
+  void learn(std::size_t length, const continuation_counts::context& c, std::size_t source, bool is_right) {
+    share& s = shares_[index(length, c, source)];
+    s.right += is_right ? 1 : 0;
+    if (++s.seen < most_seen) return;
+    s.right /= 2;
+    s.seen /= 2;
+  }
+
+ private:
+  static constexpr double weight = 4, most_seen = 400;
+
+  struct share {
+    double right = 0, seen = 0;
+  };
+
+  static double prior(std::size_t length) { return (std::min)(0.95, 0.18 + 0.07 * static_cast<double>(length)); }
+
+  static std::size_t index(std::size_t length, const continuation_counts::context& c, std::size_t source) {
+    const std::size_t often = c.total < 3    ? static_cast<std::size_t>(c.total) - 1
+                              : c.total < 6  ? 2
+                              : c.total < 16 ? 3
+                                             : 4;
+    const std::size_t kinds = c.kinds < 3 ? static_cast<std::size_t>(c.kinds) - 1 : c.kinds < 6 ? 2 : 3;
+    return ((source * context_lengths.size() + length) * 5 + often) * 4 + kinds;
+  }
+
+  std::array<share, 2 * context_lengths.size() * 5 * 4> shares_{};
+};
+
+}  // namespace detail
+
+//! Texts that were written before, counted for the texts that come: give one to several text_counts, and each drafts
+//! also what the others' texts said. It holds the last `capacity` tokens at most, and at least the last half of them,
+//! and what they have shown about how far contexts can be trusted. Nothing but add() puts text into it: text of one
+//! user reaches another's drafts only where a program adds it. Drafts never change what is written.
+//!
+//! Complexity  add(): O(1) a token, expected; no allocation after construction, which takes 500 to 800 bytes a token
+class text_memory {
+ public:
+  explicit text_memory(std::int32_t capacity = 1 << 18)
+      : half_((capacity + 1) / 2), newer_(half_), older_(half_) {
+    if (capacity < 2)
+      raise<option_error>("a text_memory has a capacity of ", capacity, " tokens; at least 2 are needed.");
+  }
+
+  //! Counts a text.
+  void add(std::span<const token_id> text) {
+    for (std::int32_t i = 0; i < std::ssize(text); ++i) {
+      if (n_newer_ == half_) {
+        std::swap(newer_, older_);
+        newer_.clear();
+        n_newer_ = 0;
+      }
+      newer_.add({i, [&](std::int32_t back) { return text[static_cast<std::size_t>(i - 1 - back)]; }},
+                 text[static_cast<std::size_t>(i)]);
+      ++n_newer_;
+    }
+  }
+
+ private:
+  friend class text_counts;
+
+  std::int32_t half_;
+  std::int32_t n_newer_ = 0;  // tokens that newer_ has counted
+  detail::continuation_counts newer_, older_;
+  detail::context_trust trust_;
+};
+
+//! Drafts from counts of what was written: after each node, what followed the last tokens elsewhere in the text, or in
+//! other texts, as a distribution. Policies that take rows grow trees from it, with no draft model at all.
+//!
+//! The row of a node is made from contexts, which are the last 32, 20, 12, 8, 6 to 1 and 0 tokens before the next one.
+//! The longest that ever occurred before has the first word: it shares out, by its counts, as much probability as such
+//! contexts have deserved in this text so far (they are right at so many places of a hundred); the next shorter one
+//! shares out what is left, over the tokens that no longer context had; and the last has all of the rest. So a long
+//! match outweighs any frequency, and what contexts are worth is measured while the text is written. A context of the
+//! text comes before a context of equal length in the memory.
+//!
+//! Complexity  a row: O(contexts * continuations), at most 64 numbers of it are above 0, whatever the vocabulary;
+//!             commit: the same a token; begin: the same for each token after the old text, or for all tokens if the
+//!             new text does not begin with the old one. No allocation after reserve(); the counts take 500 to 800
+//!             bytes a token of the capacity, at construction, the rows 4 bytes a token of the vocabulary and node, of
+//!             which a system touches only what is written
+//! Law         those of StepDrafter; begin() forgets the old text unless the new one begins with it. Without a memory,
+//!             rows depend on nothing but the text and the node's path; with one, also on what it holds
+//! Errors      option_error for options out of range or a vocabulary below 1; input_error for a node that may not be
+//!             asked about (StepDrafter), and for a token that is not in the vocabulary
+//! Source      ours: prediction by partial matching (Cleary and Witten 1984, with exclusion) whose escapes are learnt
+class text_counts {
+ public:
+  explicit text_counts(std::int32_t vocab, text_counts_options options = {}, text_memory* memory = nullptr)
+      : options_(require_options(options)), vocab_(vocab), memory_(memory), counts_(options.capacity) {
+    if (vocab < 1) raise<option_error>("text_counts is given a vocabulary of ", vocab, " tokens.");
+    text_.reserve(static_cast<std::size_t>(options.capacity));
+    path_.reserve(static_cast<std::size_t>(options.capacity));
+    seen_.resize(static_cast<std::size_t>(vocab));
+  }
+
+  //! Returns another drafter with the same vocabulary, options and memory, for a text of its own.
+  text_counts for_text(std::int32_t) const { return text_counts(vocab_, options_, memory_); }
+
+  std::int32_t vocab_size() const { return vocab_; }
+  std::int32_t capacity() const { return options_.capacity; }
+
+  void reserve(std::int32_t max_nodes) {
+    const auto nodes = static_cast<std::size_t>(max_nodes) + 1;
+    if (nodes <= row_of_.size()) return;
+    row_of_.assign(nodes, -1);
+    renumbered_.assign(nodes, -1);
+    written_.assign(nodes * most_tokens, 0);
+    n_rows_ = 0;
+    n_clean_ = 0;
+    rows_.reset(new float[nodes * static_cast<std::size_t>(vocab_)]);
+  }
+
+  void begin(std::span<const token_id> context) {
+    const bool goes_on = text_.size() <= context.size() && std::equal(text_.begin(), text_.end(), context.begin());
+    if (!goes_on) {
+      text_.clear();
+      counts_.clear();
+      own_trust_ = {};
+    }
+    for (const token_id t : context.subspan(text_.size()))
+      push(t);
+  }
+
+  void commit(tree_view tree, verdict v) {
+    const std::size_t before = text_.size();
+    const auto most = static_cast<std::size_t>(options_.capacity);
+    path_.clear();
+    for (node_id u = v.accepted; u != root_node; u = tree.parent[u])
+      path_.push_back(tree.token[u]);
+    for (std::size_t i = path_.size(); i-- > 0 && text_.size() < most;)
+      push(path_[i]);
+    if (text_.size() - before == path_.size()) push(v.token);
+  }
+
+  void propose(tree_view tree, std::span<const node_id> nodes) {
+    if (detail::opens_round(nodes, row_of_.size())) {
+      std::fill(row_of_.begin(), row_of_.end(), -1);
+      n_rows_ = 0;
+    } else {
+      for (const node_id u : nodes)
+        detail::require_askable(tree, u, row_of_.size(), [this](node_id a) { return row_of_[at(a)] >= 0; });
+    }
+    for (const node_id u : nodes) {
+      row_of_[at(u)] = n_rows_;
+      fill(tree, u, n_rows_++);
+    }
+  }
+
+  void renumber(std::span<const node_id> was) { detail::renumber(row_of_, renumbered_, was); }
+
+  node_rows<float> rows() const {
+    return {{rows_.get(), n_rows_, vocab_}, row_of_.data(), written_.data(), static_cast<std::int32_t>(most_tokens)};
+  }
+
+ private:
+  using context = detail::continuation_counts::context;
+
+  static constexpr std::size_t most_tokens = 64;  // tokens of a row with a probability above 0
+  static constexpr double least_left = 1e-3;      // probability that is left, below which no shorter context is asked
+
+  static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+
+  detail::context_trust& trust() { return memory_ != nullptr ? memory_->trust_ : own_trust_; }
+
+  // Calls f(length, counts, context, source) for each context that something followed, the longest first, until it
+  // returns false. `source` is 0 for the text's own contexts, 1 for those of the memory.
+  template <class FunctionT>
+  void each_context(const detail::context_hashes& hashes, const FunctionT& f) const {
+    const detail::continuation_counts* of[] = {&counts_, memory_ != nullptr ? &memory_->newer_ : nullptr,
+                                               memory_ != nullptr ? &memory_->older_ : nullptr};
+    for (std::size_t length = hashes.size(); length-- > 0;) {
+      for (std::size_t i = 0; i < 3; ++i) {
+        const context* c = of[i] != nullptr ? of[i]->find(hashes[length]) : nullptr;
+        if (c != nullptr && !f(length, *of[i], *c, i == 0 ? 0U : 1U)) return;
+      }
+    }
+  }
+
+  // Adds a token to the text, and learns from it how far contexts can be trusted.
+  void push(token_id t) {
+    if (t < 0 || t >= vocab_)
+      raise<input_error>("the text has token ", t, ", but text_counts has a vocabulary of ", vocab_, " tokens.");
+    if (std::ssize(text_) == options_.capacity) return;
+    const detail::context_hashes hashes(static_cast<std::int32_t>(text_.size()),
+                                        [this](std::int32_t back) { return text_[text_.size() - 1 - at(back)]; });
+    ++round_;
+    each_context(hashes, [&](std::size_t length, const auto& counts, const context& c, std::size_t source) {
+      bool is_new = false, is_right = false;
+      for (std::int32_t i = c.first; i >= 0; i = counts.at(i).next) {
+        std::uint32_t& seen = seen_[at(counts.at(i).token)];
+        is_new = is_new || seen != round_;
+        is_right = is_right || counts.at(i).token == t;
+        seen = round_;
+      }
+      if (is_new) trust().learn(length, c, source, is_right);
+      return !is_right;
+    });
+    counts_.add(hashes, t);
+    text_.push_back(t);
+  }
+
+  // Writes the row of a node to place r.
+  void fill(tree_view tree, node_id u, std::int32_t r) {
+    float* row = rows_.get() + static_cast<std::ptrdiff_t>(r) * vocab_;
+    token_id* written = &written_[at(r) * most_tokens];
+    std::size_t n = 0;
+    if (r == n_clean_) {
+      std::fill_n(row, vocab_, 0.0F);
+      ++n_clean_;
+    } else {
+      for (std::size_t i = 0; i < most_tokens && written[i] >= 0; ++i)
+        row[written[i]] = 0;
+    }
+
+    std::array<token_id, detail::longest_context> last;  // the node's own token first
+    std::int32_t n_last = 0;
+    for (node_id a = u; a != root_node && n_last < detail::longest_context; a = tree.parent[a])
+      last[at(n_last++)] = tree.token[a];
+    for (std::size_t i = text_.size(); i > 0 && n_last < detail::longest_context; --i)
+      last[at(n_last++)] = text_[i - 1];
+
+    double left = 1, mass = 0;
+    std::size_t first = 0;  // tokens from here on have the mass that the last context shared out
+    each_context({n_last, [&](std::int32_t back) { return last[at(back)]; }},
+                 [&](std::size_t length, const auto& counts, const context& c, std::size_t source) {
+                   const std::size_t begin = n;
+                   double total = 0;
+                   for (std::int32_t i = c.first; i >= 0 && n < most_tokens; i = counts.at(i).next) {
+                     const auto& k = counts.at(i);
+                     if (row[k.token] > 0) continue;
+                     row[k.token] = static_cast<float>(k.count);
+                     written[n++] = k.token;
+                     total += k.count;
+                   }
+                   if (begin == n) return n < most_tokens;
+                   first = begin;
+                   mass = left * trust().of(length, c, source);
+                   scale(row, {written + begin, n - begin}, mass / total);
+                   left -= mass;
+                   return left > least_left && n < most_tokens;
+                 });
+    if (n > 0) {
+      scale(row, {written + first, n - first}, (mass + left) / mass);
+    } else {
+      written[n++] = tree.token[u];  // nothing was ever written
+      row[tree.token[u]] = 1;
+    }
+    std::sort(written, written + n);
+    std::fill(written + n, written + most_tokens, -1);
+  }
+
+  static void scale(float* row, std::span<const token_id> tokens, double by) {
+    for (const token_id t : tokens)
+      row[t] = static_cast<float>(row[t] * by);
+  }
+
+  text_counts_options options_;
+  std::int32_t vocab_;
+  text_memory* memory_;
+  detail::continuation_counts counts_;
+  detail::context_trust own_trust_;
+  std::vector<token_id> text_, path_;
+  std::vector<std::uint32_t> seen_;  // [vocab] the round_ in which a longer context had the token
+  std::uint32_t round_ = 0;
+  std::unique_ptr<float[]> rows_;  // [nodes][vocab]
+  std::int32_t n_rows_ = 0;
+  std::int32_t n_clean_ = 0;  // rows that were written since reserve()
+  std::vector<token_id> written_;  // [nodes][most_tokens] tokens of each row that are above 0, lowest first, then -1
+  detail::list<std::int32_t> row_of_, renumbered_;  // [nodes]
+};
+
+}  // namespace espalier
