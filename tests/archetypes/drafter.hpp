@@ -46,8 +46,7 @@ struct sequence_drafter : drafter {
 static_assert(espalier::SequenceDrafter<sequence_drafter>);
 
 static_assert(!espalier::StepDrafter<block_drafter> && !espalier::BlockDrafter<sequence_drafter> &&
-              !espalier::SequenceDrafter<step_drafter> &&
-              !espalier::FeatureStepDrafter<step_drafter, states> &&
+              !espalier::SequenceDrafter<step_drafter> && !espalier::FeatureStepDrafter<step_drafter, states> &&
               !espalier::FeatureStepDrafter<feature_step_drafter, int>);
 
 }  // namespace archetypes

@@ -55,14 +55,17 @@ struct feature_model {
   }
 
   // The state of a row, made of what it reads.
-  static float state_after(pair_type read) { return std::fmod(read.state * 3 + static_cast<float>(read.token) + 0.25F, 17.0F); }
+  static float state_after(pair_type read) {
+    return std::fmod(read.state * 3 + static_cast<float>(read.token) + 0.25F, 17.0F);
+  }
 
   // The logits after these pairs: of each column.
   std::vector<NumberT> row_after(const std::vector<pair_type>& seen) const {
     std::uint64_t hash = seed;
     const auto mix = [&](std::uint64_t x) { hash = (hash ^ x) * 0x9E3779B97F4A7C15U, hash ^= hash >> 29U; };
     for (const pair_type& p : seen)
-      mix(static_cast<std::uint64_t>(p.token + 7)), mix(static_cast<std::uint64_t>(static_cast<std::int64_t>(p.state * 64)));
+      mix(static_cast<std::uint64_t>(p.token + 7)),
+          mix(static_cast<std::uint64_t>(static_cast<std::int64_t>(p.state * 64)));
     std::vector<NumberT> row(few.empty() ? static_cast<std::size_t>(vocab) : few.size());
     for (NumberT& x : row)
       mix(1), x = static_cast<NumberT>(hash >> 40U) / NumberT(1 << 23) - 1;

@@ -37,9 +37,9 @@ struct feature_pass {
     std::int32_t writes = -1;  //!< number under which its own state is kept, for later passes; -1: it is not kept
   };
 
-  forward_batch batch;               //!< sequence i is the text of contexts[i]
-  std::vector<ContextT*> contexts;   //!< [sequences]
-  std::vector<row_states> states;    //!< [n_rows]
+  forward_batch batch;              //!< sequence i is the text of contexts[i]
+  std::vector<ContextT*> contexts;  //!< [sequences]
+  std::vector<row_states> states;   //!< [n_rows]
 
   void clear() { batch.clear(), contexts.clear(), states.clear(); }
   std::int32_t n_rows() const { return batch.n_rows(); }
@@ -54,16 +54,16 @@ struct feature_pass {
 //! max_positions(), max_rows() and
 //!   make_context() -> context                 makes a context: the data that the model holds of one text
 //!   reserve(context, n)                       makes room for rounds of n nodes; the context then holds no cache rows
-//!   read(context, backend, rows, position)    adds the target's states of these rows to a context; the first row stands
-//!                                             at this position of the text, and all stand below max_positions()
+//!   read(context, backend, rows, position)    adds the target's states of these rows to a context; the first row
+//!                                             stands at this position of the text, and all stand below max_positions()
 //!   forward(const feature_pass&) -> vocab_rows  makes one pass; returns a row of logits for each output
 //!   tokens() -> span<const token_id>          the token of each column of the logits; empty: columns are tokens
 //! Slot i of a context's cache is the row of token i + 1 of its text, since no state stands before token 0. A text of
 //! one token has that token's row in slot 0, and a state of zeros before it.
 //!
 //! Complexity  propose: one pass over as many rows as nodes; at the root, over the tokens that were written since the
-//!             last round. A row is over the target's vocabulary, but only the model's own tokens are written: the others
-//!             are 0 for good. No allocation after reserve(), except in the first round with a processor
+//!             last round. A row is over the target's vocabulary, but only the model's own tokens are written: the
+//!             others are 0 for good. No allocation after reserve(), except in the first round with a processor
 //! Law         those of StepDrafter, FeatureDrafter, SharedDrafter and ProcessingDrafter. After a commit, states that
 //!             were drafted are forgotten: the target's take their place
 //! Errors      input_error for an empty context, for a text longer than capacity() or one whose states were not all

@@ -27,9 +27,9 @@ struct draft_head_config : model_config {
   //! the third last layer's. Files count the states between layers: state i is the input of layer i, and the output of
   //! layer i - 1.
   std::vector<int> hidden_layers;
-  int target_hidden_size = 0;        //!< width of the target's states; 0: hidden_size
-  bool norm_together = false;        //!< the states of a token are normalised as one row before they are projected
-  bool norm_each = false;            //!< each of them is normalised
+  int target_hidden_size = 0;         //!< width of the target's states; 0: hidden_size
+  bool norm_together = false;         //!< the states of a token are normalised as one row before they are projected
+  bool norm_each = false;             //!< each of them is normalised
   bool norm_before_residual = false;  //!< the first layer adds to the normalised state, not to the state
   bool norm_output = false;           //!< a row leaves its state after the final norm, not before it
   std::string where;                  //!< the file, for messages
@@ -54,8 +54,8 @@ struct draft_head_config : model_config {
   //! Errors      model_error that names both files and the number that does not fit
   void require_target(const model_config& target, const std::string& target_where) {
     const auto refuse = [&](const char* key, int own, const char* what, int others) {
-      raise<model_error>(where, ": \"", key, "\" is ", own, ", but the target ", target_where, " has ", others, " ", what,
-                         ".");
+      raise<model_error>(where, ": \"", key, "\" is ", own, ", but the target ", target_where, " has ", others, " ",
+                         what, ".");
     };
     if (state_size() != target.hidden_size) {
       refuse(target_hidden_size > 0 ? "target_hidden_size" : "hidden_size", state_size(), "numbers in a hidden state",
@@ -112,14 +112,17 @@ struct draft_head_config : model_config {
     const std::string where = json.where() + ": \"transformer_layer_config\"";
     const std::string family = detail::json_reader(*part, where).text_or("model_type", "");
     // Such a file leaves out what transformers' class has anyway.
-    nlohmann::json layer = family == "llama"
-                               ? nlohmann::json{{"vocab_size", 32000},       {"hidden_size", 4096},
-                                                {"intermediate_size", 11008}, {"num_hidden_layers", 32},
-                                                {"num_attention_heads", 32}, {"max_position_embeddings", 2048}}
-                               : nlohmann::json{{"vocab_size", 151936},       {"hidden_size", 4096},
-                                                {"intermediate_size", 22016}, {"num_hidden_layers", 32},
-                                                {"num_attention_heads", 32},  {"num_key_value_heads", 32},
-                                                {"max_position_embeddings", 32768}};
+    nlohmann::json layer =
+        family == "llama"
+            ? nlohmann::json{{"vocab_size", 32000},     {"hidden_size", 4096},       {"intermediate_size", 11008},
+                             {"num_hidden_layers", 32}, {"num_attention_heads", 32}, {"max_position_embeddings", 2048}}
+            : nlohmann::json{{"vocab_size", 151936},
+                             {"hidden_size", 4096},
+                             {"intermediate_size", 22016},
+                             {"num_hidden_layers", 32},
+                             {"num_attention_heads", 32},
+                             {"num_key_value_heads", 32},
+                             {"max_position_embeddings", 32768}};
     layer.update(*part);
     layer.erase("architectures");
     draft_head_config config = of_layer(layer, where);

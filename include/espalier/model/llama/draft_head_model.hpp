@@ -15,7 +15,6 @@
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
-#include "espalier/drafter/feature_steps.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
 #include "espalier/model/files/safetensors_file.hpp"
@@ -38,10 +37,10 @@ namespace espalier {
 //!             that it has no place for; and for tables of the vocabulary that contradict one another
 struct draft_head_weights : model_weights {
   detail::float_block own;
-  weight_matrix features;                 //!< [hidden_size][states read * state_size]
-  std::vector<float> features_norm;       //!< [states read * state_size], or empty
-  std::vector<float> state_norm;          //!< [hidden_size]
-  std::vector<token_id> tokens;           //!< [head_size] the token of each row of the head; empty: the row's number
+  weight_matrix features;            //!< [hidden_size][states read * state_size]
+  std::vector<float> features_norm;  //!< [states read * state_size], or empty
+  std::vector<float> state_norm;     //!< [hidden_size]
+  std::vector<token_id> tokens;      //!< [head_size] the token of each row of the head; empty: the row's number
 
   static draft_head_weights load(const draft_head_config& config, tensor_source& file) {
     draft_head_weights weights;
@@ -56,10 +55,12 @@ struct draft_head_weights : model_weights {
     const int states = static_cast<int>(c.hidden_layers.size()), inputs = states * c.state_size();
     detail::tensor_reader check(file, true), read(file);
     features = weight_matrix(c.hidden_size, inputs);
-    features.expect_rows(0, c.hidden_size, check.matrix("fc.weight", c.hidden_size, inputs, [](int, const weight_row&) {}));
+    features.expect_rows(0, c.hidden_size,
+                         check.matrix("fc.weight", c.hidden_size, inputs, [](int, const weight_row&) {}));
     own = detail::float_block(features.storage_floats(), true);
     features.place(own.take(features.storage_floats()));
-    read.matrix("fc.weight", c.hidden_size, inputs, [&](int row, const weight_row& values) { features.set_row(row, values); });
+    read.matrix("fc.weight", c.hidden_size, inputs,
+                [&](int row, const weight_row& values) { features.set_row(row, values); });
     const auto norm = [&](const std::string& name, int n, std::vector<float>& to) {
       read.vector(name, n, [&](const float* values) { to.insert(to.end(), values, values + n); });
     };
@@ -88,7 +89,8 @@ struct draft_head_weights : model_weights {
       raise<model_error>(file.where(), " lacks tensor \"d2t\": the head has ", c.head_size, " of the ", c.vocab_size,
                          " tokens.");
     }
-    if (distances->dtype != "I64" || distances->shape != std::vector<std::uint64_t>{static_cast<std::uint64_t>(c.head_size)})
+    if (distances->dtype != "I64" ||
+        distances->shape != std::vector<std::uint64_t>{static_cast<std::uint64_t>(c.head_size)})
       refuse("d2t", "must have dtype I64 and one number for each of the ", c.head_size, " rows of the head.");
     std::vector<std::int64_t> from(static_cast<std::size_t>(c.head_size));
     file.read(*distances, 0, from.data(), from.size() * sizeof(std::int64_t));
@@ -107,8 +109,9 @@ struct draft_head_weights : model_weights {
       refuse("t2d", "must have dtype BOOL and one number for each of the ", c.vocab_size, " tokens.");
     std::vector<char> said(is_taken.size());
     file.read(*taken, 0, said.data(), said.size());
-    const auto other = std::mismatch(said.begin(), said.end(), is_taken.begin(),
-                                     [](char a, char b) { return (a != 0) == (b != 0); }).first;
+    const auto other = std::mismatch(said.begin(), said.end(), is_taken.begin(), [](char a, char b) {
+                         return (a != 0) == (b != 0);
+                       }).first;
     if (other != said.end())
       refuse("t2d", "and \"d2t\" do not agree on whether token ", other - said.begin(), " has a row.");
   }
@@ -137,7 +140,6 @@ struct draft_head_context {
 class draft_head_model {
  public:
   using context_type = draft_head_context;
-  using pass_type = feature_pass<context_type>;
 
   static draft_head_model load(const std::string& folder, llama_backend& target) {
     draft_head_config config = draft_head_config::load(folder);
@@ -164,9 +166,7 @@ class draft_head_model {
         target_(target.weights()),
         max_positions_((std::min)(config.max_positions, target.max_positions())),
         pass_(config, detail::model_steps(config), thread_team::shared(target.n_threads()),
-              {.max_rows = most_rows,
-               .max_positions = max_positions_,
-               .vocab_size = config.head_size}) {
+              {.max_rows = most_rows, .max_positions = max_positions_, .vocab_size = config.head_size}) {
     target.keep_hidden(config_.hidden_layers);
     if (!config_.has_head) weights_.head = target_->head;
     gathered_.resize(static_cast<std::size_t>(at(read_rows, weights_.features.inputs())));
@@ -207,18 +207,20 @@ class draft_head_model {
     }
   }
 
-  //! Computes a pass, and returns the logits of its outputs.
+  //! Computes a feature_pass of feature_steps, and returns the logits of its outputs.
   //!
   //! Shapes      [n_outputs][tokens() or vocab_size()], valid until the next forward()
-  vocab_rows<float> forward(const pass_type& pass) {
+  template <class PassT>
+  vocab_rows<float> forward(const PassT& pass) {
     const forward_batch_view batch = pass.batch.view();
     for (const token_id token : batch.tokens) {
       if (token < 0 || token >= vocab_size())
-        raise<input_error>("the draft head is given token ", token, ", but the vocabulary ends at ", vocab_size() - 1, ".");
+        raise<input_error>("the draft head is given token ", token, ", but the vocabulary ends at ", vocab_size() - 1,
+                           ".");
     }
     if (batch.n_rows() > n_reserved_) pass_.reserve(n_reserved_ = batch.n_rows());
     caches kv{pass.contexts};
-    place_type place{*this, pass};
+    place_type<PassT> place{*this, pass};
     pass_.run(place, weights_, kv, batch);
     for (const batch_sequence& s : batch.sequences) {
       for (int row = s.row_begin; row < s.row_end; ++row)
@@ -248,9 +250,10 @@ class draft_head_model {
   };
 
   // The PlaceT of a pass: the stream begins with states, not with embeddings.
+  template <class PassT>
   struct place_type {
     draft_head_model& model;
-    const pass_type& pass;
+    const PassT& pass;
     void embed(detail::transformer_pass&, int thread, const forward_batch_view& batch) const {
       model.begin_rows(pass, thread, batch);
     }
@@ -278,7 +281,8 @@ class draft_head_model {
   }
 
   // Writes the thread's rows of the first stream, and of the pairs that the first layer's attention reads.
-  void begin_rows(const pass_type& pass, int thread, const forward_batch_view& batch) {
+  template <class PassT>
+  void begin_rows(const PassT& pass, int thread, const forward_batch_view& batch) {
     const int width = config_.hidden_size;
     const auto [first, last] = pass_.team().share(thread, batch.n_rows());
     for (const batch_sequence& s : batch.sequences) {
@@ -297,7 +301,8 @@ class draft_head_model {
   }
 
   // Writes the state that a row reads: zeros at the beginning of a text.
-  void read_state(const pass_type& pass, int sequence, int row, int position, float* to) const {
+  template <class PassT>
+  void read_state(const PassT& pass, int sequence, int row, int position, float* to) const {
     const context_type& context = *pass.contexts[static_cast<std::size_t>(sequence)];
     const std::int32_t drafted = pass.states[static_cast<std::size_t>(row)].reads;
     if (drafted >= 0) {
@@ -309,7 +314,8 @@ class draft_head_model {
     }
   }
 
-  void keep_state(const pass_type& pass, int sequence, int row) const {
+  template <class PassT>
+  void keep_state(const PassT& pass, int sequence, int row) const {
     const std::int32_t number = pass.states[static_cast<std::size_t>(row)].writes;
     if (number < 0) return;
     const int width = config_.hidden_size;

@@ -150,7 +150,8 @@ class model_steps {
     if (parallel) add(step_kind::normalise, stream, mlp_normed, model_part::mlp_norm, layer);
     const bool paired_input = config.paired_input && layer == 0;
     if (!paired_input) add(step_kind::normalise, stream, normed, model_part::attention_norm, layer);
-    add(step_kind::multiply, paired_input ? paired : normed, projected, two_matrices ? model_part::query : model_part::query_key_value, layer);
+    add(step_kind::multiply, paired_input ? paired : normed, projected,
+        two_matrices ? model_part::query : model_part::query_key_value, layer);
     if (two_matrices)
       add(step_kind::multiply, normed, projected, model_part::key_value, layer).column = config.query_size();
     if (config.is_recurrent(layer)) {
