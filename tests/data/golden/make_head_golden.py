@@ -43,11 +43,12 @@ def target():
     torch.manual_seed(0)
     model = LlamaForCausalLM(shape(LlamaConfig, LAYERS)).double()
     randomise(model, 1)
-    model.to(torch.bfloat16).save_pretrained(ROOT / "target")
-    model = model.double().eval()
+    model.eval()
     with torch.no_grad():
         states = model(torch.tensor([TEXT]), output_hidden_states=True).hidden_states
-    return states, model.model.embed_tokens.weight  # state i is the input of layer i
+    embedding = model.model.embed_tokens.weight.data.clone()
+    model.to(torch.bfloat16).save_pretrained(ROOT / "target")  # last: it rounds the angles, too
+    return states, embedding  # state i is the input of layer i
 
 
 def head(name, cls, states, seed, draft_vocab=VOCAB, layers=1, layer_ids=None, embedding=None, **switches):
@@ -62,7 +63,7 @@ def head(name, cls, states, seed, draft_vocab=VOCAB, layers=1, layer_ids=None, e
     model = Eagle3DraftModel(config).double().eval()
     randomise(model, seed)
     if embedding is not None:
-        model.embed_tokens.weight.data = embedding.data.clone()
+        model.embed_tokens.weight.data = embedding.clone()
     tokens = torch.arange(VOCAB)
     if draft_vocab < VOCAB:
         tokens = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(seed))[:draft_vocab].sort().values

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "allocations.hpp"
 #include "catch.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/tree.hpp"
@@ -193,6 +194,34 @@ TEST_CASE("texts that a target writes with trees over a head are those that it w
     CHECK(write(feature_steps(model), chain({.length = 4}), greedy()) == plainly);
     CHECK(write(feature_steps(model), best_first({.budget = 12}), greedy()) == plainly);
     CHECK(write(feature_steps(model), dynatree({.budget = 12}), greedy()) == plainly);
+  }
+}
+
+TEST_CASE("a round over a head allocates nothing, from the first on") {
+  for (const int threads : {1, 2}) {
+    llama_backend target = llama_backend::load(heads + "/target", {.threads = threads});
+    draft_head_model model = draft_head_model::load(heads + "/plain", target);
+    contiguous_kv kv(target.config().n_layers, target.config().kv_size(), 1, 32);
+    const std::vector<token_id> text{5, 17, 80, 3, 41, 41, 62, 9};
+    const std::vector<std::int32_t> rows{0, 1, 2, 3, 4, 5, 6};
+    const std::vector<node_id> root{0}, some{1, 2, 3}, further{4, 5};
+    pass_text(target, kv, text);
+    tree<> t(5);
+    t.reset(9);
+    for (const node_id parent : {0, 0, 1, 2, 3})
+      t.append(parent, 7 + t.size(), 0);
+    feature_steps drafter(model);
+    drafter.reserve(5);
+    drafter.begin(std::span<const token_id>(text).first(1));
+    const allocation_count count;
+    drafter.begin(text);
+    drafter.read(target, rows);
+    for (const auto& nodes : {&root, &some, &further})
+      drafter.propose(t, *nodes);
+    drafter.commit(t, {0, 3});
+    const std::int64_t allocations = count.so_far();
+    CHECK(allocations == 0);
+    CHECK(drafter.n_read() == 7);
   }
 }
 

@@ -37,38 +37,38 @@ namespace espalier {
 //!             that it has no place for; and for tables of the vocabulary that contradict one another
 struct draft_head_weights : model_weights {
   detail::float_block own;
-  weight_matrix features;            //!< [hidden_size][states read * state_size]
-  std::vector<float> features_norm;  //!< [states read * state_size], or empty
-  std::vector<float> state_norm;     //!< [hidden_size]
-  std::vector<token_id> tokens;      //!< [head_size] the token of each row of the head; empty: the row's number
+  weight_matrix projection;            //!< [hidden_size][states read * state_size]
+  std::vector<float> projection_norm;  //!< [states read * state_size], or empty
+  std::vector<float> state_norm;       //!< [hidden_size]
+  std::vector<token_id> tokens;        //!< [head_size] the token of each row of the head; empty: the row's number
 
   static draft_head_weights load(const draft_head_config& config, tensor_source& file) {
     draft_head_weights weights;
     static_cast<model_weights&>(weights) = model_weights::load(config, file);
-    weights.read_features(config, file);
+    weights.read_projection(config, file);
     weights.read_tokens(config, file);
     return weights;
   }
 
  private:
-  void read_features(const draft_head_config& c, tensor_source& file) {
+  void read_projection(const draft_head_config& c, tensor_source& file) {
     const int states = static_cast<int>(c.hidden_layers.size()), inputs = states * c.state_size();
     detail::tensor_reader check(file, true), read(file);
-    features = weight_matrix(c.hidden_size, inputs);
-    features.expect_rows(0, c.hidden_size,
-                         check.matrix("fc.weight", c.hidden_size, inputs, [](int, const weight_row&) {}));
-    own = detail::float_block(features.storage_floats(), true);
-    features.place(own.take(features.storage_floats()));
+    projection = weight_matrix(c.hidden_size, inputs);
+    projection.expect_rows(0, c.hidden_size,
+                           check.matrix("fc.weight", c.hidden_size, inputs, [](int, const weight_row&) {}));
+    own = detail::float_block(projection.storage_floats(), true);
+    projection.place(own.take(projection.storage_floats()));
     read.matrix("fc.weight", c.hidden_size, inputs,
-                [&](int row, const weight_row& values) { features.set_row(row, values); });
+                [&](int row, const weight_row& values) { projection.set_row(row, values); });
     const auto norm = [&](const std::string& name, int n, std::vector<float>& to) {
       read.vector(name, n, [&](const float* values) { to.insert(to.end(), values, values + n); });
     };
     require_switch(file, "norm_before_fc", "input_norm.weight", c.norm_together);
     require_switch(file, "fc_norm", "fc_norm.0.weight", c.norm_each);
-    if (c.norm_together) norm("input_norm.weight", inputs, features_norm);
+    if (c.norm_together) norm("input_norm.weight", inputs, projection_norm);
     for (int i = 0; i < states && c.norm_each; ++i)
-      norm("fc_norm." + std::to_string(i) + ".weight", c.state_size(), features_norm);
+      norm("fc_norm." + std::to_string(i) + ".weight", c.state_size(), projection_norm);
     norm(c.layout == model_config::layout_type::eagle3 ? "layers.0.hidden_norm.weight" : "midlayer.hidden_norm.weight",
          c.hidden_size, state_norm);
   }
@@ -132,7 +132,8 @@ struct draft_head_context {
 //!     feature_steps drafter(draft_head_model::load("models/head", target));
 //!
 //! Shapes      config.json and model.safetensors in the folder, in either layout of draft_head_config
-//! Complexity  read: a product for each 64 rows; forward: one pass. No allocation if an earlier pass had as many rows
+//! Complexity  read: a product for each 64 rows; forward: one pass. No allocation if an earlier pass had as many rows.
+//!             A context has hidden_size floats for each of max_positions(), and keys and values for each
 //! Law         bitwise: nothing depends on the number of threads, on other texts, or on how rows are read in parts
 //! Errors      load: model_error for files that do not fit, themselves or the target. read and forward: input_error for
 //!             states of another width, and for a token outside the vocabulary. NaN weights give NaN logits
@@ -169,7 +170,7 @@ class draft_head_model {
               {.max_rows = most_rows, .max_positions = max_positions_, .vocab_size = config.head_size}) {
     target.keep_hidden(config_.hidden_layers);
     if (!config_.has_head) weights_.head = target_->head;
-    gathered_.resize(static_cast<std::size_t>(at(read_rows, weights_.features.inputs())));
+    gathered_.resize(static_cast<std::size_t>(at(read_rows, weights_.projection.inputs())));
   }
 
   int vocab_size() const { return config_.vocab_size; }
@@ -198,10 +199,10 @@ class draft_head_model {
     for (; !rows.empty(); rows = rows.subspan((std::min)(rows.size(), std::size_t{read_rows}))) {
       const int n = static_cast<int>((std::min)(rows.size(), std::size_t{read_rows}));
       for (int i = 0; i < n; ++i)
-        gather(backend, rows[static_cast<std::size_t>(i)], gathered_.data() + at(i, weights_.features.inputs()));
+        gather(backend, rows[static_cast<std::size_t>(i)], gathered_.data() + at(i, weights_.projection.inputs()));
       float* to = context.features.data() + at(position, config_.hidden_size);
       pass_.team().run([&](int thread) {
-        pass_.multiply(thread, weights_.features, gathered_.data(), n, to, false, weights_.features);
+        pass_.multiply(thread, weights_.projection, gathered_.data(), n, to, false, weights_.projection);
       });
       position += n;
     }
@@ -274,8 +275,8 @@ class draft_head_model {
       }
       to = std::copy(state.begin(), state.end(), to);
     }
-    const float* norm = weights_.features_norm.data();
-    const int each = config_.norm_each ? width : static_cast<int>(weights_.features_norm.size());
+    const float* norm = weights_.projection_norm.data();
+    const int each = config_.norm_each ? width : static_cast<int>(weights_.projection_norm.size());
     for (float* part = begin; part < to && each > 0; part += each, norm += each)
       detail::rms_norm(part, each, norm, config_.norm_epsilon, part);
   }
