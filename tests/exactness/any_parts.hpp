@@ -34,7 +34,7 @@ class any_policy {
   void reset() { held_->reset(); }
   std::span<const espalier::node_id> begin(espalier::tree<>& tree) { return held_->begin(tree); }
   std::span<const espalier::node_id> take(espalier::tree<>& tree, const espalier::sampled_rows<double>& rows,
-                                          espalier::testing::enumerating_chance& chance) {
+                                          espalier::enumerating_chance& chance) {
     return held_->take(tree, rows, chance);
   }
   std::span<const espalier::node_id> take(espalier::tree<>&, const espalier::sampled_rows<double>&,
@@ -54,7 +54,7 @@ class any_policy {
     virtual void reset() = 0;
     virtual std::span<const espalier::node_id> begin(espalier::tree<>&) = 0;
     virtual std::span<const espalier::node_id> take(espalier::tree<>&, const espalier::sampled_rows<double>&,
-                                                    espalier::testing::enumerating_chance&) = 0;
+                                                    espalier::enumerating_chance&) = 0;
     virtual void observe(espalier::tree_view, espalier::verdict) = 0;
   };
   template <class PolicyT>
@@ -75,7 +75,7 @@ class any_policy {
     }
     std::span<const espalier::node_id> begin(espalier::tree<>& tree) override { return policy.begin(tree); }
     std::span<const espalier::node_id> take(espalier::tree<>& tree, const espalier::sampled_rows<double>& rows,
-                                            espalier::testing::enumerating_chance& chance) override {
+                                            espalier::enumerating_chance& chance) override {
       return policy.take(tree, rows, chance);
     }
     void observe(espalier::tree_view tree, espalier::verdict v) override { policy.observe(tree, v); }
@@ -96,7 +96,7 @@ class any_verifier {
   template <class TargetT, class ChanceT>
   espalier::verdict verify(espalier::tree_view tree, const espalier::sampled_rows<double>& draft, TargetT& target,
                            ChanceT& chance) {
-    if constexpr (std::is_same_v<TargetT, RowsT> && std::is_same_v<ChanceT, espalier::testing::enumerating_chance>)
+    if constexpr (std::is_same_v<TargetT, RowsT> && std::is_same_v<ChanceT, espalier::enumerating_chance>)
       return held_->verify(tree, draft, target, chance);
     return {};
   }
@@ -106,7 +106,7 @@ class any_verifier {
     virtual ~base() = default;
     virtual void reserve(std::int32_t, std::int32_t) = 0;
     virtual espalier::verdict verify(espalier::tree_view, const espalier::sampled_rows<double>&, RowsT&,
-                                     espalier::testing::enumerating_chance&) = 0;
+                                     espalier::enumerating_chance&) = 0;
   };
   template <class VerifierT>
   struct model : base {
@@ -115,7 +115,7 @@ class any_verifier {
       espalier::reserve_verifier(verifier, nodes, vocab);
     }
     espalier::verdict verify(espalier::tree_view tree, const espalier::sampled_rows<double>& draft, RowsT& target,
-                             espalier::testing::enumerating_chance& chance) override {
+                             espalier::enumerating_chance& chance) override {
       return verifier.verify(tree, draft, target, chance);
     }
     VerifierT verifier;
