@@ -132,3 +132,5 @@ if __name__ == "__main__":
     together = head("together", LlamaConfig, states, 4, draft_vocab=64, layer_ids=[1, 4, 6], biases=True,
                     embedding=embedding, norm_before_fc=True, norm_output=True)
     rewrite(together, lambda name: None if name == "embed_tokens.weight" else name)
+    for written_beside in (*ROOT.glob("*/config.py"), *ROOT.glob("*/generation_config.json")):
+        written_beside.unlink()  # nothing reads it
