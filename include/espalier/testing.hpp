@@ -13,6 +13,7 @@
 #include "espalier/testing/coverage.hpp"
 #include "espalier/testing/decoder_laws.hpp"
 #include "espalier/testing/enumerating_chance.hpp"
+#include "espalier/testing/feature_step_drafter_laws.hpp"
 #include "espalier/testing/kv_store_laws.hpp"
 #include "espalier/testing/law_error.hpp"
 #include "espalier/testing/lossless.hpp"

@@ -24,6 +24,15 @@ struct step_drafter : drafter {
 };
 static_assert(espalier::StepDrafter<step_drafter>);
 
+// The target that a feature_step_drafter reads.
+struct states {};
+
+struct feature_step_drafter : step_drafter {
+  std::int32_t n_read() const;
+  void read(const states&, std::span<const std::int32_t> rows);
+};
+static_assert(espalier::FeatureStepDrafter<feature_step_drafter, states>);
+
 struct block_drafter : drafter {
   std::int32_t vocab_size() const;
   std::int32_t block_length() const;
@@ -37,6 +46,7 @@ struct sequence_drafter : drafter {
 static_assert(espalier::SequenceDrafter<sequence_drafter>);
 
 static_assert(!espalier::StepDrafter<block_drafter> && !espalier::BlockDrafter<sequence_drafter> &&
-              !espalier::SequenceDrafter<step_drafter>);
+              !espalier::SequenceDrafter<step_drafter> && !espalier::FeatureStepDrafter<step_drafter, states> &&
+              !espalier::FeatureStepDrafter<feature_step_drafter, int>);
 
 }  // namespace archetypes

@@ -27,6 +27,7 @@
 #include "espalier/tree_policy/cost_aware.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/target_only.hpp"
+#include "exactness/any_parts.hpp"
 #include "exactness/tiny_options.hpp"
 
 using namespace espalier;
@@ -84,102 +85,7 @@ table_constraint ending(std::int32_t vocab) {
   return c;
 }
 
-// Policies and verifiers stand behind one type each, so that one decoder is compiled and not one for each pair.
-template <regime Sampling>
-class any_policy {
- public:
-  static constexpr regime sampling = Sampling;
-
-  template <class PolicyT>
-  explicit any_policy(PolicyT policy) : held_(std::make_unique<model<PolicyT>>(std::move(policy))) {}
-  any_policy(const any_policy& other) : held_(other.held_->copy()) {}
-  any_policy(any_policy&&) = default;
-  any_policy& operator=(any_policy&&) = default;
-
-  std::int32_t max_nodes() const { return held_->max_nodes(); }
-  std::int32_t max_asked() const { return held_->max_asked(); }
-  std::span<const node_id> was() const { return held_->was(); }
-  void open(const round_start& start) { held_->open(start); }
-  void reset() { held_->reset(); }
-  std::span<const node_id> begin(tree<>& tree) { return held_->begin(tree); }
-  std::span<const node_id> take(tree<>& tree, const sampled_rows<double>& rows, enumerating_chance& chance) {
-    return held_->take(tree, rows, chance);
-  }
-  std::span<const node_id> take(tree<>&, const sampled_rows<double>&, philox_chance&) { return {}; }
-  void observe(tree_view tree, verdict v) { held_->observe(tree, v); }
-
- private:
-  struct base {
-    virtual ~base() = default;
-    virtual std::unique_ptr<base> copy() const = 0;
-    virtual std::int32_t max_nodes() const = 0;
-    virtual std::int32_t max_asked() const = 0;
-    virtual std::span<const node_id> was() const = 0;
-    virtual void open(const round_start&) = 0;
-    virtual void reset() = 0;
-    virtual std::span<const node_id> begin(tree<>&) = 0;
-    virtual std::span<const node_id> take(tree<>&, const sampled_rows<double>&, enumerating_chance&) = 0;
-    virtual void observe(tree_view, verdict) = 0;
-  };
-  template <class PolicyT>
-  struct model : base {
-    explicit model(PolicyT p) : policy(std::move(p)) {}
-    std::unique_ptr<base> copy() const override { return std::make_unique<model>(policy); }
-    std::int32_t max_nodes() const override { return policy.max_nodes(); }
-    std::int32_t max_asked() const override { return most_asked(policy); }
-    std::span<const node_id> was() const override {
-      if constexpr (RebuildingPolicy<PolicyT>) return policy.was();
-      return {};
-    }
-    void open(const round_start& start) override {
-      if constexpr (OpeningPolicy<PolicyT>) policy.open(start);
-    }
-    void reset() override {
-      if constexpr (ResettingPolicy<PolicyT>) policy.reset();
-    }
-    std::span<const node_id> begin(tree<>& tree) override { return policy.begin(tree); }
-    std::span<const node_id> take(tree<>& tree, const sampled_rows<double>& rows, enumerating_chance& chance) override {
-      return policy.take(tree, rows, chance);
-    }
-    void observe(tree_view tree, verdict v) override { policy.observe(tree, v); }
-    PolicyT policy;
-  };
-  std::unique_ptr<base> held_;
-};
-
-class any_verifier {
- public:
-  using rows = espalier::detail::processed_rows<double, processor>;
-  static constexpr regime lossless = regime::any;
-
-  template <class VerifierT>
-  explicit any_verifier(VerifierT verifier) : held_(std::make_unique<model<VerifierT>>(std::move(verifier))) {}
-  void reserve(std::int32_t nodes, std::int32_t vocab) { held_->reserve(nodes, vocab); }
-  template <class TargetT, class ChanceT>
-  verdict verify(tree_view tree, const sampled_rows<double>& draft, TargetT& target, ChanceT& chance) {
-    if constexpr (std::is_same_v<TargetT, rows> && std::is_same_v<ChanceT, enumerating_chance>)
-      return held_->verify(tree, draft, target, chance);
-    return {};
-  }
-
- private:
-  struct base {
-    virtual ~base() = default;
-    virtual void reserve(std::int32_t, std::int32_t) = 0;
-    virtual verdict verify(tree_view, const sampled_rows<double>&, rows&, enumerating_chance&) = 0;
-  };
-  template <class VerifierT>
-  struct model : base {
-    explicit model(VerifierT v) : verifier(std::move(v)) {}
-    void reserve(std::int32_t nodes, std::int32_t vocab) override { reserve_verifier(verifier, nodes, vocab); }
-    verdict verify(tree_view tree, const sampled_rows<double>& draft, rows& target,
-                   enumerating_chance& chance) override {
-      return verifier.verify(tree, draft, target, chance);
-    }
-    VerifierT verifier;
-  };
-  std::unique_ptr<base> held_;
-};
+using rows = espalier::detail::processed_rows<double, processor>;
 
 }  // namespace
 
@@ -207,8 +113,8 @@ TEST_CASE("texts with a processor are the processed target's to 1e-12, two round
         autoregressive drafter(draft, draft_kv);
         const float temperature = greedily ? 0.0F : 1.0F;
         auto decode =
-            make_decoder(drafter, any_policy<policy_type::sampling>(part.make()), any_verifier(verifier.make()), kv,
-                         target, {.text = {.sampling = {.temperature = temperature}}}, process);
+            make_decoder(drafter, any_policy<policy_type::sampling>(part.make()), any_verifier<rows>(verifier.make()),
+                         kv, target, {.text = {.sampling = {.temperature = temperature}}}, process);
         check_two_rounds(decode, w, process, greedily, sum);
       });
     }

@@ -234,7 +234,7 @@ concept PromptDrafter = requires(DrafterT& drafter, std::int32_t n) {
 //!                                  view() -> forward_batch_view, and take() gets the engine's rows, of the target's
 //!                                  number type
 //! Models
-//!   autoregressive, block_diffusion; factorised over a block drafter that is one
+//!   autoregressive, block_diffusion, feature_steps; factorised over a block drafter that is one
 template <class DrafterT>
 concept SharedDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, typename DrafterT::pass_type& pass,
                                                       tree_view tree, std::span<const node_id> nodes, std::int32_t n) {
@@ -287,7 +287,7 @@ struct pass_of<DrafterT> : std::type_identity<typename DrafterT::pass_type> {};
 //!                           asked about it, or no_node if it was never asked about. After this call the drafter is
 //!                           asked about nothing more until the next round opens
 //! Models
-//!   autoregressive; factorised, which turns a BlockDrafter into one
+//!   autoregressive; feature_steps; factorised, which turns a BlockDrafter into one
 template <class DrafterT>
 concept StepDrafter = Drafter<DrafterT> && detail::HasVocabulary<DrafterT> && detail::HasRows<DrafterT> &&
     requires(DrafterT& drafter, tree_view tree, std::span<const node_id> nodes) {
@@ -297,7 +297,7 @@ concept StepDrafter = Drafter<DrafterT> && detail::HasVocabulary<DrafterT> && de
 //! A StepDrafter that has renumber(), and so can follow a policy that builds the tree anew.
 //!
 //! Models
-//!   autoregressive, factorised
+//!   autoregressive, feature_steps, factorised
 template <class DrafterT>
 concept RenumberingDrafter = StepDrafter<DrafterT> && requires(DrafterT& drafter, std::span<const node_id> was) {
   drafter.renumber(was);
@@ -391,11 +391,21 @@ auto ask(DrafterT& drafter, tree_view tree, std::span<const node_id> nodes, std:
 //!   When a tree grows, n_read() is at least the length of the text without its pending token: the decoder ensures
 //!   that.
 //! Models
-//!   block_diffusion; factorised and joint over such a drafter
+//!   block_diffusion and feature_steps; factorised and joint over such a drafter
 template <class DrafterT, class BackendT>
 concept FeatureDrafter = Drafter<DrafterT> && detail::CountsFeatures<DrafterT> &&
     requires(DrafterT& drafter, const BackendT& backend, std::span<const std::int32_t> rows) {
   drafter.read(backend, rows);
 };
+
+//! A drafter whose row of a node depends on the target's hidden states and on the path: a head that reads a token and
+//! the state before it, and whose own state stands for the target's where a token is only drafted.
+//!
+//! Laws, besides those of StepDrafter and FeatureDrafter
+//!   A state that was drafted in a round is not used after it: the target's takes its place.
+//! Models
+//!   feature_steps
+template <class DrafterT, class BackendT>
+concept FeatureStepDrafter = StepDrafter<DrafterT> && FeatureDrafter<DrafterT, BackendT>;
 
 }  // namespace espalier

@@ -57,8 +57,9 @@ class row_processor {
 //!   process_rows(process)      takes a row_processor of its number: rows that are made from now on pass through it; an
 //!                              empty one ends that. Called in each round before the drafter is asked
 //! Models
-//!   autoregressive; block_diffusion, for the first row of its block, and each next row as long as only() knows the one
-//!   token of the row before; factorised, whose rows are then by node. A joint is none: its parts take the processor
+//!   autoregressive; feature_steps; block_diffusion, for the first row of its block, and each next row as long as
+//!   only() knows the one token of the row before; factorised, whose rows are then by node. A joint is none: its parts
+//!   take the processor
 template <class DrafterT, class NumberT>
 concept ProcessingDrafter = requires(DrafterT& drafter, row_processor<NumberT> process) {
   drafter.process_rows(process);

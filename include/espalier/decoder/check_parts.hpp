@@ -42,6 +42,7 @@ ESPALIER_NAMES_MEMBER(NamesReserve, reserve);
 ESPALIER_NAMES_MEMBER(NamesArgmaxOnly, argmax_only);
 ESPALIER_NAMES_MEMBER(NamesTargetAlone, target_alone);
 ESPALIER_NAMES_MEMBER(NamesPrescribed, prescribed);
+ESPALIER_NAMES_MEMBER(NamesNRead, n_read);
 ESPALIER_NAMES_MEMBER(NamesVocabSize, vocab_size);
 ESPALIER_NAMES_MEMBER(NamesRows, rows);
 ESPALIER_NAMES_MEMBER(NamesForwardSeconds, forward_seconds);
@@ -218,6 +219,7 @@ constexpr auto verifier_mistake() {
 }
 
 ESPALIER_MISTAKE(drafter_features, "this drafter reads hidden states, which this backend does not offer");
+ESPALIER_MISTAKE(drafter_n_read, "the drafter's member n_read cannot be called as n_read() -> int: see FeatureDrafter");
 ESPALIER_MISTAKE(drafter_vocab_size, "the drafter's member vocab_size cannot be called as vocab_size(): see Drafter");
 ESPALIER_MISTAKE(drafter_rows, "the drafter's member rows does not give rows by node: see Drafter");
 ESPALIER_MISTAKE(drafter_seconds,
@@ -235,6 +237,8 @@ template <class DrafterT, class BackendT>
 constexpr auto drafter_mistake() {
   if constexpr (CountsFeatures<DrafterT> && !FeatureDrafter<DrafterT, BackendT>)
     return found<drafter_features>;
+  else if constexpr (NamesNRead<DrafterT> && !CountsFeatures<DrafterT> && !HasParts<DrafterT>)
+    return found<drafter_n_read>;
   else if constexpr (NamesVocabSize<DrafterT> && !HasVocabulary<DrafterT> && !HasParts<DrafterT>)
     return found<drafter_vocab_size>;
   else if constexpr (NamesRows<DrafterT> && !HasRows<DrafterT> && !HasParts<DrafterT>)

@@ -68,8 +68,10 @@ class llama_backend {
  public:
   static llama_backend load(const std::string& path, const llama_options& options = {}) {
     const model_files files = model_files::open(path);
-    return llama_backend(files.config,
+    llama_backend loaded(files.config,
                          model_weights::load(files.config, *files.tensors, require_options(options).weights), options);
+    loaded.where_ = path;
+    return loaded;
   }
 
   llama_backend(const model_config& config, model_weights weights, const llama_options& options)
@@ -81,20 +83,30 @@ class llama_backend {
         weights_(std::move(weights)),
         options_(require_options(options)),
         max_positions_(config.positions(options.max_positions)),
-        pass_(config, detail::model_steps(config, options.hidden_layers),
-              thread_team::shared(options.threads > 0 ? options.threads : hardware_threads()),
-              {.max_rows = options.max_rows,
-               .max_positions = max_positions_,
-               .arithmetic = options.arithmetic,
-               .max_inputs = (std::max)({config.hidden_size, config.mixed_size(), config.intermediate_size}),
-               .vocab_size = config.vocab_size,
-               .hidden_layers = options.hidden_layers}) {}
+        pass_(made_pass()) {}
 
   int vocab_size() const { return config_.vocab_size; }
   int max_rows() const { return options_.max_rows; }
   int max_positions() const { return max_positions_; }
   const model_config& config() const { return config_; }
   const std::vector<int>& hidden_layers() const { return options_.hidden_layers; }
+  //! The path that it was loaded from, for messages; "in memory" if it was made of weights.
+  const std::string& where() const { return where_; }
+
+  //! Makes the output of these layers, from 0, readable after a forward pass, too: a drafter asks for what it reads.
+  //! Allocates, and ends the validity of logits and states.
+  //!
+  //! Errors      option_error for a layer that the model does not have
+  void keep_hidden(std::span<const int> layers) {
+    for (const int layer : layers)
+      require_option("hidden_layers", layer, 0, config_.n_layers - 1);
+    const std::size_t before = options_.hidden_layers.size();
+    for (const int layer : layers) {
+      std::vector<int>& kept = options_.hidden_layers;
+      if (std::find(kept.begin(), kept.end(), layer) == kept.end()) kept.push_back(layer);
+    }
+    if (options_.hidden_layers.size() > before) pass_ = made_pass();
+  }
   int n_threads() const { return pass_.team().n_threads(); }
   std::size_t weight_bytes() const { return weights_->bytes(); }
   //! Returns the weights, to share with a block draft, which uses their embedding and output matrix, or with a second
@@ -128,6 +140,18 @@ class llama_backend {
   struct one_process {};  // the PlaceT of transformer_pass for one process: it has no members, so the pass makes every
                           // step
 
+  detail::transformer_pass made_pass() const {
+    return {config_, detail::model_steps(config_, options_.hidden_layers),
+            thread_team::shared(options_.threads > 0 ? options_.threads : hardware_threads()),
+            detail::pass_options{
+                .max_rows = options_.max_rows,
+                .max_positions = max_positions_,
+                .arithmetic = options_.arithmetic,
+                .max_inputs = (std::max)({config_.hidden_size, config_.mixed_size(), config_.intermediate_size}),
+                .vocab_size = config_.vocab_size,
+                .hidden_layers = options_.hidden_layers}};
+  }
+
   static int hardware_threads() {
     return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, thread_team::most_threads);
   }
@@ -136,6 +160,7 @@ class llama_backend {
   std::shared_ptr<const model_weights> weights_;
   llama_options options_;
   int max_positions_;
+  std::string where_ = "in memory";
   detail::transformer_pass pass_;
 };
 

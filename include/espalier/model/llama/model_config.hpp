@@ -36,7 +36,8 @@ inline std::string text_of_file(const std::string& path) {
 //!             _gpt_neox, _bamba
 struct model_config {
   //! How a file names the tensors.
-  enum class layout_type { llama, gemma2, gpt_neox, bamba, gguf };
+  //! A draft head's names are eagle3 as speculators writes them, or eagle3_midlayer as SafeAILab and SpecForge do.
+  enum class layout_type { llama, gemma2, gpt_neox, bamba, gguf, eagle3, eagle3_midlayer };
 
   std::string family = "llama";  //!< as the file calls it
   int vocab_size = 0;
@@ -75,6 +76,12 @@ struct model_config {
 
   int window = 0;                //!< tokens that a row of a layer in `windowed` sees, its own included; 0: all
   std::vector<bool> windowed{};  //!< [n_layers] whether a layer has the window; empty: none has
+
+  bool paired_input = false;  //!< the attention of the first layer reads 2 * hidden_size numbers of each row, which
+                              //!< whoever runs the pass writes, and no norm of the stream
+  bool has_embedding = true;  //!< false: the embedding of another model is used
+  bool has_head = true;       //!< false: the output matrix of another model is used
+  int head_size = 0;          //!< tokens that have a row of the output matrix; 0: all
 
   mamba_shape mamba{};            //!< of the layers in `recurrent`
   std::vector<bool> recurrent{};  //!< [n_layers] whether a layer is Mamba-2 instead of attention; empty: none is

@@ -66,6 +66,7 @@ enum class step_kind : std::uint8_t {
 enum class step_rows : std::uint8_t {
   stream,      // [hidden_size] the residual stream
   normed,      // [hidden_size]
+  paired,      // [2 hidden_size], where config.paired_input says so
   mlp_normed,  // [hidden_size] the MLP's norm, where attention and MLP start from the same stream
   projected,   // [query_size + 2 kv_size], or [mamba.projected()] in a recurrent layer
   mixed,       // [query_size], or [mamba.inner()] in a recurrent layer
@@ -147,8 +148,10 @@ class model_steps {
     using enum step_rows;
     const bool parallel = config.parallel_residual;
     if (parallel) add(step_kind::normalise, stream, mlp_normed, model_part::mlp_norm, layer);
-    add(step_kind::normalise, stream, normed, model_part::attention_norm, layer);
-    add(step_kind::multiply, normed, projected, two_matrices ? model_part::query : model_part::query_key_value, layer);
+    const bool paired_input = config.paired_input && layer == 0;
+    if (!paired_input) add(step_kind::normalise, stream, normed, model_part::attention_norm, layer);
+    add(step_kind::multiply, paired_input ? paired : normed, projected,
+        two_matrices ? model_part::query : model_part::query_key_value, layer);
     if (two_matrices)
       add(step_kind::multiply, normed, projected, model_part::key_value, layer).column = config.query_size();
     if (config.is_recurrent(layer)) {

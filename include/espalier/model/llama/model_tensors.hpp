@@ -124,7 +124,8 @@ struct matrix_size {
 inline matrix_size size_of(const model_config& c, part_place place) {
   switch (place.part) {
     case model_part::query_key_value:
-      return {c.is_recurrent(place.layer) ? c.mamba.projected() : c.projected_size(), c.hidden_size};
+      return {c.is_recurrent(place.layer) ? c.mamba.projected() : c.projected_size(),
+              c.paired_input && place.layer == 0 ? 2 * c.hidden_size : c.hidden_size};
     case model_part::attention_out:
       return {c.hidden_size, c.is_recurrent(place.layer) ? c.mamba.inner() : c.query_size()};
     case model_part::gate:
@@ -138,8 +139,10 @@ inline matrix_size size_of(const model_config& c, part_place place) {
       return {2 * c.kv_size(), c.hidden_size};
     case model_part::pending:
       return {c.hidden_size, c.hidden_size};
-    default:
+    case model_part::embedding:
       return {c.vocab_size, c.hidden_size};
+    default:
+      return {c.head_size > 0 ? c.head_size : c.vocab_size, c.hidden_size};
   }
 }
 
@@ -150,6 +153,7 @@ struct tensor_names {
   const char* head;
   const char* final_norm;
   const char* layer;
+  bool numbered = true;  // false: there is one layer, and no number follows
   const char* attention_norm;
   const char *query, *key, *value;
   const char* query_key_value;  // all three in one tensor
@@ -198,6 +202,19 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
     names.mamba = "mamba.";
     return names;
   }();
+  static constexpr tensor_names eagle3 = [] {
+    tensor_names names = llama;
+    names.embedding = "embed_tokens";
+    names.final_norm = "norm";
+    names.layer = "layers.";
+    return names;
+  }();
+  static constexpr tensor_names eagle3_midlayer = [] {
+    tensor_names names = eagle3;
+    names.layer = "midlayer.";
+    names.numbered = false;
+    return names;
+  }();
   static constexpr tensor_names gpt_neox{.embedding = "gpt_neox.embed_in",
                                          .head = "embed_out",
                                          .final_norm = "gpt_neox.final_layer_norm",
@@ -243,6 +260,10 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
       return bamba;
     case model_config::layout_type::gguf:
       return gguf;
+    case model_config::layout_type::eagle3:
+      return eagle3;
+    case model_config::layout_type::eagle3_midlayer:
+      return eagle3_midlayer;
     default:
       return llama;
   }
@@ -273,15 +294,15 @@ class model_tensors {
 
   void read() {
     const std::string &begin = c_.tensor_prefix, embedding = begin + names_.embedding, head = begin + names_.head;
-    linear(embedding, {model_part::embedding}, false);
+    if (c_.has_embedding) linear(embedding, {model_part::embedding}, false);
     if (c_.tied_embeddings) {
       for (const char* end : {".weight", ".weight_scale"})
         tensors_.copy_of(head + end, embedding + end);
-    } else {
+    } else if (c_.has_head) {
       linear(head, {model_part::head}, false);
     }
     for (int i = 0; i < c_.n_layers; ++i)
-      read_layer(begin + names_.layer + std::to_string(i) + ".", i);
+      read_layer(begin + names_.layer + (names_.numbered ? std::to_string(i) + "." : ""), i);
     norm(begin + names_.final_norm, {model_part::final_norm}, c_.hidden_size);
     if (only_check_) tensors_.require_all_asked_for([&](const std::string& name) { return is_idle(name); });
   }
@@ -295,6 +316,11 @@ class model_tensors {
       case model_config::layout_type::gguf:
         // Read with the metadata, and angles as above.
         return name == "rope_freqs.weight" || name.ends_with(".attn_rot_embd.weight");
+      case model_config::layout_type::eagle3:
+      case model_config::layout_type::eagle3_midlayer:
+        // Read by draft_head_model.
+        return name.starts_with("fc") || name == "input_norm.weight" || name.ends_with(".hidden_norm.weight") ||
+               name == "d2t" || name == "t2d";
       case model_config::layout_type::gpt_neox:
         // The causal mask.
         return name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias");

@@ -255,14 +255,14 @@ struct model_weights {
       detail::linear_at(*this, place).matrix = weight_matrix(size.outputs, size.inputs);
     };
     const detail::matrix_size size = part.held({detail::model_part::embedding});
-    if (!c.tied_embeddings) embedding = weight_rows(size.outputs, size.inputs);
+    if (!c.tied_embeddings && c.has_embedding) embedding = weight_rows(size.outputs, size.inputs);
     for (int i = 0; i < c.n_layers; ++i) {
       using enum detail::model_part;
       for (const detail::model_part each : {query_key_value, attention_out, up, down})
         matrix({each, i});
       if (c.gated_mlp) matrix({gate, i});
     }
-    matrix({detail::model_part::head});
+    if (c.has_head) matrix({detail::model_part::head});
   }
 
   // Gives every part its place in the block, or only counts where the block has no memory yet.

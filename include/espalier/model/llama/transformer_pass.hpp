@@ -50,7 +50,8 @@ concept MakesSteps = requires(const PlaceT& place, const model_step& step) {
 // the host runs it with this walk. What is special about a place where it runs is a PlaceT, all members optional:
 //   makes(step) -> bool                   whether make() is called for the step, outside of the team's run
 //   make(pass, weights, step, batch)      makes such a step alone: it may exchange rows with other ranks, and throw
-//   embed(pass, thread, batch)            writes the thread's part of the stream that the first layer reads
+//   embed(pass, thread, batch)            writes the thread's part of the stream that the first layer reads, and of
+//                                         the rows `paired`
 //   head(pass, thread, step, batch)       writes the thread's part of the logits
 //
 // Between two steps all threads wait for one another where the second uses numbers that another thread wrote, or
@@ -166,7 +167,7 @@ class transformer_pass {
 
   // For at most this many rows, all threads computing the same norms is faster than waiting for one another.
   static constexpr int alone_rows = 8;
-  static constexpr std::size_t n_arrays = 8;
+  static constexpr std::size_t n_arrays = 9;
 
   float* kept(int layer, int row) const {
     const auto i = std::find(hidden_layers_.begin(), hidden_layers_.end(), layer) - hidden_layers_.begin();
@@ -183,6 +184,7 @@ class transformer_pass {
     take(step_rows::stream, hidden);
     take(step_rows::normed, hidden);
     take(step_rows::mlp_normed, hidden, config_.parallel_residual);
+    take(step_rows::paired, 2 * hidden, config_.paired_input);
     own_normed_ = buffers_.take(
         static_cast<std::size_t>(at((config_.parallel_residual ? 2 : 1) * alone_rows * team_->n_threads(), hidden)));
     hidden_ = buffers_.take(static_cast<std::size_t>(at(options_.max_rows, hidden)) * hidden_layers_.size());
@@ -286,7 +288,7 @@ class transformer_pass {
 
     void embed() {
       if constexpr (requires { place.embed(pass, thread, batch); }) {
-        settle({{step_rows::stream, division::columns, true}});
+        settle({{step_rows::stream, division::all, true}, {step_rows::paired, division::all, true}});
         place.embed(pass, thread, batch);
       } else if constexpr (requires { weights.embed(0, nullptr); }) {
         settle({{step_rows::stream, division::rows, true}});

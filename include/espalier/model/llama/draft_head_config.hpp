@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSL-1.0
+// Tested by tests/model/llama/draft_head_model.cpp
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/model/files/json_reader.hpp"
+#include "espalier/model/llama/model_config.hpp"
+
+namespace espalier {
+
+//! The shape of an EAGLE-3 head, as the config.json beside its weights gives it: a transformer of one layer or more,
+//! the first of which reads a token's embedding beside a state.
+//!
+//! Two layouts are read: that of SafeAILab and SpecForge, whose config is a Llama's with "draft_vocab_size" and whose
+//! layer is called midlayer; and that of speculators, whose "speculators_model_type" is "eagle3".
+//!
+//! Errors      model_error that names the file, the key, its value and what is allowed
+//! Source      speculators 0.9.0, models/eagle3; SafeAILab/EAGLE, model/cnets.py
+struct draft_head_config : model_config {
+  //! Layers of the target, from 0, as llama_options has them; empty: the third layer's input, the middle layer's and
+  //! the third last layer's. Files count the states between layers: state i is the input of layer i, and the output of
+  //! layer i - 1.
+  std::vector<int> hidden_layers;
+  int target_hidden_size = 0;         //!< width of the target's states; 0: hidden_size
+  bool norm_together = false;         //!< the states of a token are normalised as one row before they are projected
+  bool norm_each = false;             //!< each of them is normalised
+  bool norm_before_residual = false;  //!< the first layer adds to the normalised state, not to the state
+  bool norm_output = false;           //!< a row leaves its state after the final norm, not before it
+  std::string where;                  //!< the file, for messages
+
+  int state_size() const { return target_hidden_size > 0 ? target_hidden_size : hidden_size; }
+
+  //! Reads folder/config.json.
+  static draft_head_config load(const std::string& folder) {
+    return parse(detail::text_of_file(folder + "/config.json"), folder + "/config.json");
+  }
+
+  //! Reads the text of a config.json; `where` names it in messages.
+  static draft_head_config parse(std::string_view text, const std::string& where) {
+    const nlohmann::json object = detail::parse_json_object(text, where);
+    const detail::json_reader json(object, where);
+    return json.has("speculators_model_type") ? parse_speculators(json, object) : parse_midlayer(json, object);
+  }
+
+  //! Checks that the head can follow a target of this shape, and fills in hidden_layers where the file does not say
+  //! them. `target_where` names the target's file.
+  //!
+  //! Errors      model_error that names both files and the number that does not fit
+  void require_target(const model_config& target, const std::string& target_where) {
+    const auto refuse = [&](const char* key, int own, const char* what, int others) {
+      raise<model_error>(where, ": \"", key, "\" is ", own, ", but the target ", target_where, " has ", others, " ",
+                         what, ".");
+    };
+    if (state_size() != target.hidden_size) {
+      refuse(target_hidden_size > 0 ? "target_hidden_size" : "hidden_size", state_size(), "numbers in a hidden state",
+             target.hidden_size);
+    }
+    if (vocab_size != target.vocab_size) refuse("vocab_size", vocab_size, "tokens", target.vocab_size);
+    if (hidden_layers.empty()) {
+      if (target.n_layers < 5) {
+        raise<model_error>(where, " does not say which states it reads, and its kind reads those before layers 2, ",
+                           target.n_layers / 2, " and ", target.n_layers - 3, ", but the target ", target_where,
+                           " has only ", target.n_layers, " layers.");
+      }
+      hidden_layers = {1, target.n_layers / 2 - 1, target.n_layers - 4};
+    }
+    for (const int layer : hidden_layers) {
+      if (layer >= target.n_layers) refuse("eagle_aux_hidden_state_layer_ids", layer + 1, "layers", target.n_layers);
+    }
+    if (!has_embedding && hidden_size != target.hidden_size) {
+      raise<model_error>(where, " lacks an embedding of its own (embed_tokens.weight), and that of the target ",
+                         target_where, " has ", target.hidden_size, " numbers a token, not ", hidden_size, ".");
+    }
+  }
+
+ private:
+  static draft_head_config parse_midlayer(const detail::json_reader& json, const nlohmann::json& object) {
+    const nlohmann::json* names = json.find("architectures");
+    const bool is_head = json.has("draft_vocab_size") || (names && names->dump().find("Eagle3") != std::string::npos);
+    if (!is_head) {
+      raise<model_error>(json.where(), " is of no draft head that is read: it has neither \"speculators_model_type\" ",
+                         "nor \"draft_vocab_size\", and its \"architectures\" name no Eagle3.");
+    }
+    nlohmann::json layer = object;
+    layer.erase("architectures");
+    draft_head_config config = of_layer(layer, json.where());
+    config.layout = layout_type::eagle3_midlayer;
+    if (config.n_layers != 1) json.refuse("num_hidden_layers", config.n_layers, "1: this layout has one midlayer");
+    config.read_switches(json);
+    if (const nlohmann::json* eagle = json.find("eagle_config")) {
+      if (!eagle->is_object()) json.refuse("eagle_config", *eagle, "an object");
+      const detail::json_reader inner(*eagle, json.where() + ": \"eagle_config\"");
+      config.read_layers(inner);
+      if (!inner.flag_or("use_aux_hidden_state", true))
+        inner.refuse("use_aux_hidden_state", false, "true: a head on the last state alone is not read");
+    }
+    return config;
+  }
+
+  static draft_head_config parse_speculators(const detail::json_reader& json, const nlohmann::json&) {
+    const std::string type = json.text_or("speculators_model_type", "");
+    if (type != "eagle3") json.refuse("speculators_model_type", *json.find("speculators_model_type"), "\"eagle3\"");
+    const nlohmann::json* part = json.find("transformer_layer_config");
+    if (!part) raise<model_error>(json.where(), " lacks \"transformer_layer_config\".");
+    if (!part->is_object()) json.refuse("transformer_layer_config", *part, "an object");
+    const std::string where = json.where() + ": \"transformer_layer_config\"";
+    const std::string family = detail::json_reader(*part, where).text_or("model_type", "");
+    // Such a file leaves out what transformers' class has anyway.
+    nlohmann::json layer =
+        family == "llama"
+            ? nlohmann::json{{"vocab_size", 32000},     {"hidden_size", 4096},       {"intermediate_size", 11008},
+                             {"num_hidden_layers", 32}, {"num_attention_heads", 32}, {"max_position_embeddings", 2048}}
+            : nlohmann::json{{"vocab_size", 151936},
+                             {"hidden_size", 4096},
+                             {"intermediate_size", 22016},
+                             {"num_hidden_layers", 32},
+                             {"num_attention_heads", 32},
+                             {"num_key_value_heads", 32},
+                             {"max_position_embeddings", 32768}};
+    layer.update(*part);
+    layer.erase("architectures");
+    draft_head_config config = of_layer(layer, where);
+    config.where = json.where();
+    config.read_switches(json);
+    config.read_layers(json);
+    return config;
+  }
+
+  // Reads the transformer that the head is.
+  static draft_head_config of_layer(const nlohmann::json& layer, const std::string& where) {
+    draft_head_config config;
+    static_cast<model_config&>(config) = model_config::parse(layer.dump(), where);
+    const detail::json_reader json(layer, where);
+    if (config.family != "llama" && config.family != "qwen3")
+      json.refuse("model_type", *json.find("model_type"), "\"llama\" or \"qwen3\"");
+    for (int i = 0; i < config.n_layers; ++i) {
+      if (config.window_of(i) > 0)
+        raise<model_error>(where, ": layer ", i, " has a window of ", config.window, " tokens, which a draft head ",
+                           "must not have.");
+    }
+    config.layout = layout_type::eagle3;
+    config.paired_input = true;
+    config.tied_embeddings = false;
+    config.where = where;
+    return config;
+  }
+
+  void read_switches(const detail::json_reader& json) {
+    head_size = json.integer_or("draft_vocab_size", vocab_size, 1, vocab_size);
+    target_hidden_size = json.integer_or("target_hidden_size", 0, 1, 1 << 20);
+    norm_together = json.flag_or("norm_before_fc", false);
+    norm_each = json.flag_or("fc_norm", false);
+    norm_before_residual = json.flag_or("norm_before_residual", false);
+    norm_output = json.flag_or("norm_output", false);
+    if (norm_together && norm_each)
+      raise<model_error>(json.where(), ": \"norm_before_fc\" and \"fc_norm\" are both true, but exclude one another.");
+  }
+
+  void read_layers(const detail::json_reader& json) {
+    constexpr std::size_t most_layers = 64;
+    const nlohmann::json* layers = json.find("eagle_aux_hidden_state_layer_ids");
+    if (!layers) return;
+    const auto refuse = [&] {
+      json.refuse("eagle_aux_hidden_state_layer_ids", *layers, "a list of one to ", static_cast<int>(most_layers),
+                  " numbers from 1 on: the state before the first layer is not kept");
+    };
+    if (!layers->is_array() || layers->empty() || layers->size() > most_layers) refuse();
+    for (const nlohmann::json& layer : *layers) {
+      if (!layer.is_number_integer() || layer < 1 || layer > 1 << 12) refuse();
+      hidden_layers.push_back(layer.get<int>() - 1);
+    }
+  }
+};
+
+}  // namespace espalier

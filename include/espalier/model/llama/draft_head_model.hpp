@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/kv_store/memory/float_block.hpp"
+#include "espalier/model/files/safetensors_file.hpp"
+#include "espalier/model/files/tensor_reader.hpp"
+#include "espalier/model/files/weight_row.hpp"
+#include "espalier/model/llama/draft_head_config.hpp"
+#include "espalier/model/llama/elementwise.hpp"
+#include "espalier/model/llama/llama_backend.hpp"
+#include "espalier/model/llama/model_steps.hpp"
+#include "espalier/model/llama/model_weights.hpp"
+#include "espalier/model/llama/thread_team.hpp"
+#include "espalier/model/llama/transformer_pass.hpp"
+#include "espalier/model/llama/weight_matrix.hpp"
+
+namespace espalier {
+
+//! The weights of a draft head: those of a transformer, and what turns the target's states into one.
+//!
+//! Errors      model_error for a tensor that is missing, that has another shape or dtype than the config asks for, or
+//!             that it has no place for; and for tables of the vocabulary that contradict one another
+struct draft_head_weights : model_weights {
+  detail::float_block own;
+  weight_matrix projection;            //!< [hidden_size][states read * state_size]
+  std::vector<float> projection_norm;  //!< [states read * state_size], or empty
+  std::vector<float> state_norm;       //!< [hidden_size]
+  std::vector<token_id> tokens;        //!< [head_size] the token of each row of the head; empty: the row's number
+
+  static draft_head_weights load(const draft_head_config& config, tensor_source& file) {
+    draft_head_weights weights;
+    static_cast<model_weights&>(weights) = model_weights::load(config, file);
+    weights.read_projection(config, file);
+    weights.read_tokens(config, file);
+    return weights;
+  }
+
+ private:
+  void read_projection(const draft_head_config& c, tensor_source& file) {
+    const int states = static_cast<int>(c.hidden_layers.size()), inputs = states * c.state_size();
+    detail::tensor_reader check(file, true), read(file);
+    projection = weight_matrix(c.hidden_size, inputs);
+    projection.expect_rows(0, c.hidden_size,
+                           check.matrix("fc.weight", c.hidden_size, inputs, [](int, const weight_row&) {}));
+    own = detail::float_block(projection.storage_floats(), true);
+    projection.place(own.take(projection.storage_floats()));
+    read.matrix("fc.weight", c.hidden_size, inputs,
+                [&](int row, const weight_row& values) { projection.set_row(row, values); });
+    const auto norm = [&](const std::string& name, int n, std::vector<float>& to) {
+      read.vector(name, n, [&](const float* values) { to.insert(to.end(), values, values + n); });
+    };
+    require_switch(file, "norm_before_fc", "input_norm.weight", c.norm_together);
+    require_switch(file, "fc_norm", "fc_norm.0.weight", c.norm_each);
+    if (c.norm_together) norm("input_norm.weight", inputs, projection_norm);
+    for (int i = 0; i < states && c.norm_each; ++i)
+      norm("fc_norm." + std::to_string(i) + ".weight", c.state_size(), projection_norm);
+    norm(c.layout == model_config::layout_type::eagle3 ? "layers.0.hidden_norm.weight" : "midlayer.hidden_norm.weight",
+         c.hidden_size, state_norm);
+  }
+
+  static void require_switch(const tensor_source& file, const char* key, const char* tensor, bool on) {
+    if (on || !file.find(tensor)) return;
+    raise<model_error>(file.where(), " has a tensor \"", tensor, "\", but the config's \"", key, "\" is not true.");
+  }
+
+  // Reads the token of each row of the head: d2t holds its distance from the row's number.
+  void read_tokens(const draft_head_config& c, tensor_source& file) {
+    const tensor_entry *distances = file.find("d2t"), *taken = file.find("t2d");
+    if (!distances && c.head_size == c.vocab_size) return;
+    const auto refuse = [&](const char* name, const auto&... pieces) {
+      raise<model_error>(file.where(), ": tensor \"", name, "\" ", pieces...);
+    };
+    if (!distances) {
+      raise<model_error>(file.where(), " lacks tensor \"d2t\": the head has ", c.head_size, " of the ", c.vocab_size,
+                         " tokens.");
+    }
+    if (distances->dtype != "I64" ||
+        distances->shape != std::vector<std::uint64_t>{static_cast<std::uint64_t>(c.head_size)})
+      refuse("d2t", "must have dtype I64 and one number for each of the ", c.head_size, " rows of the head.");
+    std::vector<std::int64_t> from(static_cast<std::size_t>(c.head_size));
+    file.read(*distances, 0, from.data(), from.size() * sizeof(std::int64_t));
+    std::vector<char> is_taken(static_cast<std::size_t>(c.vocab_size), 0);
+    for (std::size_t i = 0; i < from.size(); ++i) {
+      if (from[i] < -static_cast<std::int64_t>(i) || from[i] >= c.vocab_size - static_cast<std::int64_t>(i)) {
+        refuse("d2t", "moves row ", i, " by ", from[i], ", to no token of the vocabulary of ", c.vocab_size, ".");
+      }
+      tokens.push_back(static_cast<token_id>(static_cast<std::int64_t>(i) + from[i]));
+      char& one = is_taken[static_cast<std::size_t>(tokens.back())];
+      if (one != 0) refuse("d2t", "gives token ", tokens.back(), " to two rows; row ", i, " is the second.");
+      one = 1;
+    }
+    if (!taken) return;
+    if (taken->dtype != "BOOL" || taken->shape != std::vector<std::uint64_t>{static_cast<std::uint64_t>(c.vocab_size)})
+      refuse("t2d", "must have dtype BOOL and one number for each of the ", c.vocab_size, " tokens.");
+    std::vector<char> said(is_taken.size());
+    file.read(*taken, 0, said.data(), said.size());
+    const auto other = std::mismatch(said.begin(), said.end(), is_taken.begin(), [](char a, char b) {
+                         return (a != 0) == (b != 0);
+                       }).first;
+    if (other != said.end())
+      refuse("t2d", "and \"d2t\" do not agree on whether token ", other - said.begin(), " has a row.");
+  }
+};
+
+//! The part of one text that a draft_head_model has read: keys and values by slot, and states.
+struct draft_head_context {
+  std::unique_ptr<contiguous_kv> kv;  //!< null until reserve()
+  std::vector<float> features;        //!< [max_positions][hidden_size] the target's states, projected, by position
+  std::vector<float> states;          //!< [1 + nodes][hidden_size] states that rows have left
+};
+
+//! An EAGLE-3 head on a llama_backend, the model of feature_steps: one layer or a few that read the target's hidden
+//! states of three layers, and have a vocabulary of their own, which may be a part of the target's. It makes the target
+//! keep the states that it reads.
+//!
+//!     auto target = llama_backend::load("models/target");
+//!     feature_steps drafter(draft_head_model::load("models/head", target));
+//!
+//! Shapes      config.json and model.safetensors in the folder, in either layout of draft_head_config
+//! Complexity  read: a product for each 64 rows; forward: one pass. No allocation if an earlier pass had as many rows.
+//!             A context has hidden_size floats for each of max_positions(), and keys and values for each
+//! Law         bitwise: nothing depends on the number of threads, on other texts, or on how rows are read in parts
+//! Errors      load: model_error for files that do not fit, themselves or the target. read and forward: input_error for
+//!             states of another width, and for a token outside the vocabulary. NaN weights give NaN logits
+//! Source      Li et al., EAGLE-3; the golden tests compare with speculators 0.9.0
+class draft_head_model {
+ public:
+  using context_type = draft_head_context;
+
+  static draft_head_model load(const std::string& folder, llama_backend& target) {
+    draft_head_config config = draft_head_config::load(folder);
+    const std::string weights = folder + "/model.safetensors";
+    if (!std::filesystem::exists(weights) && std::filesystem::exists(folder + "/pytorch_model.bin")) {
+      raise<model_error>(folder, " has pytorch_model.bin but no model.safetensors, and no other weights are read: ",
+                         "safetensors.torch.save_file(torch.load(\"pytorch_model.bin\"), \"model.safetensors\") ",
+                         "writes it.");
+    }
+    safetensors_file file(weights);
+    config.has_embedding = file.find("embed_tokens.weight") != nullptr;
+    config.has_head = file.find("lm_head.weight") != nullptr;
+    if (!config.has_head && config.head_size != config.vocab_size) {
+      raise<model_error>(file.where(), " lacks tensor \"lm_head.weight\", and the head of the target ", target.where(),
+                         " has rows for ", config.vocab_size, " tokens, not ", config.head_size, ".");
+    }
+    config.require_target(target.config(), target.where());
+    return draft_head_model(config, draft_head_weights::load(config, file), target);
+  }
+
+  draft_head_model(const draft_head_config& config, draft_head_weights weights, llama_backend& target)
+      : config_(config),
+        weights_(std::move(weights)),
+        target_(target.weights()),
+        max_positions_((std::min)(config.max_positions, target.max_positions())),
+        pass_(config, detail::model_steps(config), thread_team::shared(target.n_threads()),
+              {.max_rows = most_rows, .max_positions = max_positions_, .vocab_size = config.head_size}) {
+    target.keep_hidden(config_.hidden_layers);
+    if (!config_.has_head) weights_.head = target_->head;
+    gathered_.resize(static_cast<std::size_t>(at(read_rows, weights_.projection.inputs())));
+  }
+
+  int vocab_size() const { return config_.vocab_size; }
+  int max_positions() const { return max_positions_; }
+  int max_rows() const { return most_rows; }
+  std::span<const token_id> tokens() const { return weights_.tokens; }
+  const draft_head_config& config() const { return config_; }
+  std::size_t weight_bytes() const { return weights_.bytes() + weights_.own.used() * sizeof(float); }
+
+  context_type make_context() const {
+    return {nullptr, std::vector<float>(static_cast<std::size_t>(at(max_positions_, config_.hidden_size))), {}};
+  }
+  void reserve(context_type& context, int nodes) {
+    context.kv = std::make_unique<contiguous_kv>(config_.n_layers, config_.kv_size(), 1, max_positions_ + nodes);
+    context.states.resize(static_cast<std::size_t>(at(nodes + 1, config_.hidden_size)));
+    pass_.reserve_slots(max_positions_ + nodes);
+  }
+
+  //! Takes the target's hidden states of these rows of its last pass, which stand at positions position, position + 1,
+  //! ...
+  template <class BackendT>
+  requires requires(const BackendT& backend) {
+    { backend.hidden(0, 0) } -> std::convertible_to<std::span<const float>>;
+  }
+  void read(context_type& context, const BackendT& backend, std::span<const std::int32_t> rows, int position) {
+    for (; !rows.empty(); rows = rows.subspan((std::min)(rows.size(), std::size_t{read_rows}))) {
+      const int n = static_cast<int>((std::min)(rows.size(), std::size_t{read_rows}));
+      for (int i = 0; i < n; ++i)
+        gather(backend, rows[static_cast<std::size_t>(i)], gathered_.data() + at(i, weights_.projection.inputs()));
+      float* to = context.features.data() + at(position, config_.hidden_size);
+      pass_.team().run([&](int thread) {
+        pass_.multiply(thread, weights_.projection, gathered_.data(), n, to, false, weights_.projection);
+      });
+      position += n;
+    }
+  }
+
+  //! Computes a feature_pass of feature_steps, and returns the logits of its outputs.
+  //!
+  //! Shapes      [n_outputs][tokens() or vocab_size()], valid until the next forward()
+  template <class PassT>
+  vocab_rows<float> forward(const PassT& pass) {
+    const forward_batch_view batch = pass.batch.view();
+    for (const token_id token : batch.tokens) {
+      if (token < 0 || token >= vocab_size())
+        raise<input_error>("the draft head is given token ", token, ", but the vocabulary ends at ", vocab_size() - 1,
+                           ".");
+    }
+    if (batch.n_rows() > n_reserved_) pass_.reserve(n_reserved_ = batch.n_rows());
+    caches kv{pass.contexts};
+    place_type<PassT> place{*this, pass};
+    pass_.run(place, weights_, kv, batch);
+    for (const batch_sequence& s : batch.sequences) {
+      for (int row = s.row_begin; row < s.row_end; ++row)
+        keep_state(pass, s.sequence, row);
+    }
+    return {pass_.rows(detail::step_rows::logits), static_cast<std::int32_t>(batch.outputs.size()), config_.head_size};
+  }
+
+ private:
+  static constexpr int read_rows = 64;  // of one product
+  static constexpr int most_rows = 320;
+
+  // The caches of all texts of a pass as one store.
+  struct caches {
+    std::span<context_type* const> contexts;
+    float* key(int layer, int sequence, int slot) const { return of(sequence).key(layer, 0, slot); }
+    float* value(int layer, int sequence, int slot) const { return of(sequence).value(layer, 0, slot); }
+    int capacity() const {
+      int most = 0;
+      for (const context_type* context : contexts)
+        most = (std::max)(most, context->kv->capacity());
+      return most;
+    }
+
+   private:
+    contiguous_kv& of(int sequence) const { return *contexts[static_cast<std::size_t>(sequence)]->kv; }
+  };
+
+  // The PlaceT of a pass: the stream begins with states, not with embeddings.
+  template <class PassT>
+  struct place_type {
+    draft_head_model& model;
+    const PassT& pass;
+    void embed(detail::transformer_pass&, int thread, const forward_batch_view& batch) const {
+      model.begin_rows(pass, thread, batch);
+    }
+  };
+
+  static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
+
+  // Writes the states of a row of the target's last pass, [states read][state_size], normalised if the head does so.
+  template <class BackendT>
+  void gather(const BackendT& backend, std::int32_t row, float* to) const {
+    float* const begin = to;
+    const int width = config_.state_size();
+    for (const int layer : config_.hidden_layers) {
+      const std::span<const float> state = backend.hidden(layer, row);
+      if (state.size() != static_cast<std::size_t>(width)) {
+        raise<input_error>("the target's hidden states have ", state.size(), " numbers, but the draft head reads ",
+                           width, ".");
+      }
+      to = std::copy(state.begin(), state.end(), to);
+    }
+    const float* norm = weights_.projection_norm.data();
+    const int each = config_.norm_each ? width : static_cast<int>(weights_.projection_norm.size());
+    for (float* part = begin; part < to && each > 0; part += each, norm += each)
+      detail::rms_norm(part, each, norm, config_.norm_epsilon, part);
+  }
+
+  // Writes the thread's rows of the first stream, and of the pairs that the first layer's attention reads.
+  template <class PassT>
+  void begin_rows(const PassT& pass, int thread, const forward_batch_view& batch) {
+    const int width = config_.hidden_size;
+    const auto [first, last] = pass_.team().share(thread, batch.n_rows());
+    for (const batch_sequence& s : batch.sequences) {
+      for (int row = (std::max)(first, s.row_begin); row < (std::min)(last, s.row_end); ++row) {
+        float* stream = pass_.rows(detail::step_rows::stream) + at(row, width);
+        float* token = pass_.rows(detail::step_rows::paired) + at(row, 2 * width);
+        float* state = token + width;
+        read_state(pass, s.sequence, row, batch.positions[static_cast<std::size_t>(row)], stream);
+        (config_.has_embedding ? static_cast<const model_weights&>(weights_) : *target_)
+            .embed(batch.tokens[static_cast<std::size_t>(row)], token);
+        detail::rms_norm(token, width, weights_.layers[0].attention_norm.scale, config_.norm_epsilon, token);
+        detail::rms_norm(stream, width, weights_.state_norm.data(), config_.norm_epsilon, state);
+        if (config_.norm_before_residual) std::copy_n(state, width, stream);
+      }
+    }
+  }
+
+  // Writes the state that a row reads: zeros at the beginning of a text.
+  template <class PassT>
+  void read_state(const PassT& pass, int sequence, int row, int position, float* to) const {
+    const context_type& context = *pass.contexts[static_cast<std::size_t>(sequence)];
+    const std::int32_t drafted = pass.states[static_cast<std::size_t>(row)].reads;
+    if (drafted >= 0) {
+      std::copy_n(context.states.data() + at(drafted, config_.hidden_size), config_.hidden_size, to);
+    } else if (position > 0) {
+      std::copy_n(context.features.data() + at(position - 1, config_.hidden_size), config_.hidden_size, to);
+    } else {
+      std::fill_n(to, config_.hidden_size, 0.0F);
+    }
+  }
+
+  template <class PassT>
+  void keep_state(const PassT& pass, int sequence, int row) const {
+    const std::int32_t number = pass.states[static_cast<std::size_t>(row)].writes;
+    if (number < 0) return;
+    const int width = config_.hidden_size;
+    const float* from = pass_.rows(detail::step_rows::stream) + at(row, width);
+    float* to = pass.contexts[static_cast<std::size_t>(sequence)]->states.data() + at(number, width);
+    if (config_.norm_output) {
+      detail::rms_norm(from, width, weights_.final_norm.scale, config_.norm_epsilon, to);
+    } else {
+      std::copy_n(from, width, to);
+    }
+  }
+
+  draft_head_config config_;
+  draft_head_weights weights_;
+  std::shared_ptr<const model_weights> target_;
+  int max_positions_;
+  detail::transformer_pass pass_;
+  int n_reserved_ = most_rows;
+  std::vector<float> gathered_;  // [read_rows][states read * state_size]
+};
+
+}  // namespace espalier

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: BSL-1.0
+"""make_head_golden.py: writes heads/: a tiny random target, EAGLE-3 heads on it in every layout and with every switch,
+and what speculators' own classes compute with them.
+
+Needs speculators 0.9.0 with torch, transformers, safetensors. In golden.json, logits[k][j] is the row of the head after
+the text's first j + 2 tokens and the k tokens after them as a drafted path; drafts[j] is what the head drafts greedily
+after the first j + 2 tokens, as tokens of the target.
+"""
+
+import json
+import pathlib
+import shutil
+
+import torch
+from safetensors.torch import load_file, save_file
+from speculators.config import SpeculatorsConfig, VerifierConfig
+from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig
+from speculators.proposals.greedy import GreedyTokenProposalConfig
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config
+
+ROOT = pathlib.Path(__file__).parent / "heads"
+VOCAB, WIDTH, LAYERS, STEPS = 96, 32, 7, 3
+TEXT = [5, 17, 80, 3, 41, 41, 62, 9, 95, 0, 33, 12]
+
+
+def randomise(model, seed):
+    """Gives every weight a random number that BF16 holds."""
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in sorted(model.named_parameters()):
+        around = 1.0 if name.endswith("norm.weight") or ".fc_norm." in f".{name}" else 0.0
+        scale = 0.1 if around else 1.3 / weight.shape[-1] ** 0.5
+        values = around + scale * torch.randn(weight.shape, generator=generator)
+        weight.data = values.to(torch.bfloat16).to(torch.float64)
+
+
+def shape(cls, layers, **more):
+    return cls(vocab_size=VOCAB, hidden_size=WIDTH, intermediate_size=48, num_hidden_layers=layers,
+               num_attention_heads=4, num_key_value_heads=2, head_dim=8, max_position_embeddings=128,
+               rms_norm_eps=1e-5, tie_word_embeddings=False, **more)
+
+
+def target():
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(shape(LlamaConfig, LAYERS)).double()
+    randomise(model, 1)
+    model.eval()
+    with torch.no_grad():
+        states = model(torch.tensor([TEXT]), output_hidden_states=True).hidden_states
+    embedding = model.model.embed_tokens.weight.data.clone()
+    model.to(torch.bfloat16).save_pretrained(ROOT / "target")  # last: it rounds the angles, too
+    return states, embedding  # state i is the input of layer i
+
+
+def head(name, cls, states, seed, draft_vocab=VOCAB, layers=1, layer_ids=None, embedding=None, **switches):
+    layer = shape(cls, layers, **({"attention_bias": True} if switches.pop("biases", False) else {}))
+    layer._attn_implementation = "eager"
+    config = Eagle3SpeculatorConfig(
+        transformer_layer_config=layer, draft_vocab_size=draft_vocab, eagle_aux_hidden_state_layer_ids=layer_ids,
+        speculators_config=SpeculatorsConfig(
+            algorithm="eagle3", proposal_methods=[GreedyTokenProposalConfig(speculative_tokens=STEPS)],
+            default_proposal_method="greedy",
+            verifier=VerifierConfig(name_or_path=None, architectures=["LlamaForCausalLM"])), **switches)
+    model = Eagle3DraftModel(config).double().eval()
+    randomise(model, seed)
+    if embedding is not None:
+        model.embed_tokens.weight.data = embedding.clone()
+    tokens = torch.arange(VOCAB)
+    if draft_vocab < VOCAB:
+        tokens = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(seed))[:draft_vocab].sort().values
+        model.d2t.copy_(tokens - torch.arange(draft_vocab))
+        model.t2d.copy_(torch.isin(torch.arange(VOCAB), tokens))
+    read = layer_ids or [2, LAYERS // 2, LAYERS - 3]
+    features = torch.cat([states[i] for i in read], dim=-1)
+
+    rows = []
+    model.lm_head.register_forward_hook(lambda _, __, logits: rows.append(logits[0].detach()))
+
+    def run(text, steps):
+        """The logits of each step: row j of step k is after text[: j + 2] and the k tokens after it."""
+        rows.clear()
+        n = len(text) - 1
+        known = torch.zeros(1, n, features.shape[-1], dtype=torch.float64)
+        known[:, : min(n, len(TEXT))] = features[:, : min(n, len(TEXT))]
+        with torch.no_grad():
+            model(hidden_states=known, input_ids=torch.tensor([text[1:]]),
+                  document_ids=torch.zeros(1, n, dtype=torch.long), ttt_steps=steps)
+        return [r.clone() for r in rows]
+
+    by_step = run(TEXT, STEPS)
+    logits = [by_step[k][: len(TEXT) - 1 - k].tolist() for k in range(STEPS)]
+    drafts = []
+    for length in range(2, len(TEXT) + 1):
+        path = []
+        for k in range(STEPS):
+            row = run(TEXT[:length] + path, k + 1)[k][length - 2]
+            path.append(int(tokens[row.argmax()]))
+        drafts.append(path)
+    folder = ROOT / name
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "golden.json").write_text(json.dumps(
+        {"text": TEXT, "tokens": tokens.tolist() if draft_vocab < VOCAB else [],
+         "logits": [[[float(f"{x:.7g}") for x in row] for row in step] for step in logits], "drafts": drafts}))
+    return folder
+
+
+def rewrite(folder, change):
+    path = folder / "model.safetensors"
+    weights = {name: weight.clone() for name, weight in load_file(path).items()}
+    save_file({new: weight for name, weight in weights.items() if (new := change(name))}, path)
+
+
+def as_midlayer(folder, other):
+    """Writes a head of speculators in the layout of SafeAILab and SpecForge."""
+    shutil.copytree(folder, other)
+    config = json.loads((folder / "config.json").read_text())
+    layer = config["transformer_layer_config"]
+    (other / "config.json").write_text(json.dumps({
+        "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_act": "silu", "vocab_size": VOCAB,
+        "hidden_size": WIDTH, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4,
+        "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": layer["rms_norm_eps"],
+        "draft_vocab_size": config["draft_vocab_size"], "torch_dtype": "bfloat16"}, indent=2))
+    rewrite(other, lambda name: name.replace("layers.0.", "midlayer."))
+
+
+if __name__ == "__main__":
+    shutil.rmtree(ROOT, ignore_errors=True)
+    ROOT.mkdir()
+    states, embedding = target()
+    plain = head("plain", LlamaConfig, states, 2, draft_vocab=40)
+    as_midlayer(plain, ROOT / "midlayer")
+    head("each", Qwen3Config, states, 3, layers=2, fc_norm=True, norm_before_residual=True)
+    together = head("together", LlamaConfig, states, 4, draft_vocab=64, layer_ids=[1, 4, 6], biases=True,
+                    embedding=embedding, norm_before_fc=True, norm_output=True)
+    rewrite(together, lambda name: None if name == "embed_tokens.weight" else name)
+    for written_beside in (*ROOT.glob("*/config.py"), *ROOT.glob("*/generation_config.json")):
+        written_beside.unlink()  # nothing reads it
