@@ -40,7 +40,6 @@ class decimal_range {
   // Adds the part to the automaton; no part if there is no such number, or if the automaton would be too large. To be
   // called once.
   std::optional<nfa_part> part() {
-    const std::int32_t begin = nfa_.size();
     end_ = nfa_.nothing().begin;
     std::int32_t all = none, minus = none;
     for (n_before_ = 1; n_before_ <= most_digits; ++n_before_) {
@@ -57,7 +56,7 @@ class decimal_range {
     }
     if (minus != none) all = either(all, through('-', '-', minus));
     if (all == none || is_too_large()) return std::nullopt;
-    return nfa_part{begin, nfa_.size(), all, end_};
+    return nfa_part{all, end_};
   }
 
   bool is_too_large() const { return rests_.size() > most_rests; }
