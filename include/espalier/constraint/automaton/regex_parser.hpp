@@ -39,7 +39,7 @@ class regex_parser {
       if (searches && !ends) one = nfa_.then(one, any_text());
       all.push_back(one);
     } while (take('|'));
-    if (!ends()) fail(pattern_[at_ - 1] == '$' ? "a '|' or nothing after '$'" : "a '(' before it");
+    if (!ends()) fail(at_ > 0 && pattern_[at_ - 1] == '$' ? "a '|' or nothing after '$'" : "a '(' before it");
     return nfa_.any_of(all);
   }
 

@@ -292,7 +292,7 @@ class schema_flattener {
     if (one.is_boolean()) return one == true ? std::vector<json>{false} : std::vector<json>{true};
     std::vector<json> all;
     for (const auto& [keyword, what] : one.items()) {
-      if (keyword == "type") {
+      if (keyword == "type" && !is_whole(what)) {
         json others = json::array();
         for (const char* type : {"string", "number", "boolean", "null", "array", "object"}) {
           if (!is_of(type, what)) others.push_back(type);
@@ -401,7 +401,7 @@ class schema_flattener {
     const auto none_of = [&](const json& what, const char* keyword) {
       const std::vector<json> others = negated(what, path, depth + 1);
       if (others.empty()) refuse(path, keyword, "which cannot be said in another way: see what json_schema() supports.");
-      return json{{"anyOf", others}};
+      return others.size() == 1 ? others[0] : json{{"anyOf", others}};
     };
     if (all.contains("not")) more.push_back(none_of(take("not"), "not"));
     if (all.contains("if")) {
@@ -538,6 +538,11 @@ class schema_flattener {
       }
     }
     return a;
+  }
+
+  // True if a type, or one of a list, is that of whole numbers, whose others cannot be said.
+  static bool is_whole(const json& type) {
+    return type == "integer" || (type.is_array() && is_in("integer", type) && !is_in("number", type));
   }
 
   static bool is_small(const json& number) { return number.is_number_integer() && number >= 1 && number <= 1000000; }
