@@ -104,8 +104,8 @@ class vocabulary_trie {
     std::size_t n = 0;
     for (; !piece.empty(); ++n) {
       const utf8_character next = read_utf8(piece);
-      const bool is_text = next.what == utf8_character::state::valid && next.code >= 0x20 &&
-                           next.code != '"' && next.code != '\\';
+      const bool is_text =
+          next.what == utf8_character::state::valid && next.code >= 0x20 && next.code != '"' && next.code != '\\';
       if (!is_text || n == 255) return 0;
       piece.remove_prefix(next.bytes);
     }
@@ -161,7 +161,8 @@ class vocabulary_trie {
       last = &p;
     }
     close(0);
-    d.nodes.push_back({static_cast<std::int32_t>(d.nodes.size()), static_cast<std::int32_t>(d.tokens.size()), 0, 0, false});
+    d.nodes.push_back(
+        {static_cast<std::int32_t>(d.nodes.size()), static_cast<std::int32_t>(d.tokens.size()), 0, 0, false});
     return d;
   }
 

@@ -42,7 +42,9 @@ TEST_CASE("schemas accept their values, and no others") {
   const judged all[] = {
       {R"({"type": "boolean"})", {"true", "false"}, {"null", "tru", "true ", "\"true\""}},
       {R"({"type": ["null", "boolean"]})", {"true", "null"}, {"0"}},
-      {R"({"type": "integer"})", {"0", "-7", "123456", "1.0", "123456789012345678901234567890"}, {"00", "-0", "1.5", "+1", ""}},
+      {R"({"type": "integer"})",
+       {"0", "-7", "123456", "1.0", "123456789012345678901234567890"},
+       {"00", "-0", "1.5", "+1", ""}},
       {R"({"$schema": "http://json-schema.org/draft-04/schema#", "type": "integer"})", {"1"}, {"1.0"}},
       {R"({"type": "integer", "minimum": -12, "maximum": 105})",
        {"-12", "-9", "-1", "0", "9", "10", "99", "100", "105"},
@@ -197,10 +199,14 @@ TEST_CASE("schemas accept their values, and no others") {
       {R"({"type": "string", "pattern": "^(ab)+$", "minLength": 3, "maxLength": 7})",
        {"\"abab\"", "\"ababab\""},
        {"\"ab\"", "\"abababab\"", "\"aba\""}},
-      {R"({"pattern": "[\u00e4b]$", "maxLength": 2})", {"\"\xc3\xa4\"", "\"x\xc3\xa4\"", R"("\"b")"}, {"\"xxb\"", "\"xx\""}},
+      {R"({"pattern": "[\u00e4b]$", "maxLength": 2})",
+       {"\"\xc3\xa4\"", "\"x\xc3\xa4\"", R"("\"b")"},
+       {"\"xxb\"", "\"xx\""}},
       {R"({"allOf": [{"pattern": "a"}, {"pattern": "b"}]})", {"\"ab\"", "\"xbxa\""}, {"\"a\"", "\"b\""}},
       {R"({"pattern": "^a$|^b"})", {"\"a\"", "\"bc\""}, {"\"ac\""}},
-      {R"({"type": "string"})", {R"("\u00e4\/")", R"("\ud83d\ude00")"}, {R"("\ud83d")", R"("\u00g0")", R"("\ude00\ud83d")"}},
+      {R"({"type": "string"})",
+       {R"("\u00e4\/")", R"("\ud83d\ude00")"},
+       {R"("\ud83d")", R"("\u00g0")", R"("\ude00\ud83d")"}},
       {R"({"type": "string", "maxLength": 1})", {R"("\ud83d\ude00")"}, {R"("\u0041\u0041")"}},
       {R"({"properties": {"a": {"type": "null"}, "b": {"type": "null"}}, "additionalProperties": {"type": "integer"},
            "required": ["a"]})",
@@ -230,7 +236,9 @@ TEST_CASE("schemas accept their values, and no others") {
       {R"({"items": {"enum": ["a", "b", 3]}, "uniqueItems": true, "minItems": 1})",
        {"[3]", R"(["b","a"])", R"([3, "b", "a"])"},
        {"[]", "[3,3]", R"(["a","b","a"])"}},
-      {R"({"items": {"enum": [1, 2, 3, 4, 5, 6, 7, 8]}, "uniqueItems": true})", {"[]", "[1,3,8]"}, {"[1,1]", "[1,3,1]"}},
+      {R"({"items": {"enum": [1, 2, 3, 4, 5, 6, 7, 8]}, "uniqueItems": true})",
+       {"[]", "[1,3,8]"},
+       {"[1,1]", "[1,3,1]"}},
       {R"({"const": {"b": [1, 2.0], "a": "x"}})",
        {R"({"a":"x","b":[1,2]})", R"({"b": [1.0, 2.0], "a": "x"})"},
        {R"({"b":[1,2]})"}},
@@ -433,9 +441,8 @@ TEST_CASE("references that lead nowhere but to each other have no value") {
   all += "]}";
   for (const char* name : {"a", "b", "c", "d"})
     definitions += std::string(name == std::string("a") ? "" : ", ") + "\"" + name + "\": " + all;
-  CHECK(says(message_of<input_error>([&] {
-               json_schema("{\"$ref\": \"#/$defs/a\", \"$defs\": {" + definitions + "}}", bytes());
-             }),
+  CHECK(says(message_of<input_error>(
+                 [&] { json_schema("{\"$ref\": \"#/$defs/a\", \"$defs\": {" + definitions + "}}", bytes()); }),
              "nothing satisfies"));
 }
 
@@ -475,8 +482,30 @@ TEST_CASE("masks inside strings are those of a walk over all tokens") {
   std::vector<std::string> pieces;
   for (int c = 0; c < 256; ++c)
     pieces.push_back(std::string(1, static_cast<char>(c)));
-  for (const char* more : {"ab", "abc", "abcdefgh", "a\"", "ab\",", "\": ", "\":\"", "\xc3\xa4x", "\xe2\x82", "\xac" "b", "\"}",
-                           "\"]", "\\n", "\\u", "00", "name", "\"name\"", "e\": 1", "}}", "x\"}]", " 12", "true", "\\\"a"})
+  for (const char* more : {"ab",
+                           "abc",
+                           "abcdefgh",
+                           "a\"",
+                           "ab\",",
+                           "\": ",
+                           "\":\"",
+                           "\xc3\xa4x",
+                           "\xe2\x82",
+                           "\xac"
+                           "b",
+                           "\"}",
+                           "\"]",
+                           "\\n",
+                           "\\u",
+                           "00",
+                           "name",
+                           "\"name\"",
+                           "e\": 1",
+                           "}}",
+                           "x\"}]",
+                           " 12",
+                           "true",
+                           "\\\"a"})
     pieces.emplace_back(more);
   pieces.emplace_back();
   const auto end = static_cast<token_id>(pieces.size()) - 1;

@@ -140,10 +140,11 @@ class byte_dfa {
     for (const config& c : own) {
       if (!takes(c)) continue;
       const byte_nfa::state& one = nfa_[c.s];
-      const bool yields = one.is == role::closing && std::any_of(own.begin(), own.end(), [&](const config& d) {
-        const byte_nfa::state& other = nfa_[d.s];
-        return other.is == role::closing && other.least == one.least && other.most < one.most && d.stack == c.stack;
-      });
+      const bool yields =
+          one.is == role::closing && std::any_of(own.begin(), own.end(), [&](const config& d) {
+            const byte_nfa::state& other = nfa_[d.s];
+            return other.is == role::closing && other.least == one.least && other.most < one.most && d.stack == c.stack;
+          });
       if (!yields) close(nfa_[c.s].to, c.stack);
     }
     const std::int32_t to = number_of_set();

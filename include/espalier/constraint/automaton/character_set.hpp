@@ -190,9 +190,11 @@ inline nfa_part free_text(byte_nfa& nfa, std::int32_t least, std::int32_t most, 
     };
     // A code that is no half of a pair begins with another digit than D, or with D and one of 0 to 7.
     nfa_part single = nfa.any_of({nfa.byte('0', '9'), one_of("ABCEFabcef")});
-    single = nfa.either(nfa.then(single, hexadecimal(3)), nfa.then(nfa.then(one_of("Dd"), nfa.byte('0', '7')), hexadecimal(2)));
+    single = nfa.either(nfa.then(single, hexadecimal(3)),
+                        nfa.then(nfa.then(one_of("Dd"), nfa.byte('0', '7')), hexadecimal(2)));
     nfa_part pair = nfa.then(nfa.then(one_of("Dd"), one_of("89ABab")), hexadecimal(2));
-    pair = nfa.then(nfa.then(pair, nfa.bytes("\\u")), nfa.then(nfa.then(one_of("Dd"), one_of("CDEFcdef")), hexadecimal(2)));
+    pair = nfa.then(nfa.then(pair, nfa.bytes("\\u")),
+                    nfa.then(nfa.then(one_of("Dd"), one_of("CDEFcdef")), hexadecimal(2)));
     const nfa_part code = nfa.then(nfa.byte('u', 'u'), nfa.either(single, pair));
     all = nfa.either(all, nfa.then(nfa.byte('\\', '\\', first), nfa.either(code, nfa.byte('/', '/'))));
   }

@@ -156,7 +156,8 @@ class regex_parser {
     const bool is_name = take('<') && !ends() && pattern_[at_] != '=' && pattern_[at_] != '!';
     while (is_name && !ends() && pattern_[at_] != '>')
       ++at_;
-    if (!is_name || !take('>')) fail_at(begin, "':' or a name in <>: look-ahead, look-behind and flags are not supported");
+    if (!is_name || !take('>'))
+      fail_at(begin, "':' or a name in <>: look-ahead, look-behind and flags are not supported");
   }
 
   nfa_part set_part(const character_set& any, std::size_t begin) {

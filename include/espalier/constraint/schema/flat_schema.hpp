@@ -14,10 +14,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "espalier/constraint/automaton/byte_dfa.hpp"
-#include "espalier/constraint/automaton/byte_nfa.hpp"
-#include "espalier/constraint/automaton/character_set.hpp"
-#include "espalier/constraint/automaton/regex_parser.hpp"
+#include "espalier/constraint/schema/scalar_parts.hpp"
 #include "espalier/core/error.hpp"
 
 namespace espalier::detail {
@@ -63,29 +60,6 @@ inline bool has_type(const schema_json& value, const schema_json& type) {
   if (!type.is_string()) return false;
   const auto name = type.get<std::string>();
   return name == value.type_name() || (name == "integer" && value.is_number_integer());
-}
-
-// True if a part that `make` adds to an automaton accepts a text.
-template <class MakeT>
-bool part_accepts(std::string_view text, const MakeT& make) {
-  byte_nfa nfa;
-  const nfa_part all = make(nfa);
-  byte_dfa dfa(std::move(nfa), all);
-  std::int32_t state = dfa.start();
-  for (const char c : text)
-    state = dfa.next(state, static_cast<std::uint8_t>(c));
-  return dfa.accepts(state);
-}
-
-// The text of a string as JSON writes it.
-inline std::string json_text(const std::string& text) { return schema_json(text).dump(); }
-
-// True if a pattern of a schema is found in a key.
-inline bool finds(const std::string& pattern, const std::string& key) {
-  const std::string text = json_text(key);
-  return part_accepts(std::string_view(text).substr(1, text.size() - 2), [&](byte_nfa& nfa) {
-    return regex_parser(nfa, pattern, character_form::json_string).parse(true);
-  });
 }
 
 // Keywords of drafts 4 to 2020-12 that restrict values, with spaces around each. All others describe or annotate, and
@@ -155,6 +129,15 @@ class schema_flattener {
       is_found = true;
     }
     return is_found || !s.contains("additionalProperties") ? all : s["additionalProperties"];
+  }
+
+  // True if a schema has the first of two keywords, and not the second one before it. Properties are written in the
+  // order of the text that names them.
+  static bool stands_before(const json& schema, const char* first, const char* second) {
+    for (const auto& [keyword, _] : schema.items()) {
+      if (keyword == first || keyword == second) return keyword == first;
+    }
+    return false;
   }
 
   // A schema without one of its keywords.
@@ -252,13 +235,15 @@ class schema_flattener {
     if (!all.is_object() || !all.contains("allOf")) return all;
     const json members = all["allOf"];
     if (!members.is_array() || members.empty()) refuse(path, "allOf", "which must be a list of one schema or more.");
+    const bool leads = stands_before(all, "allOf", "properties");
     all.erase("allOf");
+    json together = leads ? json(true) : all;
     for (std::size_t i = 0; i < members.size(); ++i) {
       const std::string place = path + "/allOf/" + std::to_string(i);
       count(depth);
-      all = merged(all, flat(members[i], place, depth + 1, followed), path);
+      together = merged(together, flat(members[i], place, depth + 1, followed), path);
     }
-    return all;
+    return leads ? merged(together, all, path) : together;
   }
 
   // The types of the values that are written for a flat schema, which may be fewer than it allows: without `type`, the
@@ -315,8 +300,10 @@ class schema_flattener {
         json none = json::array();
         for (const json& branch : what) {
           const std::vector<json> others = negated(branch, path, depth + 1);
-          if (others.empty()) none.push_back(false);
-          else none.push_back({{"anyOf", others}});
+          if (others.empty())
+            none.push_back(false);
+          else
+            none.push_back({{"anyOf", others}});
         }
         all.push_back({{"allOf", none}});
       } else if (keyword == "minimum" || keyword == "maximum") {
@@ -400,7 +387,8 @@ class schema_flattener {
     }
     const auto none_of = [&](const json& what, const char* keyword) {
       const std::vector<json> others = negated(what, path, depth + 1);
-      if (others.empty()) refuse(path, keyword, "which cannot be said in another way: see what json_schema() supports.");
+      if (others.empty())
+        refuse(path, keyword, "which cannot be said in another way: see what json_schema() supports.");
       return others.size() == 1 ? others[0] : json{{"anyOf", others}};
     };
     if (all.contains("not")) more.push_back(none_of(take("not"), "not"));
@@ -411,7 +399,8 @@ class schema_flattener {
                                              otherwise.is_null() ? others : both(others, otherwise)})}});
     }
     if (more.empty()) return;
-    if (all.contains("allOf") && all["allOf"].is_array()) more.insert(more.begin(), all["allOf"].begin(), all["allOf"].end());
+    if (all.contains("allOf") && all["allOf"].is_array())
+      more.insert(more.begin(), all["allOf"].begin(), all["allOf"].end());
     all["allOf"] = more;
   }
 
@@ -463,7 +452,9 @@ class schema_flattener {
     }
     if (a.contains("patternProperties") || b.contains("patternProperties")) {
       const auto patterns = [](const json& s) { return s.value("patternProperties", json::object()); };
-      const auto rest = [](const json& s) { return s.contains("additionalProperties") ? s["additionalProperties"] : json(true); };
+      const auto rest = [](const json& s) {
+        return s.contains("additionalProperties") ? s["additionalProperties"] : json(true);
+      };
       json all = patterns(a);
       const json more = patterns(b);
       if (!all.is_object() || !more.is_object()) refuse(path, "patternProperties", "which must be an object.");

@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -22,9 +20,8 @@
 #include "espalier/constraint/automaton/byte_nfa.hpp"
 #include "espalier/constraint/automaton/character_set.hpp"
 #include "espalier/constraint/automaton/regex_parser.hpp"
-#include "espalier/constraint/schema/decimal_range.hpp"
 #include "espalier/constraint/schema/flat_schema.hpp"
-#include "espalier/constraint/schema/string_format.hpp"
+#include "espalier/constraint/schema/scalar_parts.hpp"
 #include "espalier/constraint/token_automaton.hpp"
 #include "espalier/constraint/vocabulary_trie.hpp"
 #include "espalier/core/error.hpp"
@@ -108,7 +105,7 @@ class schema_parser {
  private:
   using json = schema_json;
   static constexpr std::int32_t many = byte_nfa::many;
-  static constexpr std::int32_t most_entries = 1 << 15;
+  static constexpr std::int32_t most_entries = 1 << 14;
 
   // The content of a schema that is referred to, or that is put together of others, and how many lists and objects
   // were open when it was begun.
@@ -198,8 +195,9 @@ class schema_parser {
     if (!branches.is_array() || branches.empty()) refuse(path, keyword, "which must be a list of one schema or more.");
     const json rest = schema_flattener::without(flat, keyword);
     std::vector<json> all;
+    const bool leads = schema_flattener::stands_before(flat, keyword, "properties");
     for (const json& branch : branches)
-      all.push_back(schema_flattener::both(rest, branch));
+      all.push_back(leads ? schema_flattener::both(branch, rest) : schema_flattener::both(rest, branch));
     if (keyword == std::string_view("oneOf")) {
       std::vector<json> alone = all;
       for (std::size_t i = 0; i < all.size(); ++i) {
@@ -264,7 +262,8 @@ class schema_parser {
       const auto whole = std::to_string(static_cast<std::int64_t>(v.get<double>()));
       return nfa_->then(nfa_->bytes(whole), nfa_->optional(nfa_->bytes(".0"), false));
     }
-    if (v.is_number_integer() && has_decimals_) return nfa_->then(nfa_->bytes(v.dump()), nfa_->optional(nfa_->bytes(".0"), false));
+    if (v.is_number_integer() && has_decimals_)
+      return nfa_->then(nfa_->bytes(v.dump()), nfa_->optional(nfa_->bytes(".0"), false));
     if (v.empty() || !v.is_structured()) return nfa_->bytes(v.dump());
     std::vector<std::string> keys;
     for (const auto& [key, _] : v.items())
@@ -386,7 +385,8 @@ class schema_parser {
     }
     if (schema.contains("format")) {
       const json& name = schema["format"];
-      const string_format format = string_format_of(name.is_string() ? name.get<std::string>() : std::string());
+      const string_format format =
+          string_format_of(name.is_string() ? name.get<std::string>() : std::string(), most != many && most < 64);
       if (format.pattern.empty() && !options_.ignore_other_formats) {
         refuse(path, "format", "which is ", shortened(name), "; expected ", string_format_names,
                ", unless json_schema_options::ignore_other_formats is set.");
@@ -407,7 +407,19 @@ class schema_parser {
     } else if (all.size() == 1 && !has_length) {
       inside = regex_parser(*nfa_, all[0].first, character_form::json_string).parse(all[0].second);
     } else {
-      inside = common(all, least, most, path);
+      common_patterns together;
+      for (const auto& [text, searches] : all)
+        together.add(text, searches);
+      const std::optional<nfa_part> part = together.part(*nfa_, least, most);
+      if (!part) {
+        refuse(path,
+               schema.contains("maxLength")   ? "maxLength"
+               : schema.contains("minLength") ? "minLength"
+                                              : "pattern",
+               "which is too large together with the pattern or format: they have more than ",
+               common_patterns::most_states, " states.");
+      }
+      inside = *part;
     }
     const nfa_part end = group < 0 ? nfa_->bytes("\"") : nfa_->closing('"', group, rank);
     nfa_part text = nfa_->then(inside, end);
@@ -421,89 +433,6 @@ class schema_parser {
     text.pop_back();
     const nfa_part all = nfa_->then(nfa_->bytes(text), nfa_->closing('"', group, 0));
     return {all.begin, nfa_->never().end};
-  }
-
-  // The texts that all patterns have, of `least` to `most` characters: the deterministic automaton of the patterns side
-  // by side, with a state for each number of characters.
-  nfa_part common(const std::vector<std::pair<std::string, bool>>& patterns, std::int32_t least, std::int32_t most,
-                  const std::string& path) {
-    byte_nfa own;
-    std::vector<std::int32_t> starts, stops;
-    std::vector<nfa_part> parts;
-    for (const auto& [text, searches] : patterns) {
-      starts.push_back(own.size());
-      nfa_part one = regex_parser(own, text, character_form::json_string).parse(searches);
-      stops.push_back(own.stop());
-      own.link(one.end, stops.back());
-      one.end = own.nothing().end;
-      parts.push_back(one);
-    }
-    const nfa_part both = own.any_of(parts);
-    byte_dfa dfa(std::move(own), both);
-    struct place {
-      std::int32_t state, characters, left;  // left: bytes until the next character begins
-      auto operator<=>(const place&) const = default;
-    };
-    std::map<place, std::int32_t> known;
-    std::vector<place> open;
-    const std::int32_t end = nfa_->nothing().begin;
-    const auto state_of = [&](const place& p) {
-      const auto [at, is_new] = known.try_emplace(p, -1);
-      if (is_new) {
-        at->second = nfa_->nothing().begin;
-        open.push_back(p);
-      }
-      if (known.size() > most_entries) {
-        refuse(path, most == many ? "minLength" : "maxLength",
-               "which is too large together with the pattern or format: they have more than ", most_entries,
-               " states.");
-      }
-      return at->second;
-    };
-    const std::int32_t begin = state_of({dfa.start(), 0, 0});
-    while (!open.empty()) {
-      const place p = open.back();
-      open.pop_back();
-      std::int32_t from = known[p];
-      const auto leads_to = [&](std::int32_t to) {
-        const std::int32_t next = nfa_->nothing().begin;
-        nfa_->link(from, to);
-        nfa_->link(from, next);
-        from = next;
-      };
-      std::size_t n_stops = 0;
-      for (const byte_dfa::config& c : dfa.configs(p.state))
-        n_stops += dfa.nfa()[c.s].is == byte_nfa::role::stop ? 1U : 0U;
-      if (p.left == 0 && n_stops == stops.size() && p.characters >= least) leads_to(end);
-      for (int first = 0, last = 0; first < 256; first = last) {
-        const auto to = [&](int byte) {
-          place q{dfa.next(p.state, static_cast<std::uint8_t>(byte)), p.characters, p.left - 1};
-          if (p.left == 0) q.left = byte == '\\' || (0xC0 <= byte && byte < 0xE0) ? 1 : byte >= 0xF0 ? 3 : byte >= 0xE0 ? 2 : 0;
-          if (q.left == 0) ++q.characters;
-          if (q.characters > (most == many ? least : most)) {
-            if (most != many) q.state = byte_dfa::dead;
-            q.characters = least;
-          }
-          return q;
-        };
-        const place q = to(first);
-        for (last = first + 1; last < 256 && to(last) == q;)
-          ++last;
-        if (q.state == byte_dfa::dead || !has_all(dfa, q.state, starts)) continue;
-        const nfa_part one = nfa_->byte(static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(last - 1));
-        nfa_->link(one.end, state_of(q));
-        leads_to(one.begin);
-      }
-    }
-    return {begin, end};
-  }
-
-  // True if each of the parts that begin with these states is still being read.
-  static bool has_all(const byte_dfa& dfa, std::int32_t state, const std::vector<std::int32_t>& starts) {
-    std::vector<char> has(starts.size(), 0);
-    for (const byte_dfa::config& c : dfa.configs(state))
-      has[static_cast<std::size_t>(std::upper_bound(starts.begin(), starts.end(), c.s) - starts.begin()) - 1] = 1;
-    return std::find(has.begin(), has.end(), 0) == has.end();
   }
 
   // What may stand between a mark and what follows it: nothing or, as options_ ask, a line break and spaces.
@@ -544,7 +473,8 @@ class schema_parser {
       if (n > 0) {
         after = nfa_->times(again, rest_least, rest_most);
       } else {
-        const nfa_part more = nfa_->times(again, (std::max)(rest_least - 1, 0), rest_most == many ? many : rest_most - 1);
+        const nfa_part more =
+            nfa_->times(again, (std::max)(rest_least - 1, 0), rest_most == many ? many : rest_most - 1);
         after = nfa_->then(item(n), more);
         if (least == 0) after = nfa_->optional(after, false);
       }
@@ -618,22 +548,25 @@ class schema_parser {
     json names = true;  // what the names must be
     if (schema.contains("propertyNames")) {
       std::vector<std::string> followed;
-      names = schemas_.flat(schemas_.both(json{{"type", "string"}}, schema["propertyNames"]), path + "/propertyNames", depth, followed);
+      names = schemas_.flat(schemas_.both(json{{"type", "string"}}, schema["propertyNames"]), path + "/propertyNames",
+                            depth, followed);
       if (!patterns.empty()) refuse(path, "propertyNames", "which is not supported beside patternProperties.");
       if (names.is_object() && names.contains("enum")) {
         for (const json& name : names["enum"]) {
-          if (name.is_string() && !properties.contains(name.get<std::string>())) properties[name.get<std::string>()] = others;
+          if (name.is_string() && !properties.contains(name.get<std::string>()))
+            properties[name.get<std::string>()] = others;
         }
         others = false;
       }
       for (auto& [name, what] : properties.items()) {
         const bool fits = names != false && part_accepts(json_text(name), [&](byte_nfa& own) {
-          byte_nfa* const outer = std::exchange(nfa_, &own);
-          const nfa_part part = names == true ? string(json::object(), path)
-                                : names.contains("enum") ? one_of(names, path, depth) : string(names, path);
-          nfa_ = outer;
-          return part;
-        });
+                            byte_nfa* const outer = std::exchange(nfa_, &own);
+                            const nfa_part part = names == true            ? string(json::object(), path)
+                                                  : names.contains("enum") ? one_of(names, path, depth)
+                                                                           : string(names, path);
+                            nfa_ = outer;
+                            return part;
+                          });
         if (!fits) what = false;
       }
       if (names == false) others = false;
@@ -671,16 +604,21 @@ class schema_parser {
     std::vector<std::string> texts;
     for (const auto& [text, what] : patterns.items()) {
       if (what == false && others == false) continue;
-      if (what == false) refuse(path, "patternProperties", "of which ", shortened(text), " is false beside other properties.");
+      if (what == false)
+        refuse(path, "patternProperties", "of which ", shortened(text), " is false beside other properties.");
       for (const std::string& other : texts) {
-        if (patterns[other] != what && have_common(other, text)) {
+        common_patterns two;
+        two.add(other, true);
+        two.add(text, true);
+        if (patterns[other] != what && two.have_text()) {
           refuse(path, "patternProperties", "of which ", shortened(other), " and ", shortened(text),
                  " may be found in the same key.");
         }
       }
       texts.push_back(text);
       const nfa_part key = string(json{{"pattern", text}}, path, group, 1);
-      all.push_back(nfa_->then(nfa_->then(key, mark(":")), value(what, path + "/patternProperties/" + text, depth + 1)));
+      all.push_back(
+          nfa_->then(nfa_->then(key, mark(":")), value(what, path + "/patternProperties/" + text, depth + 1)));
     }
     if (others != false) {
       const nfa_part key = string(names.is_object() ? names : json::object(), path, group, 2);
@@ -692,26 +630,6 @@ class schema_parser {
     return all;
   }
 
-  static bool have_common(const std::string& a, const std::string& b) {
-    byte_nfa own;
-    const auto add = [&](const std::string& text) {
-      const nfa_part one = regex_parser(own, text, character_form::json_string).parse(true);
-      own.link(one.end, own.stop());
-      return nfa_part{one.begin, own.nothing().end};
-    };
-    const nfa_part first = add(a), second = add(b), both = own.any_of({first, second});
-    byte_dfa dfa(std::move(own), both);
-    for (std::int32_t state = 0; state < dfa.size() && state < most_entries / 16; ++state) {
-      std::size_t n_stops = 0;
-      for (const byte_dfa::config& c : dfa.configs(state))
-        n_stops += dfa.nfa()[c.s].is == byte_nfa::role::stop ? 1U : 0U;
-      if (n_stops > 1) return true;
-      for (int byte = 0; byte < 256; ++byte)
-        (void)dfa.next(state, static_cast<std::uint8_t>(byte));
-    }
-    return dfa.size() >= most_entries / 16;
-  }
-
   // { } around the named properties, in their order, and then the free ones. The states before a key, and after a value, are there for
   // each number of properties so far that matters.
   nfa_part entries(const std::vector<entry>& named, const std::vector<nfa_part>& free, std::size_t n_required,
@@ -721,7 +639,8 @@ class schema_parser {
     least = least <= n_required ? 0 : least;
     const bool is_bounded = given < (free.empty() ? named.size() : std::size_t{1} << 30);
     if (least > (std::max)(n_required, std::size_t{0}) + 1 && !free.empty())
-      refuse(path, "minProperties", "which is above the number of required ones plus one, where keys are free to choose and may repeat.");
+      refuse(path, "minProperties",
+             "which is above the number of required ones plus one, where keys are free to choose and may repeat.");
     const std::size_t most = is_bounded ? given : (std::max)(least, std::size_t{1});
     if (most == 0) return n_required > 0 ? none(path) : nfa_->then(open("{"), close("}"));
     if ((named.size() + 1) * most > most_entries)
@@ -826,33 +745,40 @@ class schema_parser {
 
 //! Makes the constraint that allows values in JSON that a schema describes: every finished text is such a value.
 //!
-//! Objects are written in the order of `properties`, on one line, with or without a space after each comma and colon;
-//! numbers have at most 15 digits before and after the point, and between bounds 15 in all and no exponent; strings
-//! have no \u escapes. So not every text of the schema can be written, but no other text can.
+//! Objects are written in the order of `properties`, then with the properties that the schema does not name, if it
+//! allows others; on one line, with or without a space after each comma and colon, or, if options.allow_lines, with
+//! line breaks and indents. Numbers between bounds have at most 15 digits and no exponent; 1.0 may be written for 1,
+//! except in drafts 3 and 4. Strings without a pattern or format may have \u escapes. Properties that the schema does
+//! not name may occur twice. So not every text of the schema can be written, but no other text can.
 //!
 //! A schema may have these keywords, those of older drafts in their sense:
 //!   any value      type (one or a list; without it, the type that the keywords belong to), enum (values that keywords
-//!                  beside it do not allow are left out), const, anyOf, allOf, oneOf (its schemas must exclude each
-//!                  other by types, values, or a required property), $ref into the schema itself; other keywords may
-//!                  stand beside each of these. nullable as in OpenAPI 3.0, beside a type and without $schema
+//!                  beside it do not allow are left out), const (of up to four properties in any order), anyOf, allOf,
+//!                  oneOf, $ref into the schema itself, which may lead back to where it stands, not, if, then, else;
+//!                  other keywords may stand beside each of these. nullable as in OpenAPI 3.0, beside a type and
+//!                  without $schema
 //!   numbers        minimum, maximum, exclusiveMinimum, exclusiveMaximum (numbers, or draft 4's true and false),
 //!                  multipleOf (a whole number: only whole numbers are written); format int32
-//!   strings        minLength, maxLength, pattern (as regular_expression; any text may stand before it unless it begins
-//!                  with ^, and after it unless it ends with $; not together with a length), format (date, time,
-//!                  date-time, uuid, ipv4, ipv6, email, hostname and uri; not together with a pattern, or a length that
-//!                  restricts it). Other formats are refused unless options.ignore_other_formats is set
-//!   lists          items, prefixItems (and items as a list, with additionalItems), minItems, maxItems
-//!   objects        properties, required, additionalProperties
+//!   strings        minLength, maxLength, pattern (as regular_expression; any text may stand before an alternative
+//!                  unless it begins with ^, and after it unless it ends with $), format (date, time, date-time, uuid,
+//!                  ipv4, ipv6, email, hostname and uri). Other formats are refused unless
+//!                  options.ignore_other_formats is set
+//!   lists          items, prefixItems (and items as a list, with additionalItems), minItems, maxItems, uniqueItems
+//!                  where items have an enum; more than six values are then written in the enum's order
+//!   objects        properties, required, additionalProperties, patternProperties (of patterns that are found in the
+//!                  same key, the schemas must be equal), propertyNames (not beside patternProperties), minProperties,
+//!                  maxProperties, dependencies, dependentRequired, dependentSchemas
+//! oneOf, not and if need the values that a schema does not have. Schemas of oneOf may exclude each other by types,
+//! values or a required property; else, as for not and if, those values are said by type, enum of strings, required,
+//! properties, minimum, maximum, and anyOf of these. What cannot be said so is refused.
 //! Keywords of another type than the schema's do nothing.
 //! Keywords that annotate (title, $comment, ...) and those that no draft from 4 to 2020-12 knows are passed over; other
-//! ones of these drafts are refused. If a schema names properties of an object, also as required, no others are
-//! written; if it names none, keys have one character or more and may occur twice, and values are as
-//! additionalProperties says.
-//! Nesting is bounded: at most 4 references to the same schema are followed within each other, and where any value is
-//! allowed, lists and objects are at most two levels deep.
+//! ones of these drafts are refused: contains, unevaluatedItems, unevaluatedProperties, $dynamicRef. ebnf_grammar, over
+//! xgrammar, can say more, but not with a schema.
 //!
-//! Complexity  O(size of the schema with all repetitions, references, and combinations of anyOf within allOf written
-//!             out); a multipleOf has about as many states as its largest divisor that is prime to 10, times 450
+//! Complexity  O(size of the schema with all combinations of anyOf within allOf written out, whatever its numbers); a
+//!             multipleOf has about as many states as its largest divisor that is prime to 10, times 450; a length
+//!             beside a pattern multiplies the states of the pattern
 //! Errors      input_error for a text that is no JSON (line and column) or more than 200 levels deep, integers beyond
 //!             64 bits, a keyword that has the wrong type or is not supported with the others (the keyword and its
 //!             path), a schema that no value satisfies, and one that is too large
