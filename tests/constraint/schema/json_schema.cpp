@@ -407,6 +407,9 @@ TEST_CASE("an error in a schema names the keyword and its path, or line and colu
   CHECK(says(message(R"({"type": "array", "minItems": -1})"), "minItems", "from 0 to"));
   CHECK(says(message(R"({"type": "array", "minItems": 1.5})"), "whole number"));
   CHECK(says(message(R"({"items": {"type": "null"}, "uniqueItems": true})"), "\"uniqueItems\" at #", "enum"));
+  CHECK(says(message(R"({"type": "string", "maxLength": 2, "not": {"const": "ab"}})"), "\"not\" at #", "after \"ab"));
+  CHECK(says(message(R"({"patternProperties": {"^[ab]$": true}, "properties": {"a": {"type": "null"}}})"),
+             "\"patternProperties\" at #", "after \"a"));
   CHECK(says(message(R"({"minProperties": 2})"), "\"minProperties\" at #", "may repeat"));
   CHECK(says(message(R"({"patternProperties": {"a": {"type": "null"}, "b": {"type": "string"}}})"),
              "\"patternProperties\" at #", "\"a\"", "\"b\"", "same key"));

@@ -330,7 +330,7 @@ class schema_parser {
     const char* const fraction = "(\\.0)?";
     if (range.lows.empty() && range.highs.empty() && !has_multiple) {
       if (range.is_whole) return pattern(std::string("0|-?[1-9]\\d*") + (has_decimals_ ? fraction : ""));
-      return pattern("-?(0|[1-9]\\d*)(\\.\\d+)?([eE][-+]?[12]?\\d{1,2})?");
+      return pattern("-?(0|[1-9]\\d{0,39})(\\.\\d{1,40})?([eE][-+]?1?\\d{1,2})?");
     }
     const std::optional<nfa_part> part = range.part();
     if (range.is_too_large()) refuse(path, "multipleOf", "which is too large: its automaton has too many states.");
@@ -398,7 +398,9 @@ class schema_parser {
     const bool has_length = least > 0 || most != many;
     std::vector<std::string> except;
     for (const json& v : schema.value(excepted, json::array())) {
-      if (v.is_string()) except.push_back(json_text(v.get<std::string>()).substr(1));
+      if (!v.is_string()) continue;
+      require_more(schema, v.get<std::string>(), path, "not");
+      except.push_back(json_text(v.get<std::string>()).substr(1));
     }
     if (group < 0 && !except.empty()) group = n_groups_++, rank = 1;
     nfa_part inside = nfa_->nothing();
@@ -426,6 +428,25 @@ class schema_parser {
     for (const std::string& one : except)
       text = nfa_->any_of({text, ghost(one, group)});
     return nfa_->then(nfa_->bytes("\""), text);
+  }
+
+  // Refuses strings that may begin with a text that is not allowed, and then have no other way to end.
+  void require_more(const json& schema, const std::string& text, const std::string& path, const char* keyword) {
+    if (!schema.contains("pattern") && !schema.contains("format") && !schema.contains("maxLength")) return;
+    byte_nfa own;
+    byte_nfa* const outer = std::exchange(nfa_, &own);
+    const nfa_part part = string(schema_flattener::without(schema, excepted), path);
+    nfa_ = outer;
+    byte_dfa dfa(std::move(own), part);
+    std::int32_t state = dfa.start();
+    const std::string begin = json_text(text);
+    for (std::size_t i = 0; i + 1 < begin.size(); ++i)
+      state = dfa.next(state, static_cast<std::uint8_t>(begin[i]));
+    if (state == byte_dfa::dead) return;
+    for (const byte_dfa::config& c : dfa.configs(state)) {
+      if (dfa.nfa()[c.s].low != '"') return;
+    }
+    refuse(path, keyword, "which leaves no way to go on after ", begin.substr(0, begin.size() - 1), ".");
   }
 
   // What takes the closing mark of one text of a group from the others; the text is given with its closing mark.
@@ -495,7 +516,11 @@ class schema_parser {
     if (!prefix.empty() || !flat.is_object() || !flat.contains("enum") || !flat["enum"].is_array())
       refuse(path, "uniqueItems", "which is supported where items have an enum, or at most one item is allowed.");
     std::vector<nfa_part> values;
-    for (const json& v : flat["enum"]) {
+    for (std::size_t i = 0; i < flat["enum"].size(); ++i) {
+      const json& v = flat["enum"][i];
+      if (std::any_of(flat["enum"].begin(), flat["enum"].begin() + static_cast<std::ptrdiff_t>(i),
+                      [&](const json& other) { return schema_flattener::are_same(other, v); }))
+        continue;
       const json one = schema_flattener::both(schema_flattener::without(flat, "enum"), json{{"const", v}});
       const nfa_part content = value(one, path + "/items", depth + 1);
       values.push_back(nfa_->rule());
@@ -616,11 +641,16 @@ class schema_parser {
         }
       }
       texts.push_back(text);
+      for (const auto& [name, _] : properties.items())
+        require_more(json{{"pattern", text}}, name, path, "patternProperties");
       const nfa_part key = string(json{{"pattern", text}}, path, group, 1);
       all.push_back(
           nfa_->then(nfa_->then(key, mark(":")), value(what, path + "/patternProperties/" + text, depth + 1)));
     }
     if (others != false) {
+      for (const auto& [name, _] : properties.items()) {
+        if (names.is_object()) require_more(names, name, path, "propertyNames");
+      }
       const nfa_part key = string(names.is_object() ? names : json::object(), path, group, 2);
       all.push_back(nfa_->then(nfa_->then(key, mark(":")), value(others, path + "/additionalProperties", depth + 1)));
     }
