@@ -77,7 +77,7 @@ inline constexpr std::string_view restricting =
 class schema_flattener {
  public:
   using json = schema_json;
-  static constexpr int max_depth = 128;
+  static constexpr int max_depth = 64;
   static constexpr int max_values = 1 << 16;
 
   explicit schema_flattener(json root) : root_(std::move(root)) {}
@@ -274,7 +274,7 @@ class schema_flattener {
     count(depth);
     std::vector<std::string> followed;
     const json one = flat(schema, path, depth + 1, followed);
-    if (one.is_boolean()) return one == true ? std::vector<json>{false} : std::vector<json>{true};
+    if (one.is_boolean() || one.empty()) return {json(one == false)};
     std::vector<json> all;
     for (const auto& [keyword, what] : one.items()) {
       if (keyword == "type" && !is_whole(what)) {

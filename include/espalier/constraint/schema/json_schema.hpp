@@ -660,8 +660,8 @@ class schema_parser {
     return all;
   }
 
-  // { } around the named properties, in their order, and then the free ones. The states before a key, and after a value, are there for
-  // each number of properties so far that matters.
+  // { } around the named properties, in their order, and then the free ones. The states before a key, and after a
+  // value, are there for each number of properties so far that matters.
   nfa_part entries(const std::vector<entry>& named, const std::vector<nfa_part>& free, std::size_t n_required,
                    const json& schema, const std::string& path) {
     auto least = static_cast<std::size_t>(times(schema, "minProperties", 0, path));
