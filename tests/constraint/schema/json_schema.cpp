@@ -450,6 +450,17 @@ TEST_CASE("references that lead nowhere but to each other have no value") {
              "nothing satisfies"));
 }
 
+TEST_CASE("references that lead to each other, and elsewhere, have the values of where else they lead") {
+  const char* schema = R"({"$ref": "#/$defs/a", "$defs": {
+      "a": {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/b"}}, {"$ref": "#/$defs/b"}]},
+      "b": {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}]}}})";
+  const token_automaton c = json_schema(schema, bytes());
+  for (const char* text : {"null", "[]", "[[null], null]", "[[[]]]"})
+    CHECK(accepts(c, text));
+  for (const char* text : {"1", "[1]", "[[]", "[]]"})
+    CHECK(!accepts(c, text));
+}
+
 TEST_CASE("values nest as deeply as a text likes, and lengths cost nothing") {
   std::string lists, links;
   for (int i = 0; i < 1000; ++i) {

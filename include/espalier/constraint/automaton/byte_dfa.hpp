@@ -165,6 +165,15 @@ class byte_dfa {
            (m.stack == stack || std::find(others_.begin(), others_.end(), config{s, stack}) != others_.end());
   }
 
+  // True if the rule that begins at a state was entered further down the stack since the last byte: entered again, it
+  // would have no other texts, but would be entered for ever.
+  bool is_within(std::int32_t begin, std::int32_t stack) const {
+    for (int i = 0; i < 64 && stack > 0; ++i, stack = frame_of(stack).below) {
+      if (was_seen(begin, stack)) return true;
+    }
+    return false;
+  }
+
   // Adds to the set every state that takes a byte and can be reached without one, and notes whether the end can be.
   void close(std::int32_t from, std::int32_t from_stack) {
     open_.assign(1, {from, from_stack});
@@ -191,7 +200,7 @@ class byte_dfa {
             raise<input_error>("what may be written can be read in more than ", max_configs, " ways at once.");
           break;
         case kind::call:
-          open_.push_back({one.to, stack_of(one.other, 0, stack)});
+          if (!is_within(one.to, stack)) open_.push_back({one.to, stack_of(one.other, 0, stack)});
           break;
         case kind::leave:
           open_.push_back({top.state, top.below});
