@@ -531,6 +531,10 @@ TEST_CASE("masks inside strings are those of a walk over all tokens") {
         R"({"additionalProperties": {"type": "string", "minLength": 2}, "properties": {"name": {"const": 1}}})",
         R"({"items": {"type": "string", "minLength": 1, "maxLength": 30}, "maxItems": 3})", "true",
         R"({"patternProperties": {"^a": {"type": "integer"}}, "additionalProperties": {"enum": ["ab", "abc"]}})",
+        R"({"patternProperties": {"^a": {"type": "integer"}}, "properties": {"b": true, "ab": true},
+            "additionalProperties": false, "not": {"required": ["c"]}})",
+        R"({"propertyNames": {"pattern": "^[a-z]+$"}, "properties": {"B": {"const": 1}, "b": {"const": 2}}})",
+        R"({"type": "string", "pattern": "^[b-z]+$", "not": {"enum": ["ab", "bc"]}})",
         R"({"type": "string", "not": {"enum": ["ab", "abc"]}})"}) {
     INFO(schema);
     const token_automaton c = json_schema(schema, words);
@@ -545,6 +549,7 @@ TEST_CASE("masks inside strings are those of a walk over all tokens") {
           if ((mask[t / 32] >> t % 32 & 1U) != static_cast<unsigned>(leads_on)) FAIL("token " << t << " of " << i);
           if (leads_on && token != end) able.push_back(token);
         }
+        if (able.empty() && !c.accepts(state)) FAIL("no way on after " << i << " tokens");
         if (able.empty()) break;
         seed = seed * 6364136223846793005U + 1442695040888963407U;
         state = c.advance(state, able[(seed >> 33) % able.size()]);

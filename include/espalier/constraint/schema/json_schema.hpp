@@ -398,7 +398,8 @@ class schema_parser {
     const bool has_length = least > 0 || most != many;
     std::vector<std::string> except;
     for (const json& v : schema.value(excepted, json::array())) {
-      if (!v.is_string()) continue;
+      if (!v.is_string() || !is_string_of(schema_flattener::without(schema, excepted), v.get<std::string>(), path))
+        continue;
       require_more(schema, v.get<std::string>(), path, "not");
       except.push_back(json_text(v.get<std::string>()).substr(1));
     }
@@ -428,6 +429,16 @@ class schema_parser {
     for (const std::string& one : except)
       text = nfa_->any_of({text, ghost(one, group)});
     return nfa_->then(nfa_->bytes("\""), text);
+  }
+
+  // True if a schema of strings has a text.
+  bool is_string_of(const json& schema, const std::string& text, const std::string& path) {
+    return part_accepts(json_text(text), [&](byte_nfa& own) {
+      byte_nfa* const outer = std::exchange(nfa_, &own);
+      const nfa_part part = string(schema, path);
+      nfa_ = outer;
+      return part;
+    });
   }
 
   // Refuses strings that may begin with a text that is not allowed, and then have no other way to end.
@@ -655,7 +666,11 @@ class schema_parser {
       all.push_back(nfa_->then(nfa_->then(key, mark(":")), value(others, path + "/additionalProperties", depth + 1)));
     }
     for (const auto& [name, _] : properties.items()) {
-      if (!all.empty()) all.push_back(nfa_->then(nfa_->bytes("\""), ghost(json_text(name).substr(1), group)));
+      // A name that no free key can have would lead to its closing mark alone.
+      bool is_free = others != false && (!names.is_object() || is_string_of(names, name, path));
+      for (const std::string& text : texts)
+        is_free = is_free || finds(text, name);
+      if (is_free) all.push_back(nfa_->then(nfa_->bytes("\""), ghost(json_text(name).substr(1), group)));
     }
     return all;
   }
