@@ -61,6 +61,10 @@ void add_text(CLI::App& app, arguments& result) {
         });
   f.add(group, "--json-schema", "FILE", "write JSON that this schema describes",
         [&](const std::string& path) { result.json_schema = path; });
+  app.add_flag("--ignore-formats", result.ignore_formats,
+               "let a schema's strings have any text where its format is unknown")
+      ->group(group);
+  app.add_flag("--json-lines", result.json_lines, "let JSON of a schema have line breaks and indents")->group(group);
   f.add(group, "--grammar", "FILE", "write what this grammar derives from its rule root (xgrammar's EBNF)",
         [&](const std::string& path) {
           if (!has_xgrammar) {
@@ -278,6 +282,8 @@ void check(const arguments& result) {
   }
   if (constraints.size() > 1)
     throw usage_error(fmt::format("{} and {} do not go together.", constraints[0], constraints[1]));
+  if (result.json_schema.empty() && (result.ignore_formats || result.json_lines))
+    throw usage_error(fmt::format("{} needs --json-schema.", result.json_lines ? "--json-lines" : "--ignore-formats"));
   if (!result.prompts.empty() && !result.prompts_file.empty())
     throw usage_error("--prompt and --prompts do not go together.");
 }

@@ -65,9 +65,11 @@ struct arguments {
   std::string system;  //!< the system's message, before a chat
   std::vector<std::string> stop;
   std::int32_t max_tokens = 128;
-  std::string regex;        //!< pattern that texts match; empty: any text
-  std::string json_schema;  //!< file with the schema of the text; empty: any text
-  std::string grammar;      //!< file with the grammar of the text; empty: any text
+  std::string regex;            //!< pattern that texts match; empty: any text
+  std::string json_schema;      //!< file with the schema of the text; empty: any text
+  bool ignore_formats = false;  //!< formats that the schema names and the library does not have are passed over
+  bool json_lines = false;      //!< JSON may have line breaks
+  std::string grammar;          //!< file with the grammar of the text; empty: any text
   bool constrains() const { return !regex.empty() || !json_schema.empty() || !grammar.empty(); }
 
   std::vector<std::string> methods;    //!< names of tree policies; empty: the default ones, see default_methods

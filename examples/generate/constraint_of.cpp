@@ -41,7 +41,9 @@ text_rule rule_of(const arguments& asked, const espalier::vocabulary_trie& vocab
   }
 #endif
   if (!asked.regex.empty()) return text_rule(espalier::regular_expression(asked.regex, vocabulary));
-  return text_rule(espalier::json_schema(text_of_file("--json-schema", asked.json_schema), vocabulary));
+  const espalier::json_schema_options options{.ignore_other_formats = asked.ignore_formats,
+                                              .allow_lines = asked.json_lines};
+  return text_rule(espalier::json_schema(text_of_file("--json-schema", asked.json_schema), vocabulary, options));
 }
 
 }  // namespace

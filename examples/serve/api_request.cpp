@@ -381,6 +381,7 @@ struct given_rule {
   kind what;
   std::string text;
   std::string field;
+  espalier::json_schema_options options{};  // of a schema
 };
 
 constexpr auto any_object = R"({"type": "object"})";
@@ -489,6 +490,10 @@ std::optional<given_rule> read_rule(const fields& body, endpoint to, std::string
       refuse_value("structured_outputs", "an object with one of json, regex, choice, grammar and json_object", *given);
     }
   }
+  for (const char* name : {"ignore_formats", "json_lines"}) {
+    const bool has_schema = !rules.empty() && rules[0].what == given_rule::kind::schema;
+    if (body.flag(name) && !has_schema) refuse(name, std::string(name) + " needs a JSON schema.", "invalid_value");
+  }
   if (rules.empty()) return {};
   if (rules.size() > 1) {
     refuse(rules[1].field,
@@ -501,6 +506,7 @@ std::optional<given_rule> read_rule(const fields& body, endpoint to, std::string
                        rules[0].field),
            "invalid_value");
   }
+  rules[0].options = {.ignore_other_formats = body.flag("ignore_formats"), .allow_lines = body.flag("json_lines")};
   return std::move(rules.front());
 }
 
@@ -514,7 +520,7 @@ espalier::constrained<models::text_rule> constraint_of(const given_rule& rule, c
 #endif
     if (rule.what == given_rule::kind::expression)
       return espalier::constrained(models::text_rule(espalier::regular_expression(rule.text, vocabulary)));
-    return espalier::constrained(models::text_rule(espalier::json_schema(rule.text, vocabulary)));
+    return espalier::constrained(models::text_rule(espalier::json_schema(rule.text, vocabulary, rule.options)));
   } catch (const espalier::input_error& error) {
     refuse(rule.field, error.what(), "invalid_value");
   }

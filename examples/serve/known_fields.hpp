@@ -68,6 +68,8 @@ inline constexpr std::array request_fields = {
     known_field{"guided_choice"},
     known_field{"guided_grammar"},
     known_field{"grammar"},
+    known_field{"ignore_formats"},
+    known_field{"json_lines"},
     known_field{"n"},
     detail::of_completions({"best_of"}),
     known_field{"stream"},

@@ -152,7 +152,8 @@ TEST_CASE("what is written matches --regex, by every drafter", "[generate]") {
 TEST_CASE("what is written is JSON of --json-schema", "[generate]") {
   const std::string path = scratch() + "/schema.json";
   std::ofstream(path) << R"({"type": "object", "properties": {"name": {"type": "string", "maxLength": 12},
-    "age": {"type": "integer", "minimum": 0, "maximum": 120}}, "required": ["name", "age"]})";
+    "age": {"type": "integer", "minimum": 0, "maximum": 120}}, "required": ["name", "age"],
+    "additionalProperties": false})";
   const json value =
       json::parse(text_of(written("--json-schema " + path + " --prompt 'As JSON: ' --max-tokens 60")), nullptr, false);
   REQUIRE(value.is_object());
@@ -160,6 +161,11 @@ TEST_CASE("what is written is JSON of --json-schema", "[generate]") {
   CHECK(contains(run("--json-schema /there/is/none").err, "--json-schema /there/is/none cannot be read"));
   CHECK(contains(run("--json-schema /dev/null").err, "the JSON schema is no JSON"));
   CHECK(contains(run("--regex a --json-schema " + path).err, "--regex and --json-schema do not go together"));
+  CHECK(contains(run("--ignore-formats").err, "--ignore-formats needs --json-schema"));
+  CHECK(contains(run("--json-lines").err, "--json-lines needs --json-schema"));
+  std::ofstream(path) << R"({"type": "string", "format": "colour", "maxLength": 5})";
+  CHECK(contains(run("--json-schema " + path).err, "\"colour\""));
+  CHECK(json::accept(text_of(written("--ignore-formats --json-schema " + path + " --prompt 'As JSON: '"))));
   // Where xgrammar is built in, ctest has tests of what is written.
   const outcome without_grammar = run("--grammar /there/is/none");
   CHECK(without_grammar.status == 2);

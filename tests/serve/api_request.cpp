@@ -372,6 +372,14 @@ TEST_CASE("a rule is kept, by whatever name it is given", "[serve]") {
   CHECK(may_write(processor_of({{"structured_outputs", {{"json_object", true}}}}), "{}"));
   CHECK(!may_write(processor_of({{"structured_outputs", {{"json_object", true}}}}), "true"));
 
+  const json other_format = {{"type", "array"}, {"items", {{"type", "string"}, {"format", "colour"}}}};
+  CHECK(complaint("guided_json", other_format).find("\"colour\"") != std::string::npos);
+  CHECK(may_write(processor_of({{"guided_json", other_format}, {"ignore_formats", true}}), "[\"red\"]"));
+  CHECK(!may_write(processor_of({{"guided_json", other_format}, {"ignore_formats", true}}), "[\n\"red\"\n]"));
+  CHECK(may_write(processor_of({{"guided_json", other_format}, {"ignore_formats", true}, {"json_lines", true}}),
+                  "[\n\"red\"\n]"));
+  CHECK(complaint("ignore_formats", true) == "ignore_formats needs a JSON schema.");
+  CHECK(complaint("json_lines", true) == "json_lines needs a JSON schema.");
   CHECK(complaint("guided_json", 5) ==
         "guided_json must be a JSON schema: an object, or its text in a string, but is 5.");
   CHECK(complaint("guided_json", {{"type", "text"}}).find("\"type\" at #, which is \"text\"") != std::string::npos);

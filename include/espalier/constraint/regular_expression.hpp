@@ -18,14 +18,15 @@ namespace espalier {
 //!
 //! A pattern may have characters (UTF-8), `.` (all but the line ends \n \r U+2028 U+2029), classes [a-z] and [^...], \d
 //! \w (of ASCII) and \s (white space of Unicode), \D \W \S, \n \t \r \f \v \0 \xHH \uHHHH, a backslash before
-//! punctuation, groups (...) and (?:...), |, and the quantifiers * + ? {m} {m,} {m,n}. `^` may stand at the beginning
-//! and `$` at the end; they change nothing.
+//! punctuation, groups (...), (?:...) and (?<name>...), |, and the quantifiers * + ? {m} {m,} {m,n}, also lazy ones,
+//! which have the same texts. `^` may stand at the beginning of an alternative and `$` at its end, outside groups; they
+//! change nothing. Look-ahead, look-behind, flags, references to groups, \b and \p are refused.
 //!
-//! Complexity  O(length of the pattern with all repetitions written out); states of the deterministic automaton are
+//! Complexity  O(length of the pattern), whatever its numbers of repetitions; states of the deterministic automaton are
 //!             made when a text first reaches them
 //! Errors      input_error that names the position in the pattern and what was expected there, or says that the pattern
 //!             is too large
-//! Source      Thompson's construction; sets of its states are made when they are needed
+//! Source      Thompson's construction, with counts on a stack; sets of its states are made when they are needed
 inline token_automaton regular_expression(std::string_view pattern, vocabulary_trie vocabulary) {
   detail::byte_nfa nfa;
   const detail::nfa_part all = detail::regex_parser(nfa, pattern, detail::character_form::utf8).parse();

@@ -10,12 +10,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/require_token.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/core/util/utf8.hpp"
 
 namespace espalier {
 
@@ -35,10 +37,7 @@ class vocabulary_trie {
     std::int32_t first_token;
     std::uint16_t depth;  //!< number of bytes before the last one
     std::uint8_t byte;    //!< the last byte
-    //! bytes from this one on in the longest token that begins with this prefix, at most `farthest`
-    std::uint8_t reach;
-
-    static constexpr std::uint8_t farthest = 255;
+    bool is_mixed;        //!< whether a token that begins with this prefix is not text: see characters()
   };
 
   //! Makes the tree of these tokens.
@@ -60,6 +59,13 @@ class vocabulary_trie {
   std::span<const node> nodes() const { return data_->nodes; }
   //! The tokens of the tree, in the order of their bytes.
   std::span<const token_id> tokens() const { return data_->tokens; }
+  //! By place in tokens(): the number of characters of a token that is text, which means that it consists of whole
+  //! characters that a string of JSON has as they are: neither marks, backslashes nor control characters. 0 for other
+  //! tokens, and for text of more than 255 characters.
+  std::span<const std::uint8_t> characters() const { return data_->characters; }
+  //! All tokens that are text, as a Constraint's mask, and the largest of characters().
+  std::span<const std::uint32_t> text() const { return data_->text; }
+  std::int32_t max_characters() const { return data_->max_characters; }
   //! The number of bytes of the longest token.
   std::int32_t max_depth() const { return data_->max_depth; }
 
@@ -89,11 +95,28 @@ class vocabulary_trie {
     std::vector<std::string> pieces;
     std::vector<token_id> ends, tokens;
     std::vector<node> nodes;
-    std::int32_t max_depth = 0;
+    std::vector<std::uint8_t> characters;
+    std::vector<std::uint32_t> text;
+    std::int32_t max_depth = 0, max_characters = 0;
   };
 
+  static std::uint8_t characters_of(std::string_view piece) {
+    std::size_t n = 0;
+    for (; !piece.empty(); ++n) {
+      const utf8_character next = read_utf8(piece);
+      const bool is_text =
+          next.what == utf8_character::state::valid && next.code >= 0x20 && next.code != '"' && next.code != '\\';
+      if (!is_text || n == 255) return 0;
+      piece.remove_prefix(next.bytes);
+    }
+    return static_cast<std::uint8_t>(n);
+  }
+
   static data build(std::vector<std::string> pieces, std::vector<token_id> ends) {
-    data d{std::move(pieces), std::move(ends), {}, {}, 0};
+    data d;
+    d.pieces = std::move(pieces);
+    d.ends = std::move(ends);
+    d.text.resize((d.pieces.size() + 31) / 32, 0);
     for (const token_id t : d.ends) {
       detail::require_known_token("the ends of texts", t, static_cast<std::int32_t>(d.pieces.size()));
       d.pieces[static_cast<std::size_t>(t)].clear();
@@ -113,13 +136,8 @@ class vocabulary_trie {
     if (order.empty()) raise<input_error>("no token of the vocabulary has bytes: a constraint could allow none.");
     std::vector<std::int32_t> open;  // the nodes of the last token's prefixes
     const auto close = [&](std::size_t depth) {
-      for (; open.size() > depth; open.pop_back()) {
-        node& closed = d.nodes[static_cast<std::size_t>(open.back())];
-        closed.skip = static_cast<std::int32_t>(d.nodes.size());
-        if (open.size() < 2) continue;
-        std::uint8_t& reach = d.nodes[static_cast<std::size_t>(open[open.size() - 2])].reach;
-        reach = (std::max)(reach, static_cast<std::uint8_t>((std::min)(closed.reach + 1, int{node::farthest})));
-      }
+      for (; open.size() > depth; open.pop_back())
+        d.nodes[static_cast<std::size_t>(open.back())].skip = static_cast<std::int32_t>(d.nodes.size());
     };
     const std::string* last = nullptr;
     for (const token_id t : order) {
@@ -131,14 +149,20 @@ class vocabulary_trie {
       for (std::size_t i = common; i < p.size(); ++i) {
         open.push_back(static_cast<std::int32_t>(d.nodes.size()));
         d.nodes.push_back({0, static_cast<std::int32_t>(d.tokens.size()), static_cast<std::uint16_t>(i),
-                           static_cast<std::uint8_t>(p[i]), 1});
+                           static_cast<std::uint8_t>(p[i]), false});
       }
       d.tokens.push_back(t);
+      d.characters.push_back(characters_of(p));
+      d.max_characters = (std::max)(d.max_characters, std::int32_t{d.characters.back()});
+      if (d.characters.back() > 0) d.text[static_cast<std::size_t>(t) / 32] |= 1U << t % 32;
+      for (const std::int32_t prefix : open)
+        d.nodes[static_cast<std::size_t>(prefix)].is_mixed |= d.characters.back() == 0;
       d.max_depth = (std::max)(d.max_depth, static_cast<std::int32_t>(p.size()));
       last = &p;
     }
     close(0);
-    d.nodes.push_back({static_cast<std::int32_t>(d.nodes.size()), static_cast<std::int32_t>(d.tokens.size()), 0, 0, 0});
+    d.nodes.push_back(
+        {static_cast<std::int32_t>(d.nodes.size()), static_cast<std::int32_t>(d.tokens.size()), 0, 0, false});
     return d;
   }
 

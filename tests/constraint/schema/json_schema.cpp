@@ -42,7 +42,10 @@ TEST_CASE("schemas accept their values, and no others") {
   const judged all[] = {
       {R"({"type": "boolean"})", {"true", "false"}, {"null", "tru", "true ", "\"true\""}},
       {R"({"type": ["null", "boolean"]})", {"true", "null"}, {"0"}},
-      {R"({"type": "integer"})", {"0", "-7", "123456"}, {"00", "-0", "1.0", "+1", ""}},
+      {R"({"type": "integer"})",
+       {"0", "-7", "123456", "1.0", "123456789012345678901234567890"},
+       {"00", "-0", "1.5", "+1", ""}},
+      {R"({"$schema": "http://json-schema.org/draft-04/schema#", "type": "integer"})", {"1"}, {"1.0"}},
       {R"({"type": "integer", "minimum": -12, "maximum": 105})",
        {"-12", "-9", "-1", "0", "9", "10", "99", "100", "105"},
        {"-13", "-20", "-100", "106", "110", "200", "1000", "010"}},
@@ -86,7 +89,7 @@ TEST_CASE("schemas accept their values, and no others") {
        {R"({"a":null"b":null})"}},
       {R"({"type": "object", "additionalProperties": {"type": "boolean"}})",
        {"{}", R"({"x": true})", R"({"x":true, "y":false})"},
-       {R"({"x": 1})", R"({"": true})"}},
+       {R"({"x": 1})"}},
       {R"({"type": "object", "additionalProperties": false})", {"{}"}, {R"({"a":1})"}},
       {R"({"anyOf": [{"type": "null"}, {"type": "integer", "minimum": 5, "maximum": 6}, false]})",
        {"null", "5"},
@@ -191,6 +194,69 @@ TEST_CASE("schemas accept their values, and no others") {
        {"\"a.b+c@example.org\""},
        {"\"a\"", "\"@b.c\"", "\"a..b@c.de\"", "\".a@c.de\"", "\"a@c-.de\"", "\"a@b\""}},
       {R"({"format": "hostname"})", {"\"localhost\"", "\"a-1.b.org\""}, {"\"-a.b\"", "\"a..b\"", "\"a_b\"", "\"\""}},
+      {R"({"type": "string", "format": "date", "pattern": "^2"})", {"\"2024-01-01\""}, {"\"1999-01-01\""}},
+      {R"({"type": "string", "format": "uri", "maxLength": 6})", {"\"ab:cde\""}, {"\"ab:cdef\""}},
+      {R"({"type": "string", "pattern": "^(ab)+$", "minLength": 3, "maxLength": 7})",
+       {"\"abab\"", "\"ababab\""},
+       {"\"ab\"", "\"abababab\"", "\"aba\""}},
+      {R"({"pattern": "[\u00e4b]$", "maxLength": 2})",
+       {"\"\xc3\xa4\"", "\"x\xc3\xa4\"", R"("\"b")"},
+       {"\"xxb\"", "\"xx\""}},
+      {R"({"allOf": [{"pattern": "a"}, {"pattern": "b"}]})", {"\"ab\"", "\"xbxa\""}, {"\"a\"", "\"b\""}},
+      {R"({"pattern": "^a$|^b"})", {"\"a\"", "\"bc\""}, {"\"ac\""}},
+      {R"({"type": "string"})",
+       {R"("\u00e4\/")", R"("\ud83d\ude00")"},
+       {R"("\ud83d")", R"("\u00g0")", R"("\ude00\ud83d")"}},
+      {R"({"type": "string", "maxLength": 1})", {R"("\ud83d\ude00")"}, {R"("\u0041\u0041")"}},
+      {R"({"properties": {"a": {"type": "null"}, "b": {"type": "null"}}, "additionalProperties": {"type": "integer"},
+           "required": ["a"]})",
+       {R"({"a":null,"c":1})", R"({"a":null, "b":null, "bb":1, "d":2})", R"({"a":null,"":1})"},
+       {R"({"a":null,"a":1})", R"({"a":null,"b":1})", R"({"c":1})", R"({"a":null,"c":null})"}},
+      {R"({"patternProperties": {"^x": {"type": "integer"}, "^y": {"type": "null"}}, "additionalProperties": false,
+           "properties": {"xa": {"minimum": 3}}})",
+       {"{}", R"({"xa":3,"xb":1,"y":null,"xc":2})"},
+       {R"({"xa":2})", R"({"z":1})", R"({"y":1})", R"({"xb":1,"xa":2})"}},
+      {R"({"patternProperties": {"^x": {"type": "integer"}}})",
+       {R"({"x":1,"y":null})", R"({"":[]})"},
+       {R"({"x":null})", R"({"xy":"a"})"}},
+      {R"({"propertyNames": {"pattern": "^[a-z]+$"}, "additionalProperties": {"type": "null"}})",
+       {"{}", R"({"ab":null})"},
+       {R"({"A":null})"}},
+      {R"({"propertyNames": {"enum": ["p", "q"]}, "additionalProperties": {"type": "null"}})",
+       {"{}", R"({"p":null,"q":null})"},
+       {R"({"r":null})"}},
+      {R"({"type": "object", "minProperties": 1})", {R"({"a":1})"}, {"{}"}},
+      {R"({"properties": {"a": {"const": 1}, "b": {"const": 2}, "c": {"const": 3}}, "minProperties": 2,
+           "additionalProperties": false})",
+       {R"({"a":1,"b":2})", R"({"b":2,"c":3})", R"({"a":1,"b":2,"c":3})"},
+       {"{}", R"({"a":1})", R"({"c":3})"}},
+      {R"({"properties": {"a": {"const": 1}, "b": {"const": 2}, "c": {"const": 3}}, "maxProperties": 2})",
+       {"{}", R"({"a":1,"c":3})", R"({"a":1,"x":[]})", R"({"x":1,"y":2})"},
+       {R"({"a":1,"b":2,"c":3})", R"({"x":1,"y":2,"z":3})", R"({"b":2,"c":3,"z":3})"}},
+      {R"({"items": {"enum": ["a", "b", 3]}, "uniqueItems": true, "minItems": 1})",
+       {"[3]", R"(["b","a"])", R"([3, "b", "a"])"},
+       {"[]", "[3,3]", R"(["a","b","a"])"}},
+      {R"({"items": {"enum": [1, 2, 3, 4, 5, 6, 7, 8]}, "uniqueItems": true})",
+       {"[]", "[1,3,8]"},
+       {"[1,1]", "[1,3,1]"}},
+      {R"({"const": {"b": [1, 2.0], "a": "x"}})",
+       {R"({"a":"x","b":[1,2]})", R"({"b": [1.0, 2.0], "a": "x"})"},
+       {R"({"b":[1,2]})"}},
+      {R"({"type": "string", "not": {"enum": ["ab", "abc"]}})", {"\"a\"", "\"abcd\"", "\"\""}, {"\"ab\"", "\"abc\""}},
+      {R"({"type": "object", "properties": {"a": true, "b": true}, "not": {"required": ["a", "b"]}})",
+       {"{}", R"({"a":1})", R"({"b":1,"c":2})"},
+       {R"({"a":1,"b":1})"}},
+      {R"({"properties": {"a": {"const": 1}, "b": {"const": 2}}, "oneOf": [{"required": ["a"]}, {"required": ["b"]}]})",
+       {R"({"a":1})", R"({"b":2,"c":3})"},
+       {"{}", R"({"a":1,"b":2})"}},
+      {R"({"type": "object", "properties": {"k": {"enum": ["a", "b"]}}, "required": ["k"],
+           "if": {"properties": {"k": {"const": "a"}}}, "then": {"required": ["x"]}, "else": {"required": ["y"]}})",
+       {R"({"k":"a","x":1})", R"({"k":"b","y":1})"},
+       {R"({"k":"a","y":1})", R"({"k":"b"})"}},
+      {R"({"properties": {"a": {"not": {}}, "b": {"const": 1}}})", {R"({"b":1})"}, {R"({"a":1})", R"({"b":1,"a":2})"}},
+      {R"({"type": "object", "dependencies": {"a": ["b"]}})",
+       {"{}", R"({"b":1})", R"({"a":1,"b":2})"},
+       {R"({"a":1})", R"({"a":1,"c":2})"}},
       {R"({"format": "uri"})",
        {"\"https://example.org:80/a/b?c=d#e\"", "\"mailto:a@b.c\"", "\"urn:a:b\"", "\"http://a/%20\""},
        {"\"/a/b\"", "\"http://\"", "\"http://a b\"", "\"http://a/%2\"", "\"1a:b\"", "\"http://a/<b>\""}},
@@ -299,7 +365,7 @@ TEST_CASE("an error in a schema names the keyword and its path, or line and colu
     return message_of<input_error>([&] { json_schema(schema, bytes()); });
   };
   CHECK(message(R"({"type": "array", "items": {"not": {"const": 2}, "type": "integer"}})") ==
-        "the JSON schema has \"not\" at #/items, which is not supported there.");
+        "the JSON schema has \"not\" at #/items, which excepts 2; only strings, null, true and false can be excepted.");
   CHECK(says(message("{\"type\":\n 1,}"), "no JSON", "line 2, column 4"));
   CHECK(says(message(""), "no JSON"));
   CHECK(says(message("3"), "has 3 at #", "expected an object"));
@@ -307,7 +373,7 @@ TEST_CASE("an error in a schema names the keyword and its path, or line and colu
   const auto says_none_at = [&](const char* schema, const std::string& place) {
     return says(message(schema), "nothing satisfies", "at " + place + ".");
   };
-  CHECK(says_none_at(R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})", "#/properties/a"));
+  CHECK(says_none_at(R"({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]})", "#"));
   CHECK(says_none_at(R"({"type": "integer", "minimum": 3, "maximum": 2})", "#"));
   CHECK(says_none_at(R"({"enum": ["a"], "type": "null"})", "#"));
   CHECK(says_none_at(R"({"type": "string", "minLength": 3, "maxLength": 2})", "#"));
@@ -327,26 +393,29 @@ TEST_CASE("an error in a schema names the keyword and its path, or line and colu
   CHECK(says(message(R"({"multipleOf": 999983})"), "\"multipleOf\" at #", "too large"));
   CHECK(says(message(R"({"items": {"type": "string", "format": "duration"}})"), "\"format\" at #/items", "\"duration\"",
              "date-time", "ignore_other_formats"));
-  CHECK(says(message(R"({"type": "string", "format": "date", "pattern": "^2"})"), "\"format\" at #", "pattern"));
-  CHECK(says(message(R"({"type": "string", "format": "uri", "maxLength": 9})"), "\"format\" at #", "length"));
   CHECK(says(message(R"({"oneOf": [{"type": "null"}, {"type": "number"}, {"type": "integer"}]})"), "\"oneOf\" at #",
              "1 and 2"));
-  CHECK(says(message(R"({"allOf": [{"pattern": "a"}, {"pattern": "b"}]})"), "\"pattern\" at #", "allOf"));
   CHECK(says(message(R"({"allOf": [{"items": true, "prefixItems": [true]}, {"items": {"type": "null"}}]})"),
              "\"prefixItems\" at #", "items of another"));
   CHECK(says(message(R"({"$ref": "#", "minLength": 1})"), "64 levels"));
   CHECK(
       says(message(R"({"type": "string", "pattern": "(a", "title": ""})"), "\"(a\" has its end at position 2", "')'"));
-  CHECK(says(message(R"({"type": "string", "pattern": "a", "minLength": 2})"), "together with a length"));
+  CHECK(says(message(R"({"type": "string", "pattern": "a", "minLength": 100000})"), "\"minLength\" at #", "together"));
+  CHECK(says(message(R"({"type": "string", "pattern": "^[a-z]{2}$", "minLength": 3})"), "nothing satisfies"));
   CHECK(says(message(R"({"$ref": "#/$defs/x"})"), "#/$defs/x", "a place of the schema"));
   CHECK(says(message(R"({"$ref": "http://a"})"), "http://a"));
   CHECK(says(message(R"({"type": "object", "required": [3]})"), "\"required\" at #", "names 3"));
-  CHECK(says(message(R"({"type": "array", "minItems": -1})"), "minItems", "from 0 to 10000"));
+  CHECK(says(message(R"({"type": "array", "minItems": -1})"), "minItems", "from 0 to"));
   CHECK(says(message(R"({"type": "array", "minItems": 1.5})"), "whole number"));
-  CHECK(says(message(R"({"items": {"type": "string", "minLength": 9999, "maxLength": 10000}})"),
-             "\"maxLength\" at #/items", "too large"));
-  CHECK(says(message(R"({"type": "string", "minLength": 10000})"), "\"minLength\" at #", "too large"));
-  CHECK(says(message(R"({"type": "array", "maxItems": 1000000})"), "\"maxItems\" at #", "too large"));
+  CHECK(says(message(R"({"items": {"type": "null"}, "uniqueItems": true})"), "\"uniqueItems\" at #", "enum"));
+  CHECK(says(message(R"({"type": "string", "maxLength": 2, "not": {"const": "ab"}})"), "\"not\" at #", "after \"ab"));
+  CHECK(says(message(R"({"patternProperties": {"^[ab]$": true}, "properties": {"a": {"type": "null"}}})"),
+             "\"patternProperties\" at #", "after \"a"));
+  CHECK(says(message(R"({"minProperties": 2})"), "\"minProperties\" at #", "may repeat"));
+  CHECK(says(message(R"({"patternProperties": {"a": {"type": "null"}, "b": {"type": "string"}}})"),
+             "\"patternProperties\" at #", "\"a\"", "\"b\"", "same key"));
+  CHECK(says(message(R"({"contains": {"type": "null"}, "type": "array"})"), "\"contains\" at #", "not supported"));
+  CHECK(says(message(R"({"not": {"minLength": 3}})"), "\"not\" at #", "another way"));
   CHECK(says(message(R"({"enum": ["a"], "type": "strng"})"), "\"type\" at #, which is \"strng\"", "boolean"));
   CHECK(says(message(R"({"const": 1, "type": ["integer", 3]})"), "\"type\" at #, which is 3"));
   CHECK(message(R"({"const": 18446744073709551616})") ==
@@ -369,16 +438,124 @@ TEST_CASE("deep nesting is refused before anything follows it") {
   CHECK(accepts(json_schema("{\"const\": " + allowed + "}", bytes()), allowed));
 }
 
-TEST_CASE("references that lead everywhere from everywhere are too many") {
+TEST_CASE("references that lead nowhere but to each other have no value") {
   std::string all = R"({"anyOf": [)", definitions;
   for (const char* name : {"a", "b", "c", "d"})
     all += std::string(name == std::string("a") ? "" : ", ") + "{\"$ref\": \"#/$defs/" + name + "\"}";
   all += "]}";
   for (const char* name : {"a", "b", "c", "d"})
     definitions += std::string(name == std::string("a") ? "" : ", ") + "\"" + name + "\": " + all;
-  CHECK(message_of<input_error>([&] {
-          json_schema("{\"$ref\": \"#/$defs/a\", \"$defs\": {" + definitions + "}}", bytes());
-        }) == "the JSON schema is too large: with all references written out it has more than 65536 schemas.");
+  CHECK(says(message_of<input_error>(
+                 [&] { json_schema("{\"$ref\": \"#/$defs/a\", \"$defs\": {" + definitions + "}}", bytes()); }),
+             "nothing satisfies"));
+}
+
+TEST_CASE("references that lead to each other, and elsewhere, have the values of where else they lead") {
+  const char* schema = R"({"$ref": "#/$defs/a", "$defs": {
+      "a": {"anyOf": [{"type": "array", "items": {"$ref": "#/$defs/b"}}, {"$ref": "#/$defs/b"}]},
+      "b": {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}]}}})";
+  const token_automaton c = json_schema(schema, bytes());
+  for (const char* text : {"null", "[]", "[[null], null]", "[[[]]]"})
+    CHECK(accepts(c, text));
+  for (const char* text : {"1", "[1]", "[[]", "[]]"})
+    CHECK(!accepts(c, text));
+}
+
+TEST_CASE("values nest as deeply as a text likes, and lengths cost nothing") {
+  std::string lists, links;
+  for (int i = 0; i < 1000; ++i) {
+    lists = "[" + lists + "]";
+    links = R"({"next": )" + (links.empty() ? "null" : links) + "}";
+  }
+  CHECK(accepts(json_schema("true", bytes()), lists));
+  CHECK(!accepts(json_schema("true", bytes()), lists + "]"));
+  const token_automaton list = json_schema(
+      R"({"type": ["object", "null"], "properties": {"next": {"$ref": "#"}}, "required": ["next"]})", bytes());
+  CHECK(accepts(list, links));
+  CHECK(!accepts(list, links.substr(0, links.size() - 1)));
+  const token_automaton text = json_schema(R"({"type": "string", "minLength": 3, "maxLength": 16000})", bytes());
+  for (const auto& [n, is_allowed] : {std::pair{2, false}, {3, true}, {16000, true}, {16001, false}})
+    CHECK(accepts(text, "\"" + std::string(static_cast<std::size_t>(n), 'x') + "\"") == is_allowed);
+  const token_automaton items = json_schema(R"({"items": {"const": 1}, "minItems": 2, "maxItems": 16000})", bytes());
+  for (const auto& [n, is_allowed] : {std::pair{1, false}, {2, true}, {16000, true}, {16001, false}}) {
+    std::string all = "[1";
+    for (int i = 1; i < n; ++i)
+      all += ",1";
+    CHECK(accepts(items, all + "]") == is_allowed);
+  }
+}
+
+TEST_CASE("line breaks are allowed on demand alone") {
+  const std::string text = "{\n  \"a\": [\n\t1,\n\t2\n  ]\n}";
+  const char* schema = R"({"properties": {"a": {"type": "array", "items": {"type": "integer"}}}})";
+  CHECK(accepts(json_schema(schema, bytes(), {.allow_lines = true}), text));
+  CHECK(accepts(json_schema(schema, bytes(), {.allow_lines = true}), R"({"a": [1,2]})"));
+  CHECK(!accepts(json_schema(schema, bytes()), text));
+}
+
+TEST_CASE("masks inside strings are those of a walk over all tokens") {
+  std::vector<std::string> pieces;
+  for (int c = 0; c < 256; ++c)
+    pieces.push_back(std::string(1, static_cast<char>(c)));
+  for (const char* more : {"ab",
+                           "abc",
+                           "abcdefgh",
+                           "a\"",
+                           "ab\",",
+                           "\": ",
+                           "\":\"",
+                           "\xc3\xa4x",
+                           "\xe2\x82",
+                           "\xac"
+                           "b",
+                           "\"}",
+                           "\"]",
+                           "\\n",
+                           "\\u",
+                           "00",
+                           "name",
+                           "\"name\"",
+                           "e\": 1",
+                           "}}",
+                           "x\"}]",
+                           " 12",
+                           "true",
+                           "\\\"a"})
+    pieces.emplace_back(more);
+  pieces.emplace_back();
+  const auto end = static_cast<token_id>(pieces.size()) - 1;
+  const vocabulary_trie words(pieces, {end});
+  std::uint64_t seed = 3;
+  for (const char* schema :
+       {R"({"properties": {"name": {"type": "string", "maxLength": 5}, "x": {"pattern": "^a*b|c$"}}})",
+        R"({"additionalProperties": {"type": "string", "minLength": 2}, "properties": {"name": {"const": 1}}})",
+        R"({"items": {"type": "string", "minLength": 1, "maxLength": 30}, "maxItems": 3})", "true",
+        R"({"patternProperties": {"^a": {"type": "integer"}}, "additionalProperties": {"enum": ["ab", "abc"]}})",
+        R"({"patternProperties": {"^a": {"type": "integer"}}, "properties": {"b": true, "ab": true},
+            "additionalProperties": false, "not": {"required": ["c"]}})",
+        R"({"propertyNames": {"pattern": "^[a-z]+$"}, "properties": {"B": {"const": 1}, "b": {"const": 2}}})",
+        R"({"type": "string", "pattern": "^[b-z]+$", "not": {"enum": ["ab", "bc"]}})",
+        R"({"type": "string", "not": {"enum": ["ab", "abc"]}})"}) {
+    INFO(schema);
+    const token_automaton c = json_schema(schema, words);
+    for (int text = 0; text < 30; ++text) {
+      auto state = c.start();
+      for (int i = 0; i < 25; ++i) {
+        const auto mask = c.allowed(state);
+        std::vector<token_id> able;
+        for (std::size_t t = 0; t < pieces.size(); ++t) {
+          const auto token = static_cast<token_id>(t);
+          const bool leads_on = token == end ? c.accepts(state) : c.advance(state, token) >= 0;
+          if ((mask[t / 32] >> t % 32 & 1U) != static_cast<unsigned>(leads_on)) FAIL("token " << t << " of " << i);
+          if (leads_on && token != end) able.push_back(token);
+        }
+        if (able.empty() && !c.accepts(state)) FAIL("no way on after " << i << " tokens");
+        if (able.empty()) break;
+        seed = seed * 6364136223846793005U + 1442695040888963407U;
+        state = c.advance(state, able[(seed >> 33) % able.size()]);
+      }
+    }
+  }
 }
 
 TEST_CASE("what other properties are is true, false or a schema") {

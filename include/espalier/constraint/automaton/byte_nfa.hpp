@@ -2,9 +2,9 @@
 // Tested by tests/constraint/regular_expression.cpp
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -12,31 +12,46 @@
 
 namespace espalier::detail {
 
-// Part of an automaton. It accepts the texts that lead from state `begin` to state `end`, which leads nowhere yet. The
-// states of the part have the numbers first to last - 1.
+// Part of an automaton. It accepts the texts that lead from state `begin` to state `end`, which leads nowhere yet.
 struct nfa_part {
-  std::int32_t first, last;
   std::int32_t begin, end;
 };
 
-// A nondeterministic automaton over bytes, made of parts. From each state that a part's begin leads to, the part's end
-// can be reached.
+// A nondeterministic automaton over bytes with a stack, made of parts. The stack has a frame for each rule that is
+// being read, and one for each counted repetition, which holds the number of its repetitions so far. So a repetition
+// has the same few states whatever its numbers are, and rules may contain themselves.
 //
 // Errors      input_error for more than max_states states
 class byte_nfa {
  public:
   static constexpr std::int32_t max_states = 1 << 18;
 
-  // One state. It leads to `to` by a byte in [low, high], or to `to` and `other` without a byte; -1 stands for no
-  // state.
+  enum class kind : std::uint8_t {
+    join,   // leads to `to` and `other` without a byte
+    byte,   // leads to `to` by a byte in [low, high]; a state with low > high takes none
+    call,   // leads into the rule that begins at `to`; after it, to `other`
+    leave,  // ends a rule
+    push,   // leads to `to`, a join of `more` and `pop`, with a new frame, whose number is 0
+    more,   // leads to `to` if the number in the frame is below `most`
+    count,  // leads to `to` with a number that is greater by one
+    pop     // leads to `to` without the frame if its number is at least `least`
+  };
+
+  // What a byte state is to the states beside it. free_text, counted_text: a character of free text begins here, of
+  // which any number may follow, or as many as the frame on the stack leaves. closing: of the
+  // states of one group that could be read at once, only those of the lowest rank are. stop: the end of one of several
+  // parts that are read side by side.
+  enum class role : std::uint8_t { none, free_text, counted_text, closing, stop };
+
+  // One state; -1 stands for no state.
   struct state {
-    bool takes_byte = false;
+    kind what = kind::join;
+    role is = role::none;
     std::uint8_t low = 0, high = 0;
     std::int32_t to = -1, other = -1;
-    // in a repeated part: the state that stands for this one in the next repetition of the innermost such part; -1:
-    // none
-    std::int32_t next_copy = -1;
+    std::int32_t least = 0, most = many;  // of a repetition; of `closing`: the number of the group, and the rank in it
   };
+  static constexpr std::int32_t many = -1;
 
   const state& operator[](std::int32_t s) const { return states_[static_cast<std::size_t>(s)]; }
   std::int32_t size() const { return static_cast<std::int32_t>(states_.size()); }
@@ -44,15 +59,28 @@ class byte_nfa {
   // The part that accepts the empty text alone.
   nfa_part nothing() {
     const std::int32_t s = add({});
-    return {s, s + 1, s, s};
+    return {s, s};
   }
 
+  // The part that accepts no text.
+  nfa_part never() { return {add({kind::byte, role::none, 1, 0}), add({})}; }
+
   // The part that accepts one byte in [low, high].
-  nfa_part byte(std::uint8_t low, std::uint8_t high) {
-    const std::int32_t s = add({true, low, high, size() + 1, -1});
-    add({});
-    return {s, s + 2, s, s + 1};
+  nfa_part byte(std::uint8_t low, std::uint8_t high, role is = role::none) {
+    const std::int32_t s = add({kind::byte, is, low, high, size() + 1});
+    return {s, add({})};
   }
+
+  // The part that accepts the mark that closes a text, as one of a group: see role. One of rank 0 takes the mark from
+  // the others even where nothing follows it.
+  nfa_part closing(char mark, std::int32_t group, std::int32_t rank) {
+    const auto byte = static_cast<std::uint8_t>(mark);
+    const std::int32_t s = add({kind::byte, role::closing, byte, byte, size() + 1, -1, group, rank});
+    return {s, add({})};
+  }
+
+  // The end of one of several parts that are read side by side: takes no byte.
+  std::int32_t stop() { return add({kind::byte, role::stop, 1, 0}); }
 
   // The part that accepts this text alone.
   nfa_part bytes(std::string_view text) {
@@ -62,81 +90,67 @@ class byte_nfa {
     return all;
   }
 
-  // The part that accepts a text of `a` and then a text of `b`. Its range covers the states of both, and those between
-  // them; the two may have been made in either order.
+  // The part that accepts a text of `a` and then a text of `b`.
   nfa_part then(nfa_part a, nfa_part b) {
     link(a.end, b.begin);
-    return {(std::min)(a.first, b.first), (std::max)(a.last, b.last), a.begin, b.end};
+    return {a.begin, b.end};
+  }
+
+  // The part that accepts the texts of each of these parts.
+  nfa_part any_of(const std::vector<nfa_part>& parts) {
+    if (parts.empty()) return never();
+    std::int32_t begin = parts[0].begin;
+    const std::int32_t e = add({});
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (i > 0) begin = add({.to = begin, .other = parts[i].begin});
+      link(parts[i].end, e);
+    }
+    return {begin, e};
   }
 
   // The part that accepts the texts of `a` and those of `b`.
   nfa_part either(nfa_part a, nfa_part b) {
-    const std::int32_t s = add({false, 0, 0, a.begin, b.begin}), e = add({});
+    const std::int32_t s = add({.to = a.begin, .other = b.begin}), e = add({});
     link(a.end, e);
     link(b.end, e);
-    return {(std::min)(a.first, b.first), size(), s, e};
+    return {s, e};
   }
 
   // The part that accepts the empty text or one text of `a`; if `repeats`, any number of texts of `a` in a row.
   nfa_part optional(nfa_part a, bool repeats) {
-    const std::int32_t s = add({false, 0, 0, a.begin, -1}), e = add({});
+    const std::int32_t s = add({.to = a.begin}), e = add({});
     link(s, e);
     link(a.end, repeats ? s : e);
-    return {a.first, size(), s, e};
-  }
-
-  // Makes a second part like `a`, with states of its own.
-  nfa_part copy(nfa_part a) {
-    const std::int32_t moved = size() - a.first;
-    for (std::int32_t s = a.first; s < a.last; ++s) {
-      state one = (*this)[s];
-      for (std::int32_t* to : {&one.to, &one.other, &one.next_copy})
-        *to += *to < 0 || *to < a.first || *to >= a.last ? 0 : moved;
-      // The original's end may lead on by now, to states behind the part; the copy's end leads nowhere yet.
-      if (s == a.end) one = {.next_copy = one.next_copy};
-      add(one);
-    }
-    return {a.first + moved, a.last + moved, a.begin + moved, a.end + moved};
-  }
-
-  // True if there is room for the copies that times() would make.
-  bool has_room(nfa_part a, std::int32_t least, std::int32_t most) const {
-    const std::int64_t copies = std::int64_t{a.last - a.first + 2} * (most < 0 ? least + 1 : most);
-    return size() + copies <= max_states;
+    return {s, e};
   }
 
   // The part that accepts `least` to `most` texts of `a` in a row; if most < 0, any number from `least` on.
   nfa_part times(nfa_part a, std::int32_t least, std::int32_t most) {
-    if (most == 0) return nothing_of(a);
-    if (!has_room(a, least, most)) raise_too_large();
-    const std::int32_t n = most < 0 ? (least > 0 ? least : 1) : most;
-    if (n == 1 && least == 0) return optional(a, most < 0);
-    if (n == 1 && most == 1) return a;
-    // The copies are made first: linking would change the part that is copied.
-    std::vector<nfa_part> parts{a};
-    for (std::int32_t i = 1; i < n; ++i)
-      parts.push_back(copy(a));
-    nfa_part more = a;
-    if (most < 0) more = optional(copy(a), true);
-    for (std::int32_t i = 0; i + 1 < n; ++i)
-      note_copies(parts[static_cast<std::size_t>(i)], parts[static_cast<std::size_t>(i + 1)].first);
-    // Before each copy that may be left out stands a state that also leads to the end of the whole part.
-    const std::int32_t end = add({});
-    for (std::int32_t i = 0; i < n; ++i) {
-      if (i < least) continue;
-      const std::int32_t skip = add({false, 0, 0, parts[static_cast<std::size_t>(i)].begin, end});
-      parts[static_cast<std::size_t>(i)].begin = skip;
-      if (i > least) states_[static_cast<std::size_t>(skip - 1)].next_copy = skip;
+    if (most == 0) return nothing();
+    if (least > 0 && (least > 1 || most != 1) && accepts_nothing(a)) least = 0;
+    if (most == 1) return least == 1 ? a : optional(a, false);
+    if (most < 0 && least == 0) return optional(a, true);
+    if (most < 0 && least == 1) {
+      const std::int32_t again = add({.to = a.begin}), e = add({});
+      link(again, e);
+      link(a.end, again);
+      return {a.begin, e};
     }
-    for (std::int32_t i = 0; i + 1 < n; ++i)
-      link(parts[static_cast<std::size_t>(i)].end, parts[static_cast<std::size_t>(i + 1)].begin);
-    if (most < 0) {
-      link(parts.back().end, more.begin);
-      link(more.end, end);
-    } else {
-      link(parts.back().end, end);
-    }
-    return {a.first, size(), parts.front().begin, end};
+    const std::int32_t fork = add({}), e = add({});
+    const std::int32_t begin = add({.what = kind::push, .to = fork, .least = least, .most = most});
+    link(fork, add({.what = kind::more, .to = a.begin, .least = least, .most = most}));
+    link(fork, add({.what = kind::pop, .to = e, .least = least, .most = most}));
+    link(a.end, add({.what = kind::count, .to = fork, .least = least, .most = most}));
+    return {begin, e};
+  }
+
+  // A rule, which is made before its content: the content leads from its begin to its end.
+  nfa_part rule() { return {add({}), add({.what = kind::leave})}; }
+
+  // The part that accepts the texts of a rule.
+  nfa_part call(nfa_part rule) {
+    const std::int32_t e = add({});
+    return {add({.what = kind::call, .to = rule.begin, .other = e}), e};
   }
 
   // Lets one state lead to another without a byte. A state has room for two such links, those that it was made with
@@ -146,35 +160,59 @@ class byte_nfa {
     (s.to < 0 ? s.to : s.other) = to;
   }
 
- private:
-  // Notes for the states of a part that their next copies have the numbers from `first` on. It leaves out states that
-  // have, or are, copies within the part.
-  void note_copies(nfa_part a, std::int32_t first) {
-    std::vector<bool> is_copy(static_cast<std::size_t>(a.last - a.first), false);
-    for (std::int32_t s = a.first; s < a.last; ++s) {
-      const std::int32_t next = (*this)[s].next_copy;
-      if (a.first <= next && next < a.last) is_copy[static_cast<std::size_t>(next - a.first)] = true;
+  // Tells of each state whether the end of the rule or of the repetition that it is in can be reached from it, or, in
+  // no rule, the state `end`.
+  //
+  // Complexity  O(states) where most links lead to states that were made later
+  std::vector<char> live(std::int32_t end) const {
+    std::vector<char> all(states_.size(), 0);
+    const auto is = [&](std::int32_t s) { return s >= 0 && all[static_cast<std::size_t>(s)] != 0; };
+    for (bool changes = true; changes;) {
+      changes = false;
+      for (std::int32_t s = size() - 1; s >= 0; --s) {
+        const state& one = (*this)[s];
+        bool lives = s == end || one.what == kind::leave || one.what == kind::count || one.is == role::stop ||
+                     (one.is == role::closing && one.most == 0);
+        if (one.what == kind::call) {
+          lives = is(one.to) && is(one.other);
+        } else if (one.what == kind::push) {
+          const state& fork = (*this)[one.to];
+          lives = is(fork.other) && (one.least == 0 || is(fork.to));
+        } else {
+          lives = lives || is(one.to) || is(one.other);
+        }
+        if (is(s) || !lives) continue;
+        all[static_cast<std::size_t>(s)] = 1;
+        changes = true;
+      }
     }
-    for (std::int32_t s = a.first; s < a.last; ++s) {
-      std::int32_t& next = states_[static_cast<std::size_t>(s)].next_copy;
-      if (next < 0 && !is_copy[static_cast<std::size_t>(s - a.first)]) next = first + s - a.first;
-    }
+    return all;
   }
 
-  nfa_part nothing_of(nfa_part a) {
-    const std::int32_t s = add({});
-    return {a.first, s + 1, s, s};
+ private:
+  // True if a part accepts the empty text. A repetition of such a part has no least number.
+  bool accepts_nothing(nfa_part a) const {
+    std::set<std::int32_t> seen;
+    for (std::vector<std::int32_t> open{a.begin}; !open.empty();) {
+      const std::int32_t s = open.back();
+      open.pop_back();
+      if (s < 0 || !seen.insert(s).second) continue;
+      if (s == a.end) return true;
+      const state& one = (*this)[s];
+      if (one.what == kind::byte || one.what == kind::call || (one.what == kind::pop && one.least > 0)) continue;
+      open.push_back(one.to);
+      open.push_back(one.other);
+    }
+    return false;
   }
 
   std::int32_t add(const state& s) {
-    if (size() >= max_states) raise_too_large();
+    if (size() >= max_states) {
+      raise<input_error>("the pattern is too large: its automaton has more than ", max_states,
+                         " states. Lower its numbers of repetitions.");
+    }
     states_.push_back(s);
     return size() - 1;
-  }
-
-  [[noreturn]] static void raise_too_large() {
-    raise<input_error>("the pattern is too large: its automaton has more than ", max_states,
-                       " states. Lower its numbers of repetitions.");
   }
 
   std::vector<state> states_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -77,31 +78,27 @@ class character_set {
   // Adds to the automaton a part that accepts one character of the set, and returns the part.
   //
   // Pre         the set is not empty, and all of it can be written in this form: see in()
-  nfa_part add_to(byte_nfa& nfa, character_form form) const {
-    builder all{nfa};
+  nfa_part add_to(byte_nfa& nfa, character_form form, byte_nfa::role first = byte_nfa::role::none) const {
+    builder all{nfa, first};
     for (const range& r : ranges_) {
       std::uint32_t low = r.low;
       for (const auto& [special, name] : escaped) {
         if (form == character_form::utf8 || special < low || special > r.high) continue;
         if (special > low) add_range(all, low, special - 1);
-        const char text[] = {'\\', name};
-        all.add(nfa.bytes({text, 2}));
+        const auto mark = static_cast<std::uint8_t>(name);
+        all.parts.push_back(nfa.then(nfa.byte('\\', '\\', first), nfa.byte(mark, mark)));
         low = special + 1;
       }
       if (low <= r.high) add_range(all, low, r.high);
     }
-    return all.part;
+    return nfa.any_of(all.parts);
   }
 
  private:
   struct builder {
     byte_nfa& nfa;
-    nfa_part part{};
-    bool is_first = true;
-    void add(nfa_part one) {
-      part = is_first ? one : nfa.either(part, one);
-      is_first = false;
-    }
+    byte_nfa::role first;  // of the states that take a character's first byte
+    std::vector<nfa_part> parts{};
   };
 
   // A character that JSON writes as a backslash and `name`. `escaped` is in ascending order.
@@ -134,10 +131,10 @@ class character_set {
       }
     }
     const auto a = utf8(low), b = utf8(high);
-    nfa_part one = all.nfa.byte(a[0], b[0]);
+    nfa_part one = all.nfa.byte(a[0], b[0], all.first);
     for (std::size_t i = 1; i < a.size(); ++i)
       one = all.nfa.then(one, all.nfa.byte(a[i], b[i]));
-    all.add(one);
+    all.parts.push_back(one);
   }
 
   static std::vector<std::uint8_t> utf8(std::uint32_t c) {
@@ -168,5 +165,40 @@ class character_set {
 
   std::vector<range> ranges_;
 };
+
+// The part that accepts `least` to `most` characters in a string of JSON; most < 0: any number from `least` on. If
+// `has_codes`, they may also be written as a backslash, u and four digits.
+inline nfa_part free_text(byte_nfa& nfa, std::int32_t least, std::int32_t most, bool has_codes) {
+  using role = byte_nfa::role;
+  if (least == 0 && most == 0) return nfa.nothing();
+  // A role that needs a count is only given where times() makes one.
+  const role first = most < 0 && least < 2 ? role::free_text : most == 1 ? role::none : role::counted_text;
+  const character_form form = character_form::json_string;
+  nfa_part all = character_set({{0, character_set::last}}).in(form).add_to(nfa, form, first);
+  if (has_codes) {
+    const auto one_of = [&](std::string_view bytes) {
+      std::vector<nfa_part> parts;
+      for (const char c : bytes)
+        parts.push_back(nfa.byte(static_cast<std::uint8_t>(c), static_cast<std::uint8_t>(c)));
+      return nfa.any_of(parts);
+    };
+    const auto hexadecimal = [&](int n) {
+      nfa_part digits = nfa.nothing();
+      for (int i = 0; i < n; ++i)
+        digits = nfa.then(digits, nfa.any_of({nfa.byte('0', '9'), nfa.byte('A', 'F'), nfa.byte('a', 'f')}));
+      return digits;
+    };
+    // A code that is no half of a pair begins with another digit than D, or with D and one of 0 to 7.
+    nfa_part single = nfa.any_of({nfa.byte('0', '9'), one_of("ABCEFabcef")});
+    single = nfa.either(nfa.then(single, hexadecimal(3)),
+                        nfa.then(nfa.then(one_of("Dd"), nfa.byte('0', '7')), hexadecimal(2)));
+    nfa_part pair = nfa.then(nfa.then(one_of("Dd"), one_of("89ABab")), hexadecimal(2));
+    pair = nfa.then(nfa.then(pair, nfa.bytes("\\u")),
+                    nfa.then(nfa.then(one_of("Dd"), one_of("CDEFcdef")), hexadecimal(2)));
+    const nfa_part code = nfa.then(nfa.byte('u', 'u'), nfa.either(single, pair));
+    all = nfa.either(all, nfa.then(nfa.byte('\\', '\\', first), nfa.either(code, nfa.byte('/', '/'))));
+  }
+  return nfa.times(all, least, most);
+}
 
 }  // namespace espalier::detail

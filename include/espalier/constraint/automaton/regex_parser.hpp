@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "espalier/constraint/automaton/byte_nfa.hpp"
 #include "espalier/constraint/automaton/character_set.hpp"
@@ -24,12 +25,22 @@ class regex_parser {
   //
   // Errors      input_error that names the position in bytes from 0, the character there and what was expected; that of
   //             byte_nfa for a pattern that is too large
-  nfa_part parse() {
-    if (at_ < pattern_.size() && pattern_[at_] == '^') ++at_;
-    const nfa_part all = alternatives(0);
-    if (at_ < pattern_.size() && pattern_[at_] == '$' && at_ + 1 == pattern_.size()) ++at_;
-    if (at_ < pattern_.size()) fail(pattern_[at_] == '$' ? "nothing after it" : "a '(' before it");
-    return all;
+  //
+  // If `searches`, other text may stand before an alternative that does not begin with ^, and after one that does not
+  // end with $.
+  nfa_part parse(bool searches = false) {
+    const auto any_text = [&] { return free_text(nfa_, 0, byte_nfa::many, false); };
+    std::vector<nfa_part> all;
+    do {
+      const bool begins = take('^');
+      nfa_part one = sequence(0);
+      if (searches && !begins) one = nfa_.then(any_text(), one);
+      const bool ends = take('$');
+      if (searches && !ends) one = nfa_.then(one, any_text());
+      all.push_back(one);
+    } while (take('|'));
+    if (!ends()) fail(at_ > 0 && pattern_[at_ - 1] == '$' ? "a '|' or nothing after '$'" : "a '(' before it");
+    return nfa_.any_of(all);
   }
 
  private:
@@ -59,10 +70,10 @@ class regex_parser {
 
   nfa_part alternatives(int depth) {
     if (depth > max_depth) fail("at most 200 groups inside each other");
-    nfa_part all = sequence(depth);
+    std::vector<nfa_part> all{sequence(depth)};
     while (take('|'))
-      all = nfa_.either(all, sequence(depth));
-    return all;
+      all.push_back(sequence(depth));
+    return nfa_.any_of(all);
   }
 
   nfa_part sequence(int depth) {
@@ -74,6 +85,7 @@ class regex_parser {
 
   nfa_part repeated(int depth) {
     const nfa_part one = atom(depth);
+    const std::size_t begin = at_;
     std::int32_t least = 1, most = 1;
     if (take('*')) {
       least = 0, most = -1;
@@ -87,8 +99,10 @@ class regex_parser {
       if (most >= 0 && most < least) fail("a second number that is not below the first");
       if (!take('}')) fail("'}'");
     }
-    if (!ends() && std::string_view("*+?{").find(pattern_[at_]) != std::string_view::npos)
-      fail("something else after a quantifier: lazy and possessive ones are not supported");
+    // A lazy quantifier prefers short texts, but has the same ones.
+    if (at_ > begin) take('?');
+    if (at_ > begin && !ends() && std::string_view("*+?{").find(pattern_[at_]) != std::string_view::npos)
+      fail("something else after a quantifier: possessive ones are not supported");
     return nfa_.times(one, least, most);
   }
 
@@ -108,7 +122,7 @@ class regex_parser {
     switch (pattern_[at_]) {
       case '(': {
         ++at_;
-        if (take('?') && !take(':')) fail("':': look-around and named groups are not supported");
+        if (take('?') && !take(':')) group_name();
         const nfa_part inside = alternatives(depth + 1);
         if (!take(')')) fail("')'");
         return inside;
@@ -133,6 +147,17 @@ class regex_parser {
       default:
         return set_part(one(character()), begin);
     }
+  }
+
+  // Takes the name of a group, as in (?<name>a) or (?P<name>a).
+  void group_name() {
+    const std::size_t begin = at_;
+    take('P');
+    const bool is_name = take('<') && !ends() && pattern_[at_] != '=' && pattern_[at_] != '!';
+    while (is_name && !ends() && pattern_[at_] != '>')
+      ++at_;
+    if (!is_name || !take('>'))
+      fail_at(begin, "':' or a name in <>: look-ahead, look-behind and flags are not supported");
   }
 
   nfa_part set_part(const character_set& any, std::size_t begin) {
@@ -223,6 +248,8 @@ class regex_parser {
         break;
     }
     if (in_class && c == 'b') return one('\b');
+    if (c == 'b' || c == 'B' || c == 'p' || c == 'P')
+      fail_at(begin, "something else: \\b, \\B, \\p and \\P are not supported");
     const bool is_name = is_digit(c) || ('a' <= c && c <= 'z') || ('A' <= c && c <= 'Z');
     if (is_name) fail_at(begin, "one of the escapes \\d \\D \\w \\W \\s \\S \\n \\t \\r \\f \\v \\0 \\xHH \\uHHHH");
     --at_;

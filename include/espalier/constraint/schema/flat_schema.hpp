@@ -14,6 +14,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "espalier/constraint/schema/scalar_parts.hpp"
 #include "espalier/core/error.hpp"
 
 namespace espalier::detail {
@@ -62,9 +63,10 @@ inline bool has_type(const schema_json& value, const schema_json& type) {
 }
 
 // Keywords of drafts 4 to 2020-12 that restrict values, with spaces around each. All others describe or annotate, and
-// so do those that no draft knows.
+// so do those that no draft knows. The first one is our own: values that are not allowed.
+inline constexpr const char* excepted = "\1except";
 inline constexpr std::string_view restricting =
-    " $dynamicRef $recursiveRef $ref additionalItems additionalProperties allOf anyOf const contains "
+    " \1except $dynamicRef $recursiveRef $ref additionalItems additionalProperties allOf anyOf const contains "
     "dependencies dependentRequired dependentSchemas else enum exclusiveMaximum exclusiveMinimum format if "
     "items maxContains maxItems maxLength maxProperties maximum minContains minItems minLength minProperties "
     "minimum multipleOf not oneOf pattern patternProperties prefixItems properties propertyNames required then "
@@ -81,6 +83,12 @@ class schema_flattener {
   explicit schema_flattener(json root) : root_(std::move(root)) {}
 
   const json& root() const { return root_; }
+
+  // Whether 1.0 is a whole number, as it is from draft 6 on.
+  bool has_decimals() const {
+    const std::string draft = root_.is_object() && root_.contains("$schema") ? root_["$schema"].dump() : "";
+    return draft.find("draft-03") == std::string::npos && draft.find("draft-04") == std::string::npos;
+  }
 
   template <class... PiecesT>
   [[noreturn]] static void refuse(const std::string& path, std::string_view keyword, const PiecesT&... why) {
@@ -102,6 +110,34 @@ class schema_flattener {
     json all = json::object();
     all["allOf"] = json::array({a, b});
     return all;
+  }
+
+  // Equality in which the order of properties does not count.
+  static bool are_same(const json& a, const json& b) { return nlohmann::json(a) == nlohmann::json(b); }
+  static bool is_in(const json& value, const json& list) {
+    return std::any_of(list.begin(), list.end(), [&](const json& one) { return are_same(one, value); });
+  }
+
+  // What an object's schema says of a property that it does not name.
+  static json others(const json& s, const std::string& name) {
+    json all = true;
+    bool is_found = false;
+    const json patterns = s.value("patternProperties", json::object());
+    for (const auto& [pattern, what] : patterns.items()) {
+      if (!finds(pattern, name)) continue;
+      all = both(all, what);
+      is_found = true;
+    }
+    return is_found || !s.contains("additionalProperties") ? all : s["additionalProperties"];
+  }
+
+  // True if a schema has the first of two keywords, and not the second one before it. Properties are written in the
+  // order of the text that names them.
+  static bool stands_before(const json& schema, const char* first, const char* second) {
+    for (const auto& [keyword, _] : schema.items()) {
+      if (keyword == first || keyword == second) return keyword == first;
+    }
+    return false;
   }
 
   // A schema without one of its keywords.
@@ -127,7 +163,7 @@ class schema_flattener {
   }
 
   // The keywords of a schema that restrict values, older ones in today's form.
-  json restrictions(const json& schema, const std::string& path) const {
+  json restrictions(const json& schema, const std::string& path, int depth = 0) {
     if (schema.is_boolean()) return schema;
     if (!schema.is_object())
       raise<input_error>("the JSON schema has ", shortened(schema), " at ", path,
@@ -136,6 +172,7 @@ class schema_flattener {
     json all = json::object();
     for (const auto& [keyword, what] : schema.items()) {
       const bool is_idle = (keyword == "uniqueItems" && what == false) || (keyword == "minProperties" && what == 0) ||
+                           (keyword == "if" && !has("then") && !has("else")) ||
                            ((keyword == "then" || keyword == "else") && !has("if")) || keyword == "additionalItems" ||
                            ((keyword == "minContains" || keyword == "maxContains") && !has("contains"));
       if (!is_idle && restricting.find(" " + keyword + " ") != std::string_view::npos) all[keyword] = what;
@@ -162,6 +199,7 @@ class schema_flattener {
                root_["$schema"].dump().find("2020-12") == std::string::npos) {
       refuse(path, "prefixItems", "which $schema does not know, and which does not go with items.");
     }
+    write_out(all, path, depth);
     if (!all.contains("type")) return all;
     // OpenAPI 3.0; a schema that names its draft is none.
     json& type = all["type"];
@@ -183,7 +221,7 @@ class schema_flattener {
   // The restrictions of a schema, those of $ref and allOf among them; false if they exclude each other. The names that
   // are referred to are added to `followed`.
   json flat(const json& schema, const std::string& path, int depth, std::vector<std::string>& followed) {
-    json all = restrictions(schema, path);
+    json all = restrictions(schema, path, depth);
     if (!all.is_object()) return all;
     if (all.contains("$ref")) {
       const json ref = all["$ref"];
@@ -197,13 +235,15 @@ class schema_flattener {
     if (!all.is_object() || !all.contains("allOf")) return all;
     const json members = all["allOf"];
     if (!members.is_array() || members.empty()) refuse(path, "allOf", "which must be a list of one schema or more.");
+    const bool leads = stands_before(all, "allOf", "properties");
     all.erase("allOf");
+    json together = leads ? json(true) : all;
     for (std::size_t i = 0; i < members.size(); ++i) {
       const std::string place = path + "/allOf/" + std::to_string(i);
       count(depth);
-      all = merged(all, flat(members[i], place, depth + 1, followed), path);
+      together = merged(together, flat(members[i], place, depth + 1, followed), path);
     }
-    return all;
+    return leads ? merged(together, all, path) : together;
   }
 
   // The types of the values that are written for a flat schema, which may be fewer than it allows: without `type`, the
@@ -211,8 +251,10 @@ class schema_flattener {
   static json written_types(const json& flat, const std::string& path) {
     if (flat.contains("type")) return flat["type"].is_array() ? flat["type"] : json::array({flat["type"]});
     const std::pair<const char*, std::vector<const char*>> types[] = {
-        {"object", {"properties", "required", "additionalProperties"}},
-        {"array", {"items", "prefixItems", "minItems", "maxItems"}},
+        {"object",
+         {"properties", "required", "additionalProperties", "patternProperties", "propertyNames", "minProperties",
+          "maxProperties"}},
+        {"array", {"items", "prefixItems", "minItems", "maxItems", "uniqueItems"}},
         {"string", {"pattern", "minLength", "maxLength", "format"}},
         {"number", {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}}};
     for (const auto& [type, keywords] : types) {
@@ -221,9 +263,54 @@ class schema_flattener {
       }
     }
     for (const auto& [keyword, _] : flat.items()) {
-      if (keyword != "enum") refuse(path, keyword, "which is not supported there.");
+      if (keyword != "enum" && keyword != excepted) refuse(path, keyword, "which is not supported there.");
     }
     return {"string", "number", "boolean", "null", "array", "object"};
+  }
+
+  // Schemas of which none has a value of the given schema, and which together have as many of the other values as can
+  // be said; none if that is not supported.
+  std::vector<json> negated(const json& schema, const std::string& path, int depth) {
+    count(depth);
+    std::vector<std::string> followed;
+    const json one = flat(schema, path, depth + 1, followed);
+    if (one.is_boolean() || one.empty()) return {json(one == false)};
+    std::vector<json> all;
+    for (const auto& [keyword, what] : one.items()) {
+      if (keyword == "type" && !is_whole(what)) {
+        json others = json::array();
+        for (const char* type : {"string", "number", "boolean", "null", "array", "object"}) {
+          if (!is_of(type, what)) others.push_back(type);
+        }
+        if (!others.empty()) all.push_back({{"type", others}});
+      } else if (keyword == "enum" && what.is_array()) {
+        all.push_back(json{{excepted, what}});
+      } else if (keyword == "required" && what.is_array()) {
+        for (const json& name : what) {
+          if (name.is_string()) all.push_back({{"type", "object"}, {"properties", {{name.get<std::string>(), false}}}});
+        }
+      } else if (keyword == "properties" && what.is_object()) {
+        for (const auto& [name, property] : what.items()) {
+          for (const json& other : negated(property, path, depth + 1)) {
+            if (other != false)
+              all.push_back({{"type", "object"}, {"required", json::array({name})}, {"properties", {{name, other}}}});
+          }
+        }
+      } else if (keyword == "anyOf" && what.is_array()) {
+        json none = json::array();
+        for (const json& branch : what) {
+          const std::vector<json> others = negated(branch, path, depth + 1);
+          if (others.empty())
+            none.push_back(false);
+          else
+            none.push_back({{"anyOf", others}});
+        }
+        all.push_back({{"allOf", none}});
+      } else if (keyword == "minimum" || keyword == "maximum") {
+        all.push_back({{"type", "number"}, {keyword == "minimum" ? "exclusiveMaximum" : "exclusiveMinimum", what}});
+      }
+    }
+    return all;
   }
 
   // True if no value that is written for `a` is one of `b`, as far as types, lists of values, and properties tell.
@@ -271,16 +358,50 @@ class schema_flattener {
     return type == types || (is_number(type) && is_number(types));
   }
 
-  // Equality in which the order of properties does not count.
-  static bool are_same(const json& a, const json& b) { return nlohmann::json(a) == nlohmann::json(b); }
-  static bool is_in(const json& value, const json& list) {
-    return std::any_of(list.begin(), list.end(), [&](const json& one) { return are_same(one, value); });
-  }
-
   static bool rules_out(const json& flat, const json& value) {
     if (flat.contains("type") && !has_type(value, flat["type"]) && !(value.is_number() && has_type(1, flat["type"])))
       return true;
-    return flat.contains("enum") && !is_in(value, flat["enum"]);
+    return (flat.contains("enum") && !is_in(value, flat["enum"])) ||
+           (flat.contains(excepted) && is_in(value, flat[excepted]));
+  }
+
+  // Brings keywords that say when others hold into the form of allOf and anyOf.
+  void write_out(json& all, const std::string& path, int depth) {
+    json more = json::array();
+    const auto take = [&](const char* keyword) {
+      const json what = all.contains(keyword) ? all[keyword] : json();
+      all.erase(keyword);
+      return what;
+    };
+    const auto has_none = [](const std::string& name) { return json{{"properties", {{name, false}}}}; };
+    for (const char* keyword : {"dependencies", "dependentRequired", "dependentSchemas"}) {
+      const json what = take(keyword);
+      if (!what.is_object() && !what.is_null()) refuse(path, keyword, "which must be an object.");
+      for (const auto& [name, needs] : what.items()) {
+        json then = needs;
+        if (needs.is_string()) then = json{{"required", json::array({needs})}};
+        if (needs.is_array()) then = json{{"required", needs}};
+        const json with = both(json{{"required", json::array({name})}}, then);
+        more.push_back({{"anyOf", json::array({has_none(name), with})}});
+      }
+    }
+    const auto none_of = [&](const json& what, const char* keyword) {
+      const std::vector<json> others = negated(what, path, depth + 1);
+      if (others.empty())
+        refuse(path, keyword, "which cannot be said in another way: see what json_schema() supports.");
+      return others.size() == 1 ? others[0] : json{{"anyOf", others}};
+    };
+    if (all.contains("not")) more.push_back(none_of(take("not"), "not"));
+    if (all.contains("if")) {
+      const json condition = take("if"), then = take("then"), otherwise = take("else");
+      const json others = none_of(condition, "if");
+      more.push_back({{"anyOf", json::array({then.is_null() ? condition : both(condition, then),
+                                             otherwise.is_null() ? others : both(others, otherwise)})}});
+    }
+    if (more.empty()) return;
+    if (all.contains("allOf") && all["allOf"].is_array())
+      more.insert(more.begin(), all["allOf"].begin(), all["allOf"].end());
+    all["allOf"] = more;
   }
 
   bool excludes_objects(const json& one, const json& other, const std::string& path, int depth) {
@@ -291,12 +412,17 @@ class schema_flattener {
       if (!name.is_string()) return false;
       const auto key = name.get<std::string>();
       if (!theirs.contains(key) && is_closed && !other.contains("patternProperties")) return true;
+      if (theirs.contains(key) && theirs[key] == false) return true;
       if (ours.contains(key) && theirs.contains(key) && excludes(ours[key], theirs[key], path, depth + 1)) return true;
     }
-    // No other properties are written than those that are named.
-    return (!ours.empty() || !needed.empty()) && std::any_of(demanded.begin(), demanded.end(), [&](const json& name) {
-             return name.is_string() && !ours.contains(name.get<std::string>()) && !is_in(name, needed);
-           });
+    // What the other one requires, this one may not have.
+    return std::any_of(demanded.begin(), demanded.end(), [&](const json& name) {
+      if (!name.is_string()) return false;
+      const auto key = name.get<std::string>();
+      if (ours.contains(key)) return ours[key] == false;
+      return one.contains("additionalProperties") && one["additionalProperties"] == false && !is_in(name, needed) &&
+             !one.contains("patternProperties");
+    });
   }
 
   // The flat schema of the values of two flat schemas; false if it has none.
@@ -315,20 +441,32 @@ class schema_flattener {
         if (!all.is_object()) refuse(path, "properties", "which must be an object.");
         return all;
       };
-      const auto others = [](const json& s) {
-        return s.contains("additionalProperties") ? s["additionalProperties"] : json(true);
-      };
       json all = names(a);
       const json more = names(b);
       for (auto& [name, what] : all.items())
-        what = both(what, more.contains(name) ? more[name] : others(b));
+        what = both(what, more.contains(name) ? more[name] : others(b, name));
       for (const auto& [name, what] : more.items()) {
-        if (!all.contains(name)) all[name] = both(what, others(a));
+        if (!all.contains(name)) all[name] = both(what, others(a, name));
       }
       a["properties"] = all;
     }
+    if (a.contains("patternProperties") || b.contains("patternProperties")) {
+      const auto patterns = [](const json& s) { return s.value("patternProperties", json::object()); };
+      const auto rest = [](const json& s) {
+        return s.contains("additionalProperties") ? s["additionalProperties"] : json(true);
+      };
+      json all = patterns(a);
+      const json more = patterns(b);
+      if (!all.is_object() || !more.is_object()) refuse(path, "patternProperties", "which must be an object.");
+      for (auto& [pattern, what] : all.items())
+        what = both(what, more.contains(pattern) ? more[pattern] : rest(b));
+      for (const auto& [pattern, what] : more.items()) {
+        if (!all.contains(pattern)) all[pattern] = both(what, rest(a));
+      }
+      a["patternProperties"] = all;
+    }
     for (const auto& [keyword, what] : b.items()) {
-      if (keyword == "properties") continue;
+      if (keyword == "properties" || keyword == "patternProperties") continue;
       if (!a.contains(keyword)) {
         a[keyword] = what;
         continue;
@@ -349,10 +487,10 @@ class schema_flattener {
         }
         if (common.empty()) return false;
         mine = common.size() == 1 ? common[0] : common;
-      } else if (is_one_of({"minimum", "exclusiveMinimum", "minLength", "minItems"})) {
+      } else if (is_one_of({"minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"})) {
         if (!mine.is_number() || !what.is_number()) refuse(path, keyword, "which must be a number.");
         if (mine < what) mine = what;
-      } else if (is_one_of({"maximum", "exclusiveMaximum", "maxLength", "maxItems"})) {
+      } else if (is_one_of({"maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"})) {
         if (!mine.is_number() || !what.is_number()) refuse(path, keyword, "which must be a number.");
         if (what < mine) mine = what;
       } else if (keyword == "multipleOf" && is_small(mine) && is_small(what)) {
@@ -368,7 +506,15 @@ class schema_flattener {
         }
         if (common.empty()) return false;
         mine = common;
-      } else if (keyword == "additionalProperties" ||
+      } else if (keyword == excepted) {
+        mine.insert(mine.end(), what.begin(), what.end());
+      } else if (keyword == "pattern") {
+        // More than one pattern: a list.
+        mine = mine.is_array() ? mine : json::array({mine});
+        for (const json& one : what.is_array() ? what : json::array({what})) {
+          if (!is_in(one, mine)) mine.push_back(one);
+        }
+      } else if (keyword == "additionalProperties" || keyword == "propertyNames" ||
                  (keyword == "items" && !a.contains("prefixItems") && !b.contains("prefixItems"))) {
         mine = both(mine, what);
       } else if (is_one_of({"anyOf", "oneOf"})) {
@@ -383,6 +529,11 @@ class schema_flattener {
       }
     }
     return a;
+  }
+
+  // True if a type, or one of a list, is that of whole numbers, whose others cannot be said.
+  static bool is_whole(const json& type) {
+    return type == "integer" || (type.is_array() && is_in("integer", type) && !is_in("number", type));
   }
 
   static bool is_small(const json& number) { return number.is_number_integer() && number >= 1 && number <= 1000000; }

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,12 +16,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "espalier/constraint/automaton/byte_dfa.hpp"
 #include "espalier/constraint/automaton/byte_nfa.hpp"
 #include "espalier/constraint/automaton/character_set.hpp"
 #include "espalier/constraint/automaton/regex_parser.hpp"
-#include "espalier/constraint/schema/decimal_range.hpp"
 #include "espalier/constraint/schema/flat_schema.hpp"
-#include "espalier/constraint/schema/string_format.hpp"
+#include "espalier/constraint/schema/scalar_parts.hpp"
 #include "espalier/constraint/token_automaton.hpp"
 #include "espalier/constraint/vocabulary_trie.hpp"
 #include "espalier/core/error.hpp"
@@ -31,6 +31,7 @@ namespace espalier {
 //! Options of json_schema().
 struct json_schema_options {
   bool ignore_other_formats = false;  //!< formats of strings that are not supported are passed over, and not refused
+  bool allow_lines = false;           //!< line breaks may stand where JSON has spaces, with an indent after them
 };
 
 namespace detail {
@@ -88,25 +89,31 @@ inline nlohmann::ordered_json parse_schema_text(std::string_view text) {
 
 // Makes the part of an automaton that accepts the values of a JSON schema: see json_schema().
 //
-// A schema that no value satisfies has no part; where it is optional, it is left out.
+// A schema that no value satisfies has a part that accepts nothing; where it is optional, it is left out.
 class schema_parser {
  public:
-  static constexpr int max_nesting = 4;
-
   schema_parser(byte_nfa& nfa, std::string_view schema, const json_schema_options& options)
-      : nfa_(nfa), schemas_(parse_schema_text(schema)), options_(options) {}
+      : nfa_(&nfa), schemas_(parse_schema_text(schema)), options_(options) {}
 
   nfa_part parse() {
-    const maybe_part all = value(schemas_.root(), "#", 0);
-    if (!all) raise<input_error>("nothing satisfies the JSON schema: no value is possible at ", none_at_, ".");
-    return *all;
+    const nfa_part all = value(schemas_.root(), "#", 0);
+    if (nfa_->live(all.end)[static_cast<std::size_t>(all.begin)] == 0)
+      raise<input_error>("nothing satisfies the JSON schema: no value is possible at ", none_at_, ".");
+    return all;
   }
 
  private:
   using json = schema_json;
-  using maybe_part = std::optional<nfa_part>;
-  static constexpr int any_depth = 2;
-  static constexpr std::int32_t many = -1;
+  static constexpr std::int32_t many = byte_nfa::many;
+  static constexpr std::int32_t most_entries = 1 << 14;
+
+  // The content of a schema that is referred to, or that is put together of others, and how many lists and objects
+  // were open when it was begun.
+  struct known_rule {
+    nfa_part part;
+    int n_open;
+    bool is_done;
+  };
 
   template <class... PiecesT>
   [[noreturn]] static void refuse(const std::string& path, std::string_view keyword, const PiecesT&... why) {
@@ -124,168 +131,211 @@ class schema_parser {
     return static_cast<std::int64_t>(number);
   }
 
-  maybe_part value(const json& schema, const std::string& path, int depth) {
+  // How often something may be repeated.
+  static std::int32_t times(const json& schema, const char* keyword, std::int32_t otherwise, const std::string& path) {
+    return static_cast<std::int32_t>(whole_number(schema, keyword, otherwise, path, 0, 1 << 30));
+  }
+
+  nfa_part value(const json& schema, const std::string& path, int depth) {
     schemas_.count(depth);
-    if (schema.is_boolean()) return schema.get<bool>() ? maybe_part(any(any_depth)) : none(path);
-    std::vector<std::string> followed;
-    const json own = schemas_.restrictions(schema, path);
-    if (own.is_object() && own.size() == 1 && own.contains("$ref")) {
+    if (schema.is_boolean()) return schema.get<bool>() ? any() : none(path);
+    const json own = schemas_.restrictions(schema, path, depth);
+    if (!own.is_object() || !(own.contains("$ref") || own.contains("allOf"))) return of_flat(own, path, depth);
+    if (own.size() == 1 && own.contains("$ref")) {
       const json& target = schemas_.target(own["$ref"], path);
-      followed.push_back(own["$ref"].get<std::string>());
-      return following(followed, path, [&] { return value(target, followed[0], depth + 1); });
+      const auto name = own["$ref"].get<std::string>();
+      return rule(name, path, [&] { return value(target, name, depth + 1); });
     }
-    const json flat = schemas_.flat(schema, path, depth, followed);
-    return following(followed, path, [&] { return of_flat(flat, path, depth); });
+    return rule("=" + own.dump(), path, [&] {
+      std::vector<std::string> followed;
+      return of_flat(schemas_.flat(own, path, depth, followed), path, depth);
+    });
   }
 
-  // Returns the part that add() makes while references of these names are being followed; none if one of the names is
-  // followed within itself too often.
-  template <class AddT>
-  maybe_part following(const std::vector<std::string>& names, const std::string& path, const AddT& add) {
-    for (const std::string& name : names) {
-      if (nesting_[name] >= max_nesting) return none(path);
+  // The part of the rule of this name, which make() gives its content when it is first asked for.
+  template <class MakeT>
+  nfa_part rule(const std::string& name, const std::string& path, const MakeT& make) {
+    const auto [at, is_new] = rules_.try_emplace(name);
+    known_rule& one = at->second;
+    if (is_new) {
+      one = {nfa_->rule(), n_open_, false};
+      const nfa_part content = make();
+      nfa_->link(one.part.begin, content.begin);
+      nfa_->link(content.end, one.part.end);
+      one.is_done = true;
     }
-    for (const std::string& name : names)
-      ++nesting_[name];
-    const maybe_part part = add();
-    for (const std::string& name : names)
-      --nesting_[name];
-    return part;
+    // Nothing is written between one that is being made and itself.
+    if (!one.is_done && one.n_open == n_open_) return none(path);
+    return nfa_->call(one.part);
   }
 
-  maybe_part of_flat(const json& flat, const std::string& path, int depth) {
-    if (flat.is_boolean()) return flat.get<bool>() ? maybe_part(any(any_depth)) : none(path);
+  nfa_part of_flat(const json& flat, const std::string& path, int depth) {
+    if (flat.is_boolean()) return flat.get<bool>() ? any() : none(path);
     for (const char* keyword : {"anyOf", "oneOf"}) {
       if (flat.contains(keyword)) return any_of(flat, keyword, path, depth);
     }
     if (flat.contains("enum")) return one_of(flat, path, depth);
-    if (flat.empty()) return any(any_depth);
-    const json types = schema_flattener::written_types(flat, path);
-    maybe_part all;
-    for (const json& type : types)
-      all = either(all, of_type(flat, type, path, depth));
-    return all;
+    if (flat.empty()) return any();
+    std::vector<nfa_part> parts;
+    for (const json& type : schema_flattener::written_types(flat, path))
+      parts.push_back(of_type(flat, type, path, depth));
+    return nfa_->any_of(parts);
   }
 
-  // The result for a schema that no value satisfies. The error for the whole schema names the last path that was noted
+  // The part of a schema that no value satisfies. The error for the whole schema names the last path that was noted
   // here.
-  maybe_part none(const std::string& path) {
+  nfa_part none(const std::string& path) {
     none_at_ = path;
-    return std::nullopt;
+    return nfa_->never();
   }
-
-  maybe_part either(maybe_part a, maybe_part b) { return a && b ? nfa_.either(*a, *b) : a ? a : b; }
 
   // The values of one of the branches, and of the other keywords beside them.
-  maybe_part any_of(const json& flat, const char* keyword, const std::string& path, int depth) {
+  nfa_part any_of(const json& flat, const char* keyword, const std::string& path, int depth) {
     const json& branches = flat[keyword];
     if (!branches.is_array() || branches.empty()) refuse(path, keyword, "which must be a list of one schema or more.");
     const json rest = schema_flattener::without(flat, keyword);
     std::vector<json> all;
+    const bool leads = schema_flattener::stands_before(flat, keyword, "properties");
     for (const json& branch : branches)
-      all.push_back(schema_flattener::both(rest, branch));
-    for (std::size_t i = 0; i < all.size() && keyword == std::string_view("oneOf"); ++i) {
-      for (std::size_t j = 0; j < all.size(); ++j) {
-        if (i == j || schemas_.excludes(all[i], all[j], path)) continue;
-        refuse(path, keyword, "of which the schemas ", (std::min)(i, j), " and ", (std::max)(i, j),
-               " may have values in common: it needs different types, or values of a required property.");
+      all.push_back(leads ? schema_flattener::both(branch, rest) : schema_flattener::both(rest, branch));
+    if (keyword == std::string_view("oneOf")) {
+      std::vector<json> alone = all;
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        std::size_t n_ways = 1;
+        for (std::size_t j = 0; j < all.size(); ++j) {
+          if (i == j || schemas_.excludes(all[i], all[j], path)) continue;
+          const std::vector<json> others = schemas_.negated(branches[j], path, depth + 1);
+          n_ways *= others.size();
+          if (others.empty() || n_ways > 64) {
+            refuse(path, keyword, "of which the schemas ", (std::min)(i, j), " and ", (std::max)(i, j),
+                   " may have values in common: it needs different types, or values of a required property.");
+          }
+          alone[i] = schema_flattener::both(alone[i], json{{"anyOf", others}});
+        }
       }
+      all = alone;
     }
-    maybe_part part;
+    std::vector<nfa_part> parts;
     for (std::size_t i = 0; i < all.size(); ++i)
-      part = either(part, value(all[i], path + "/" + keyword + "/" + std::to_string(i), depth + 1));
-    return part;
+      parts.push_back(value(all[i], path + "/" + keyword + "/" + std::to_string(i), depth + 1));
+    return nfa_->any_of(parts);
   }
 
   // The values of a list, without those that the other keywords do not write.
-  maybe_part one_of(const json& flat, const std::string& path, int depth) {
+  nfa_part one_of(const json& flat, const std::string& path, int depth) {
     const json& values = flat["enum"];
     if (!values.is_array() || values.empty()) refuse(path, "enum", "which must be a list of one value or more.");
     if (flat.contains("type")) {
       for (const json& type : schema_flattener::written_types(flat, path))
         (void)schema_flattener::type_name(type, path);
     }
-    const json rest = schema_flattener::without(flat, "enum");
-    const bool is_restricted = rest.size() > (rest.contains("type") ? 1U : 0U);
-    const maybe_part allowed = is_restricted ? of_flat(rest, path, depth) : std::nullopt;
-    maybe_part part;
+    std::vector<json> all;
     for (const json& v : values) {
-      if (flat.contains("type") && !has_type(v, flat["type"])) continue;
-      if (is_restricted && !(allowed && accepts(*allowed, v.dump()))) continue;
-      part = either(part, nfa_.bytes(v.dump()));
+      const bool is_excepted = flat.contains(excepted) && schema_flattener::is_in(v, flat[excepted]);
+      if (!is_excepted && (!flat.contains("type") || has_type(v, flat["type"]))) all.push_back(v);
     }
-    return part ? part : none(path);
+    const json rest = schema_flattener::without(schema_flattener::without(flat, "enum"), excepted);
+    if (rest.size() > (rest.contains("type") ? 1U : 0U)) {
+      byte_nfa own;
+      byte_nfa* const outer = std::exchange(nfa_, &own);
+      std::map<std::string, known_rule> rules = std::exchange(rules_, {});
+      const nfa_part part = of_flat(rest, path, depth);
+      nfa_ = outer;
+      rules_ = std::move(rules);
+      byte_dfa written(std::move(own), part);
+      std::erase_if(all, [&](const json& v) {
+        std::int32_t state = written.start();
+        for (const char c : v.dump())
+          state = written.next(state, static_cast<std::uint8_t>(c));
+        return !written.accepts(state);
+      });
+    }
+    std::vector<nfa_part> parts;
+    for (const json& v : all)
+      parts.push_back(literal(v));
+    return parts.empty() ? none(path) : nfa_->any_of(parts);
   }
 
-  // True if a part accepts a text.
-  bool accepts(nfa_part part, std::string_view text) const {
-    std::set<std::int32_t> now{part.begin}, next;
-    for (std::size_t i = 0; i <= text.size(); now = std::exchange(next, {}), ++i) {
-      for (std::vector<std::int32_t> left(now.begin(), now.end()); !left.empty();) {
-        const byte_nfa::state& s = nfa_[left.back()];
-        left.pop_back();
-        const auto byte = i < text.size() ? static_cast<std::uint8_t>(text[i]) : 0;
-        if (s.takes_byte && i < text.size() && s.low <= byte && byte <= s.high) next.insert(s.to);
-        for (const std::int32_t to : {s.to, s.other}) {
-          if (!s.takes_byte && to >= 0 && now.insert(to).second) left.push_back(to);
-        }
-      }
-      if (i == text.size()) return now.count(part.end) > 0;
+  // One value; up to four properties in any order.
+  nfa_part literal(const json& v) {
+    if (v.is_number_float() && v.get<double>() == std::floor(v.get<double>()) && std::abs(v.get<double>()) < 1e15) {
+      const auto whole = std::to_string(static_cast<std::int64_t>(v.get<double>()));
+      return nfa_->then(nfa_->bytes(whole), nfa_->optional(nfa_->bytes(".0"), false));
     }
-    return false;
+    if (v.is_number_integer() && has_decimals_)
+      return nfa_->then(nfa_->bytes(v.dump()), nfa_->optional(nfa_->bytes(".0"), false));
+    if (v.empty() || !v.is_structured()) return nfa_->bytes(v.dump());
+    std::vector<std::string> keys;
+    for (const auto& [key, _] : v.items())
+      keys.push_back(key);
+    std::vector<nfa_part> orders;
+    if (v.is_object()) std::sort(keys.begin(), keys.end());
+    do {
+      nfa_part all = open(v.is_object() ? "{" : "[");
+      for (std::size_t i = 0; i < keys.size(); ++i) {
+        if (i > 0) all = nfa_->then(all, mark(","));
+        if (v.is_object()) all = nfa_->then(nfa_->then(all, nfa_->bytes(json_text(keys[i]))), mark(":"));
+        all = nfa_->then(all, literal(v.is_object() ? v[keys[i]] : v[i]));
+      }
+      orders.push_back(nfa_->then(all, close(v.is_object() ? "}" : "]")));
+    } while (v.is_object() && keys.size() <= 4 && std::next_permutation(keys.begin(), keys.end()));
+    return nfa_->any_of(orders);
   }
 
   // The values of one type; keywords that belong to other types do nothing.
-  maybe_part of_type(const json& flat, const json& type, const std::string& path, int depth) {
-    constexpr std::string_view known[] = {"additionalProperties",
-                                          "exclusiveMaximum",
-                                          "exclusiveMinimum",
-                                          "format",
-                                          "items",
-                                          "maxItems",
-                                          "maxLength",
-                                          "maximum",
-                                          "minItems",
-                                          "minLength",
-                                          "minimum",
-                                          "multipleOf",
-                                          "pattern",
-                                          "prefixItems",
-                                          "properties",
-                                          "required",
-                                          "type"};
+  nfa_part of_type(const json& flat, const json& type, const std::string& path, int depth) {
+    constexpr std::string_view known =
+        " additionalProperties exclusiveMaximum exclusiveMinimum format items maxItems maxLength maxProperties maximum "
+        "minItems minLength minProperties minimum multipleOf pattern patternProperties prefixItems properties "
+        "propertyNames required type uniqueItems \1except ";
     for (const auto& [keyword, _] : flat.items()) {
-      if (std::find(std::begin(known), std::end(known), keyword) == std::end(known))
+      if (known.find(" " + keyword + " ") == std::string_view::npos)
         refuse(path, keyword, "which is not supported there.");
     }
     const std::string name = schema_flattener::type_name(type, path);
-    if (name == "null") return nfa_.bytes("null");
-    if (name == "boolean") return nfa_.either(nfa_.bytes("true"), nfa_.bytes("false"));
+    const json except = flat.value(excepted, json::array());
+    const auto is_excepted = [&](const json& v) { return schema_flattener::is_in(v, except); };
+    if (name == "null") return is_excepted(nullptr) ? none(path) : nfa_->bytes("null");
+    if (name == "boolean") {
+      return nfa_->any_of({is_excepted(true) ? none(path) : nfa_->bytes("true"),
+                           is_excepted(false) ? none(path) : nfa_->bytes("false")});
+    }
     if (name == "string") return string(flat, path);
+    for (const json& v : except) {
+      if (v.type_name() == (name == "integer" ? "number" : name))
+        refuse(path, "not", "which excepts ", shortened(v), "; only strings, null, true and false can be excepted.");
+    }
     if (name == "integer" || name == "number") return number(flat, name == "integer", path);
-    return name == "array" ? array(flat, path, depth) : object(flat, path, depth);
+    ++n_open_;
+    const nfa_part all = name == "array" ? array(flat, path, depth) : object(flat, path, depth);
+    --n_open_;
+    return all;
   }
 
   // ------ how values are written
 
   nfa_part pattern(std::string_view text, character_form form = character_form::utf8) {
-    return regex_parser(nfa_, text, form).parse();
+    return regex_parser(*nfa_, text, form).parse();
   }
 
-  nfa_part number() { return pattern("-?(0|[1-9]\\d{0,14})(\\.\\d{1,15})?([eE][-+]?\\d{1,2})?"); }
-
-  maybe_part number(const json& flat, bool is_whole, const std::string& path) {
-    decimal_range range(nfa_);
+  nfa_part number(const json& flat, bool is_whole, const std::string& path) {
+    decimal_range range(*nfa_);
     for (const char* keyword : {"minimum", "exclusiveMinimum"})
       add_bound(range.lows, flat, keyword, path);
     for (const char* keyword : {"maximum", "exclusiveMaximum"})
       add_bound(range.highs, flat, keyword, path);
     range.multiple = whole_number(flat, "multipleOf", 1, path, 1, 1000000);
+    const bool has_multiple = flat.contains("multipleOf") && range.multiple > 1;
     range.is_whole = is_whole || flat.contains("multipleOf");
-    if (!range.is_whole && range.lows.empty() && range.highs.empty()) return number();
-    const maybe_part part = range.part();
+    const char* const fraction = "(\\.0)?";
+    if (range.lows.empty() && range.highs.empty() && !has_multiple) {
+      if (range.is_whole) return pattern(std::string("0|-?[1-9]\\d*") + (has_decimals_ ? fraction : ""));
+      return pattern("-?(0|[1-9]\\d{0,39})(\\.\\d{1,40})?([eE][-+]?1?\\d{1,2})?");
+    }
+    const std::optional<nfa_part> part = range.part();
     if (range.is_too_large()) refuse(path, "multipleOf", "which is too large: its automaton has too many states.");
-    return part ? part : none(path);
+    if (!part) return none(path);
+    return range.is_whole && has_decimals_ ? nfa_->then(*part, pattern(fraction)) : *part;
   }
 
   static void add_bound(std::vector<decimal_bound>& all, const json& flat, const char* keyword,
@@ -314,233 +364,466 @@ class schema_parser {
     all.push_back(bound);
   }
 
-  // The part `one` repeated `least` to `most` times, as two keywords of the schema say; most == many: any number from
-  // `least` on.
-  nfa_part repeated(nfa_part one, std::int32_t least, std::int32_t most, std::string_view least_keyword,
-                    std::string_view most_keyword, const std::string& path) {
-    if (!nfa_.has_room(one, least, most)) {
-      refuse(path, most == many ? least_keyword : most_keyword, "which is too large: an automaton has at most ",
-             byte_nfa::max_states, " states, and what it repeats has ", one.last - one.first, ".");
+  // True if a pattern allows any text.
+  static bool is_open(const std::string& text) {
+    for (const char* open : {"", "^", "$", ".*", "^.*$", "^.*", ".*$", "^(.*)$"}) {
+      if (text == open) return true;
     }
-    return nfa_.times(one, least, most);
+    return false;
   }
 
-  nfa_part any_character() {
-    return character_set({{0, character_set::last}})
-        .in(character_form::json_string)
-        .add_to(nfa_, character_form::json_string);
-  }
-
-  // True if a pattern ends in a $ that no backslash escapes.
-  static bool ends_in_anchor(std::string_view text) {
-    if (text.empty() || text.back() != '$') return false;
-    text.remove_suffix(1);
-    const std::size_t last = text.find_last_not_of('\\');
-    const std::size_t n_backslashes = text.size() - (last == std::string_view::npos ? 0 : last + 1);
-    return n_backslashes % 2 == 0;
-  }
-
-  static string_format format_of(const json& schema) {
-    const json& name = schema["format"];
-    return string_format_of(name.is_string() ? name.get<std::string>() : std::string());
-  }
-
-  maybe_part string(const json& schema, const std::string& path) {
-    const auto least = static_cast<std::int32_t>(whole_number(schema, "minLength", 0, path, 0, 10000));
-    const auto most = static_cast<std::int32_t>(whole_number(schema, "maxLength", many, path, 0, 1 << 30));
-    nfa_part all = nfa_.bytes("\"");
-    if (schema.contains("format") && !(options_.ignore_other_formats && format_of(schema).pattern.empty())) {
-      const string_format format = format_of(schema);
-      if (format.pattern.empty()) {
-        refuse(path, "format", "which is ", shortened(schema["format"]), "; expected ", string_format_names,
+  // The text of a string between its marks: `group` and `rank` are those of the closing mark, see byte_nfa::closing.
+  nfa_part string(const json& schema, const std::string& path, std::int32_t group = -1, std::int32_t rank = 0) {
+    std::int32_t least = times(schema, "minLength", 0, path), most = times(schema, "maxLength", many, path);
+    if (most != many && most < least) return none(path);
+    json patterns = schema.value("pattern", json::array());
+    if (!patterns.is_array()) patterns = json::array({patterns});
+    std::vector<std::pair<std::string, bool>> all;  // patterns, and whether they are only searched for
+    for (const json& one : patterns) {
+      if (!one.is_string()) refuse(path, "pattern", "which must be a string.");
+      if (!is_open(one.get<std::string>())) all.emplace_back(one.get<std::string>(), true);
+    }
+    if (schema.contains("format")) {
+      const json& name = schema["format"];
+      const string_format format =
+          string_format_of(name.is_string() ? name.get<std::string>() : std::string(), most != many && most < 64);
+      if (format.pattern.empty() && !options_.ignore_other_formats) {
+        refuse(path, "format", "which is ", shortened(name), "; expected ", string_format_names,
                ", unless json_schema_options::ignore_other_formats is set.");
       }
-      const bool fits = least <= format.shortest && (most == many || (format.longest >= 0 && most >= format.longest));
-      if (schema.contains("pattern") || !fits)
-        refuse(path, "format", "which is not supported together with a pattern or a length that restricts it.");
-      all = nfa_.then(all, pattern(format.pattern, character_form::json_string));
-    } else if (!schema.contains("pattern")) {
-      if (most != many && most < least) return none(path);
-      all = nfa_.then(all, repeated(any_character(), least, most, "minLength", "maxLength", path));
+      if (!format.pattern.empty()) all.emplace_back(format.pattern, false);
+      if (!format.pattern.empty() && least <= format.shortest) least = 0;
+      if (!format.pattern.empty() && most != many && format.longest >= 0 && most >= format.longest) most = many;
+    }
+    const bool has_length = least > 0 || most != many;
+    std::vector<std::string> except;
+    for (const json& v : schema.value(excepted, json::array())) {
+      if (!v.is_string() || !is_string_of(schema_flattener::without(schema, excepted), v.get<std::string>(), path))
+        continue;
+      require_more(schema, v.get<std::string>(), path, "not");
+      except.push_back(json_text(v.get<std::string>()).substr(1));
+    }
+    if (group < 0 && !except.empty()) group = n_groups_++, rank = 1;
+    nfa_part inside = nfa_->nothing();
+    if (all.empty()) {
+      inside = free_text(*nfa_, least, most, group < 0);
+    } else if (all.size() == 1 && !has_length) {
+      inside = regex_parser(*nfa_, all[0].first, character_form::json_string).parse(all[0].second);
     } else {
-      const json& given = schema["pattern"];
-      if (!given.is_string()) refuse(path, "pattern", "which must be a string.");
-      if (schema.contains("minLength") || schema.contains("maxLength"))
-        refuse(path, "pattern", "which is not supported together with a length.");
-      const auto text = given.get<std::string>();
-      const bool begins = !text.empty() && text.front() == '^';
-      const bool ends = ends_in_anchor(text);
-      if (!begins) all = nfa_.then(all, nfa_.optional(any_character(), true));
-      all = nfa_.then(all, pattern(text, character_form::json_string));
-      if (!ends) all = nfa_.then(all, nfa_.optional(any_character(), true));
+      common_patterns together;
+      for (const auto& [text, searches] : all)
+        together.add(text, searches);
+      const std::optional<nfa_part> part = together.part(*nfa_, least, most);
+      if (!part) {
+        refuse(path,
+               schema.contains("maxLength")   ? "maxLength"
+               : schema.contains("minLength") ? "minLength"
+                                              : "pattern",
+               "which is too large together with the pattern or format: they have more than ",
+               common_patterns::most_states, " states.");
+      }
+      inside = *part;
     }
-    return nfa_.then(all, nfa_.bytes("\""));
+    const nfa_part end = group < 0 ? nfa_->bytes("\"") : nfa_->closing('"', group, rank);
+    nfa_part text = nfa_->then(inside, end);
+    for (const std::string& one : except)
+      text = nfa_->any_of({text, ghost(one, group)});
+    return nfa_->then(nfa_->bytes("\""), text);
   }
 
-  // A mark between two values, followed by at most one space.
-  nfa_part mark(std::string_view text) { return nfa_.then(nfa_.bytes(text), nfa_.optional(nfa_.bytes(" "), false)); }
+  // True if a schema of strings has a text.
+  bool is_string_of(const json& schema, const std::string& text, const std::string& path) {
+    return part_accepts(json_text(text), [&](byte_nfa& own) {
+      byte_nfa* const outer = std::exchange(nfa_, &own);
+      const nfa_part part = string(schema, path);
+      nfa_ = outer;
+      return part;
+    });
+  }
 
-  // [ ] or { } around at least `least` and at most `most` values, each made by add().
-  template <class AddT>
-  maybe_part listed(std::string_view open, std::string_view close, std::int32_t least, std::int32_t most,
-                    const AddT& add, const std::string& path = "#") {
+  // Refuses strings that may begin with a text that is not allowed, and then have no other way to end.
+  void require_more(const json& schema, const std::string& text, const std::string& path, const char* keyword) {
+    if (!schema.contains("pattern") && !schema.contains("format") && !schema.contains("maxLength")) return;
+    byte_nfa own;
+    byte_nfa* const outer = std::exchange(nfa_, &own);
+    const nfa_part part = string(schema_flattener::without(schema, excepted), path);
+    nfa_ = outer;
+    byte_dfa dfa(std::move(own), part);
+    std::int32_t state = dfa.start();
+    const std::string begin = json_text(text);
+    for (std::size_t i = 0; i + 1 < begin.size(); ++i)
+      state = dfa.next(state, static_cast<std::uint8_t>(begin[i]));
+    if (state == byte_dfa::dead) return;
+    for (const byte_dfa::config& c : dfa.configs(state)) {
+      if (dfa.nfa()[c.s].low != '"') return;
+    }
+    refuse(path, keyword, "which leaves no way to go on after ", begin.substr(0, begin.size() - 1), ".");
+  }
+
+  // What takes the closing mark of one text of a group from the others; the text is given with its closing mark.
+  nfa_part ghost(std::string text, std::int32_t group) {
+    text.pop_back();
+    const nfa_part all = nfa_->then(nfa_->bytes(text), nfa_->closing('"', group, 0));
+    return {all.begin, nfa_->never().end};
+  }
+
+  // What may stand between a mark and what follows it: nothing or, as options_ ask, a line break and spaces.
+  nfa_part space(bool may_be_one) {
+    nfa_part all = may_be_one ? nfa_->optional(nfa_->bytes(" "), false) : nfa_->nothing();
+    if (!options_.allow_lines) return all;
+    const nfa_part indent = nfa_->times(nfa_->bytes(" "), 0, 64), tabs = nfa_->times(nfa_->bytes("\t"), 1, 16);
+    return nfa_->either(all, nfa_->then(nfa_->bytes("\n"), nfa_->either(indent, tabs)));
+  }
+  // A mark between two values; one that opens or closes a list or an object.
+  nfa_part mark(std::string_view text) { return nfa_->then(nfa_->bytes(text), space(true)); }
+  nfa_part open(std::string_view text) { return nfa_->then(nfa_->bytes(text), space(false)); }
+  nfa_part close(std::string_view text) { return nfa_->then(space(false), nfa_->bytes(text)); }
+
+  nfa_part array(const json& schema, const std::string& path, int depth) {
+    const std::int32_t least = times(schema, "minItems", 0, path), most = times(schema, "maxItems", many, path);
     if (most != many && most < least) return none(path);
-    const nfa_part begin = nfa_.bytes(open);
-    maybe_part inside;
-    if (most != 0) inside = add();
-    if (inside && most != 1) {
-      const maybe_part next = add_after(mark(","), add);
-      const nfa_part more =
-          repeated(*next, (std::max)(least - 1, 0), most == many ? many : most - 1, "minItems", "maxItems", path);
-      inside = nfa_.then(*inside, more);
-    }
-    if (!inside && least > 0) return std::nullopt;
-    const nfa_part none_or_some = !inside ? nfa_.nothing() : least == 0 ? nfa_.optional(*inside, false) : *inside;
-    return nfa_.then(nfa_.then(begin, none_or_some), nfa_.bytes(close));
-  }
-
-  template <class AddT>
-  maybe_part add_after(nfa_part before, const AddT& add) {
-    const maybe_part part = add();
-    return part ? maybe_part(nfa_.then(before, *part)) : std::nullopt;
-  }
-
-  maybe_part array(const json& schema, const std::string& path, int depth) {
-    const auto least = static_cast<std::int32_t>(whole_number(schema, "minItems", 0, path, 0, 10000));
-    const auto most = static_cast<std::int32_t>(whole_number(schema, "maxItems", many, path, 0, 1 << 30));
     const json items = schema.contains("items") ? schema["items"] : json(true);
-    if (schema.contains("prefixItems")) return tuple(schema["prefixItems"], items, least, most, path, depth);
-    return listed(
-        "[", "]", least, most, [&] { return value(items, path + "/items", depth + 1); }, path);
-  }
-
-  // A list whose first elements have schemas of their own. It is made from its end: `after` is what may follow the
-  // first `i` elements.
-  maybe_part tuple(const json& first, const json& items, std::int32_t least, std::int32_t most, const std::string& path,
-                   int depth) {
-    if (!first.is_array() || first.empty()) refuse(path, "prefixItems", "which must be a list of one schema or more.");
-    if (most != many && most < least) return none(path);
-    const auto n = static_cast<std::int32_t>((std::min)(first.size(), std::size_t{1} << 20));
-    maybe_part after;
+    const json prefix = schema.contains("prefixItems") ? schema["prefixItems"] : json::array();
+    if (!prefix.is_array() || (prefix.empty() && schema.contains("prefixItems")))
+      refuse(path, "prefixItems", "which must be a list of one schema or more.");
+    if (schema.contains("uniqueItems") && (most == many || most > 1)) {
+      if (schema["uniqueItems"] != true) refuse(path, "uniqueItems", "which must be true or false.");
+      return distinct(items, prefix, least, most, path, depth);
+    }
+    // The list is made from its end: `after` is what may follow the first `i` elements.
+    const auto n = static_cast<std::int32_t>((std::min)(prefix.size(), std::size_t{1} << 20));
+    const auto item = [&](std::int32_t i) {
+      return i < n ? value(prefix[static_cast<std::size_t>(i)], path + "/prefixItems/" + std::to_string(i), depth + 1)
+                   : value(items, path + "/items", depth + 1);
+    };
+    nfa_part after = nfa_->nothing();
+    std::int32_t i = most == many ? n : (std::min)(n, most);
     if (most == many || most > n) {
-      after = add_after(mark(","), [&] { return value(items, path + "/items", depth + 1); });
-      if (!after && least > n) return std::nullopt;
-      if (after) {
-        after =
-            repeated(*after, (std::max)(least - n, 0), most == many ? many : most - n, "minItems", "maxItems", path);
+      // The element after the first ones; where there are none, the first element has no comma before it.
+      const std::int32_t rest_least = (std::max)(least - n, 0), rest_most = most == many ? many : most - n;
+      const nfa_part again = nfa_->then(mark(","), item(n));
+      if (n > 0) {
+        after = nfa_->times(again, rest_least, rest_most);
+      } else {
+        const nfa_part more =
+            nfa_->times(again, (std::max)(rest_least - 1, 0), rest_most == many ? many : rest_most - 1);
+        after = nfa_->then(item(n), more);
+        if (least == 0) after = nfa_->optional(after, false);
       }
     }
-    for (std::int32_t i = most == many ? n : (std::min)(n, most); i > 0; --i) {
-      const std::string place = path + "/prefixItems/" + std::to_string(i - 1);
-      maybe_part one = add_after(i > 1 ? mark(",") : nfa_.nothing(),
-                                 [&] { return value(first[static_cast<std::size_t>(i - 1)], place, depth + 1); });
-      if (!one && least >= i) return std::nullopt;
-      if (one && after) one = nfa_.then(*one, *after);
-      after = one && least < i ? nfa_.optional(*one, false) : one;
+    for (; i > 0; --i) {
+      const nfa_part one = i > 1 ? nfa_->then(mark(","), item(i - 1)) : item(i - 1);
+      after = nfa_->then(one, after);
+      if (least < i) after = nfa_->optional(after, false);
     }
-    const nfa_part begin = nfa_.bytes("[");
-    return nfa_.then(after ? nfa_.then(begin, *after) : begin, nfa_.bytes("]"));
+    return nfa_->then(nfa_->then(open("["), after), close("]"));
   }
 
-  maybe_part object(const json& schema, const std::string& path, int depth) {
+  // A list of different ones of an enum's values: in any order if they are few, else in the order of the enum.
+  nfa_part distinct(const json& items, const json& prefix, std::int32_t least, std::int32_t most,
+                    const std::string& path, int depth) {
+    std::vector<std::string> followed;
+    const json flat = schemas_.flat(items, path + "/items", depth, followed);
+    if (!prefix.empty() || !flat.is_object() || !flat.contains("enum") || !flat["enum"].is_array())
+      refuse(path, "uniqueItems", "which is supported where items have an enum, or at most one item is allowed.");
+    std::vector<nfa_part> values;
+    for (std::size_t i = 0; i < flat["enum"].size(); ++i) {
+      const json& v = flat["enum"][i];
+      if (std::any_of(flat["enum"].begin(), flat["enum"].begin() + static_cast<std::ptrdiff_t>(i),
+                      [&](const json& other) { return schema_flattener::are_same(other, v); }))
+        continue;
+      const json one = schema_flattener::both(schema_flattener::without(flat, "enum"), json{{"const", v}});
+      const nfa_part content = value(one, path + "/items", depth + 1);
+      values.push_back(nfa_->rule());
+      nfa_->link(values.back().begin, content.begin);
+      nfa_->link(content.end, values.back().end);
+    }
+    const std::size_t n = values.size();
+    if (n > 6 && (least > 1 || (most != many && static_cast<std::size_t>(most) < n)))
+      refuse(path, "uniqueItems", "which is supported with minItems and maxItems for at most six values.");
+    // By what is taken, and, in the order of the enum, by the last one taken; 0: nothing.
+    const std::size_t n_states = n > 6 ? n + 1 : std::size_t{1} << n;
+    std::vector<std::int32_t> states;
+    for (std::size_t s = 0; s < n_states; ++s)
+      states.push_back(nfa_->nothing().begin);
+    const nfa_part begin = open("["), end = close("]");
+    nfa_->link(begin.end, states[0]);
+    for (std::size_t s = 0; s < n_states; ++s) {
+      const auto taken = static_cast<std::int32_t>(n > 6 ? s > 0 : std::popcount(s));
+      std::vector<nfa_part> next;
+      if (taken >= least) next.push_back({end.begin, nfa_->nothing().end});
+      for (std::size_t v = 0; v < n && (most == many || taken < most); ++v) {
+        if (n > 6 ? v < s : (s >> v & 1U) != 0) continue;
+        const nfa_part one = taken > 0 ? nfa_->then(mark(","), nfa_->call(values[v])) : nfa_->call(values[v]);
+        nfa_->link(one.end, states[n > 6 ? v + 1 : s | std::size_t{1} << v]);
+        next.push_back({one.begin, nfa_->nothing().end});
+      }
+      nfa_->link(states[s], nfa_->any_of(next).begin);
+    }
+    return {begin.begin, end.end};
+  }
+
+  // ------ objects
+
+  // A property, or a kind of properties that have keys free to choose.
+  struct entry {
+    nfa_part key, what;
+    bool is_required;
+  };
+
+  nfa_part object(const json& schema, const std::string& path, int depth) {
     json properties = schema.contains("properties") ? schema["properties"] : json::object();
     const json required = schema.contains("required") ? schema["required"] : json::array();
+    const json patterns = schema.contains("patternProperties") ? schema["patternProperties"] : json::object();
     if (!properties.is_object()) refuse(path, "properties", "which must be an object.");
+    if (!patterns.is_object()) refuse(path, "patternProperties", "which must be an object.");
     if (!required.is_array()) refuse(path, "required", "which must be a list of names.");
-    const json others = schema.contains("additionalProperties") ? schema["additionalProperties"] : json(true);
+    json others = schema.contains("additionalProperties") ? schema["additionalProperties"] : json(true);
     if (!others.is_boolean() && !others.is_object())
       refuse(path, "additionalProperties", "which must be true, false or a schema.");
+    json names = true;  // what the names must be
+    if (schema.contains("propertyNames")) {
+      std::vector<std::string> followed;
+      names = schemas_.flat(schemas_.both(json{{"type", "string"}}, schema["propertyNames"]), path + "/propertyNames",
+                            depth, followed);
+      if (!patterns.empty()) refuse(path, "propertyNames", "which is not supported beside patternProperties.");
+      if (names.is_object() && names.contains("enum")) {
+        for (const json& name : names["enum"]) {
+          if (name.is_string() && !properties.contains(name.get<std::string>()))
+            properties[name.get<std::string>()] = others;
+        }
+        others = false;
+      }
+      for (auto& [name, what] : properties.items()) {
+        const bool fits = names != false && part_accepts(json_text(name), [&](byte_nfa& own) {
+                            byte_nfa* const outer = std::exchange(nfa_, &own);
+                            const nfa_part part = names == true            ? string(json::object(), path)
+                                                  : names.contains("enum") ? one_of(names, path, depth)
+                                                                           : string(names, path);
+                            nfa_ = outer;
+                            return part;
+                          });
+        if (!fits) what = false;
+      }
+      if (names == false) others = false;
+    }
     for (const json& name : required) {
       if (!name.is_string()) refuse(path, "required", "which names ", shortened(name), "; expected a string.");
       const auto key = name.get<std::string>();
-      if (!properties.contains(key)) properties[key] = others;
+      if (!properties.contains(key)) properties[key] = schema_flattener::others(schema, key);
     }
-    if (properties.empty()) {
-      if (others.is_boolean() && !others.get<bool>()) return nfa_.bytes("{}");
-      return listed("{", "}", 0, many, [&]() -> maybe_part {
-        nfa_part key = nfa_.bytes("\"");
-        key = nfa_.then(key, nfa_.times(any_character(), 1, many));
-        key = nfa_.then(key, mark("\":"));
-        return add_after(key, [&] { return value(others, path + "/additionalProperties", depth + 1); });
-      });
-    }
-    // There are two states between properties: `empty`, if no property is written yet, and `filled`, if one is, so that
-    // a comma comes next.
-    const nfa_part begin = nfa_.bytes("{"), end = nfa_.bytes("}");
-    std::int32_t empty = begin.end, filled = -1;
+    std::vector<entry> named;
+    std::size_t n_required = 0;
     for (const auto& [name, one] : properties.items()) {
       const bool is_required = std::find(required.begin(), required.end(), json(name)) != required.end();
-      const nfa_part comma = mark(","), key = nfa_.then(nfa_.bytes(json(name).dump()), mark(":"));
-      const maybe_part what = value(one, path + "/properties/" + name, depth + 1);
-      if (!what && is_required) return std::nullopt;
-      if (!what) continue;
-      const std::int32_t after = nfa_.nothing().begin, next_empty = nfa_.nothing().begin;
-      nfa_.link(comma.end, key.begin);
-      nfa_.link(key.end, what->begin);
-      nfa_.link(what->end, after);
-      if (empty >= 0) nfa_.link(empty, key.begin);
-      if (filled >= 0) nfa_.link(filled, comma.begin);
-      if (!is_required && empty >= 0) nfa_.link(empty, next_empty);
-      if (!is_required && filled >= 0) nfa_.link(filled, after);
-      empty = is_required ? -1 : empty >= 0 ? next_empty : -1;
-      filled = after;
+      json all = one;
+      for (const auto& [text, what] : patterns.items()) {
+        if (schema.contains("properties") && schema["properties"].contains(name) && finds(text, name))
+          all = schema_flattener::both(all, what);
+      }
+      n_required += is_required ? 1U : 0U;
+      const std::string none_at = none_at_;
+      if (all == false && !is_required) continue;
+      const nfa_part what = value(all, path + "/properties/" + name, depth + 1);
+      named.push_back({nfa_->then(nfa_->bytes(json_text(name)), mark(":")), what, is_required});
+      // A property that may be left out is no reason for having no value.
+      if (!is_required) none_at_ = none_at;
     }
-    if (empty >= 0) nfa_.link(empty, end.begin);
-    if (filled >= 0) nfa_.link(filled, end.begin);
-    return nfa_part{begin.first, nfa_.size(), begin.begin, end.end};
+    return entries(named, free_entries(properties, patterns, others, names, path, depth), n_required, schema, path);
   }
 
-  // Any value with at most this many levels of lists and objects.
-  nfa_part any(int levels) {
-    nfa_part all = nfa_.either(pattern("null|true|false"), number());
-    all = nfa_.either(all, *string(json::object(), "#"));
-    if (levels == 0) return all;
-    all = nfa_.either(all, *listed("[", "]", 0, many, [&]() -> maybe_part { return any(levels - 1); }));
-    return nfa_.either(all, *listed("{", "}", 0, many, [&]() -> maybe_part {
-                         nfa_part key = nfa_.then(nfa_.bytes("\""), nfa_.times(any_character(), 1, many));
-                         key = nfa_.then(key, mark("\":"));
-                         return nfa_.then(key, any(levels - 1));
-                       }));
+  // The properties that have keys free to choose, all in one; none if there are no such properties.
+  std::vector<nfa_part> free_entries(const json& properties, const json& patterns, const json& others,
+                                     const json& names, const std::string& path, int depth) {
+    const std::int32_t group = n_groups_++;
+    std::vector<nfa_part> all;
+    std::vector<std::string> texts;
+    for (const auto& [text, what] : patterns.items()) {
+      if (what == false && others == false) continue;
+      if (what == false)
+        refuse(path, "patternProperties", "of which ", shortened(text), " is false beside other properties.");
+      for (const std::string& other : texts) {
+        common_patterns two;
+        two.add(other, true);
+        two.add(text, true);
+        if (patterns[other] != what && two.have_text()) {
+          refuse(path, "patternProperties", "of which ", shortened(other), " and ", shortened(text),
+                 " may be found in the same key.");
+        }
+      }
+      texts.push_back(text);
+      for (const auto& [name, _] : properties.items())
+        require_more(json{{"pattern", text}}, name, path, "patternProperties");
+      const nfa_part key = string(json{{"pattern", text}}, path, group, 1);
+      all.push_back(
+          nfa_->then(nfa_->then(key, mark(":")), value(what, path + "/patternProperties/" + text, depth + 1)));
+    }
+    if (others != false) {
+      for (const auto& [name, _] : properties.items()) {
+        if (names.is_object()) require_more(names, name, path, "propertyNames");
+      }
+      const nfa_part key = string(names.is_object() ? names : json::object(), path, group, 2);
+      all.push_back(nfa_->then(nfa_->then(key, mark(":")), value(others, path + "/additionalProperties", depth + 1)));
+    }
+    for (const auto& [name, _] : properties.items()) {
+      // A name that no free key can have would lead to its closing mark alone.
+      bool is_free = others != false && (!names.is_object() || is_string_of(names, name, path));
+      for (const std::string& text : texts)
+        is_free = is_free || finds(text, name);
+      if (is_free) all.push_back(nfa_->then(nfa_->bytes("\""), ghost(json_text(name).substr(1), group)));
+    }
+    return all;
   }
 
-  byte_nfa& nfa_;
+  // { } around the named properties, in their order, and then the free ones. The states before a key, and after a
+  // value, are there for each number of properties so far that matters.
+  nfa_part entries(const std::vector<entry>& named, const std::vector<nfa_part>& free, std::size_t n_required,
+                   const json& schema, const std::string& path) {
+    auto least = static_cast<std::size_t>(times(schema, "minProperties", 0, path));
+    const auto given = static_cast<std::size_t>(times(schema, "maxProperties", 1 << 30, path));
+    least = least <= n_required ? 0 : least;
+    const bool is_bounded = given < (free.empty() ? named.size() : std::size_t{1} << 30);
+    if (least > (std::max)(n_required, std::size_t{0}) + 1 && !free.empty())
+      refuse(path, "minProperties",
+             "which is above the number of required ones plus one, where keys are free to choose and may repeat.");
+    const std::size_t most = is_bounded ? given : (std::max)(least, std::size_t{1});
+    if (most == 0) return n_required > 0 ? none(path) : nfa_->then(open("{"), close("}"));
+    if ((named.size() + 1) * most > most_entries)
+      refuse(path, is_bounded ? "maxProperties" : "minProperties", "which is too large for so many properties.");
+    const nfa_part begin = open("{"), end = close("}");
+    // The contents are written once for each number, so they are rules where that is often.
+    const auto as_rule = [&](nfa_part part) {
+      if (most == 1) return part;
+      const nfa_part one = nfa_->rule();
+      nfa_->link(one.begin, part.begin);
+      nfa_->link(part.end, one.end);
+      return one;
+    };
+    // By number of properties so far: the state before the next key; -1: none.
+    std::vector<std::int32_t> before(most + 1, -1);
+    before[0] = begin.end;
+    std::size_t left = n_required;
+    const auto add = [&](nfa_part content, bool may_skip, bool repeats) {
+      std::vector<std::int32_t> next(most + 1, -1), after(most + 1, -1);
+      if (repeats) {
+        for (std::size_t n = 0; n <= most; ++n) {
+          next[n] = nfa_->nothing().begin;
+          if (before[n] >= 0) nfa_->link(before[n], next[n]);
+        }
+      }
+      const std::vector<std::int32_t>& from = repeats ? next : before;
+      for (std::size_t n = 1; n <= most; ++n) {
+        std::vector<nfa_part> sources;
+        const bool saturates = n == most && !is_bounded;
+        if (from[n - 1] < 0 && !(saturates && from[n] >= 0)) continue;
+        const nfa_part entered = most == 1 ? content : nfa_->call(content);
+        after[n] = nfa_->nothing().begin;
+        nfa_->link(entered.end, after[n]);
+        for (const std::size_t m : {n - 1, saturates ? n : n - 1}) {
+          if (from[m] < 0 || (m == n - 1 && !sources.empty())) continue;
+          const std::int32_t fork = nfa_->nothing().begin;
+          nfa_->link(from[m], fork);
+          nfa_->link(fork, entered.begin);
+          if (!repeats) before[m] = fork;
+          sources.push_back(entered);
+        }
+      }
+      for (std::size_t n = 0; n <= most; ++n) {
+        if (!repeats) next[n] = -1;
+        std::int32_t skipped = may_skip && !repeats ? before[n] : -1;
+        std::int32_t written = -1;
+        if (after[n] >= 0) {
+          const nfa_part comma = mark(",");
+          written = comma.end;
+          nfa_->link(after[n], comma.begin);
+          if (left == 0 && n >= least) nfa_->link(after[n], end.begin);
+        }
+        if (repeats) {
+          if (written >= 0) nfa_->link(written, next[n]);
+          continue;
+        }
+        if (skipped < 0 && written < 0) continue;
+        next[n] = nfa_->nothing().begin;
+        for (const std::int32_t one : {skipped, written}) {
+          if (one >= 0) nfa_->link(one, next[n]);
+        }
+      }
+      before = next;
+    };
+    if (n_required == 0 && least == 0) {
+      const std::int32_t fork = nfa_->nothing().begin;
+      nfa_->link(begin.end, fork);
+      nfa_->link(begin.end, end.begin);
+      before[0] = fork;
+    }
+    for (const entry& one : named) {
+      left -= one.is_required ? 1U : 0U;
+      add(as_rule(nfa_->then(one.key, one.what)), !one.is_required, false);
+    }
+    if (!free.empty()) add(as_rule(nfa_->any_of(free)), true, true);
+    return {begin.begin, end.end};
+  }
+
+  // Any value.
+  nfa_part any() {
+    return rule("any", "#", [&] {
+      json all = json::object();
+      ++n_open_;
+      std::vector<nfa_part> parts{pattern("null|true|false"), number(all, false, "#"), string(all, "#"),
+                                  array(all, "#", 0), object(all, "#", 0)};
+      --n_open_;
+      return nfa_->any_of(parts);
+    });
+  }
+
+  byte_nfa* nfa_;
   schema_flattener schemas_;
   json_schema_options options_;
-  std::map<std::string, int> nesting_;  // by name of a reference: how many of it are being followed
-  std::string none_at_;                 // path of the last schema that no value satisfies: see none()
+  bool has_decimals_ = schemas_.has_decimals();  // whether 1.0 is a whole number
+  std::map<std::string, known_rule> rules_;
+  int n_open_ = 0;             // lists and objects that are being made
+  std::int32_t n_groups_ = 0;  // of closing marks
+  std::string none_at_ = "#";  // path of the last schema that no value satisfies: see none()
 };
 
 }  // namespace detail
 
 //! Makes the constraint that allows values in JSON that a schema describes: every finished text is such a value.
 //!
-//! Objects are written in the order of `properties`, on one line, with or without a space after each comma and colon;
-//! numbers have at most 15 digits before and after the point, and between bounds 15 in all and no exponent; strings
-//! have no \u escapes. So not every text of the schema can be written, but no other text can.
+//! Objects are written in the order of `properties`, then with the properties that the schema does not name, if it
+//! allows others; on one line, with or without a space after each comma and colon, or, if options.allow_lines, with
+//! line breaks and indents. Numbers between bounds have at most 15 digits and no exponent; 1.0 may be written for 1,
+//! except in drafts 3 and 4. Strings without a pattern or format may have \u escapes. Properties that the schema does
+//! not name may occur twice. So not every text of the schema can be written, but no other text can.
 //!
 //! A schema may have these keywords, those of older drafts in their sense:
 //!   any value      type (one or a list; without it, the type that the keywords belong to), enum (values that keywords
-//!                  beside it do not allow are left out), const, anyOf, allOf, oneOf (its schemas must exclude each
-//!                  other by types, values, or a required property), $ref into the schema itself; other keywords may
-//!                  stand beside each of these. nullable as in OpenAPI 3.0, beside a type and without $schema
+//!                  beside it do not allow are left out), const (of up to four properties in any order), anyOf, allOf,
+//!                  oneOf, $ref into the schema itself, which may lead back to where it stands, not, if, then, else;
+//!                  other keywords may stand beside each of these. nullable as in OpenAPI 3.0, beside a type and
+//!                  without $schema
 //!   numbers        minimum, maximum, exclusiveMinimum, exclusiveMaximum (numbers, or draft 4's true and false),
 //!                  multipleOf (a whole number: only whole numbers are written); format int32
-//!   strings        minLength, maxLength, pattern (as regular_expression; any text may stand before it unless it begins
-//!                  with ^, and after it unless it ends with $; not together with a length), format (date, time,
-//!                  date-time, uuid, ipv4, ipv6, email, hostname and uri; not together with a pattern, or a length that
-//!                  restricts it). Other formats are refused unless options.ignore_other_formats is set
-//!   lists          items, prefixItems (and items as a list, with additionalItems), minItems, maxItems
-//!   objects        properties, required, additionalProperties
+//!   strings        minLength, maxLength, pattern (as regular_expression; any text may stand before an alternative
+//!                  unless it begins with ^, and after it unless it ends with $), format (date, time, date-time, uuid,
+//!                  ipv4, ipv6, email, hostname and uri). Other formats are refused unless
+//!                  options.ignore_other_formats is set
+//!   lists          items, prefixItems (and items as a list, with additionalItems), minItems, maxItems, uniqueItems
+//!                  where items have an enum; more than six values are then written in the enum's order
+//!   objects        properties, required, additionalProperties, patternProperties (of patterns that are found in the
+//!                  same key, the schemas must be equal), propertyNames (not beside patternProperties), minProperties,
+//!                  maxProperties, dependencies, dependentRequired, dependentSchemas
+//! oneOf, not and if need the values that a schema does not have. Schemas of oneOf may exclude each other by types,
+//! values or a required property; else, as for not and if, those values are said by type, enum of strings, required,
+//! properties, minimum, maximum, and anyOf of these. What cannot be said so is refused.
 //! Keywords of another type than the schema's do nothing.
 //! Keywords that annotate (title, $comment, ...) and those that no draft from 4 to 2020-12 knows are passed over; other
-//! ones of these drafts are refused. If a schema names properties of an object, also as required, no others are
-//! written; if it names none, keys have one character or more and may occur twice, and values are as
-//! additionalProperties says.
-//! Nesting is bounded: at most 4 references to the same schema are followed within each other, and where any value is
-//! allowed, lists and objects are at most two levels deep.
+//! ones of these drafts are refused: contains, unevaluatedItems, unevaluatedProperties, $dynamicRef. ebnf_grammar, over
+//! xgrammar, can say more, but not with a schema.
 //!
-//! Complexity  O(size of the schema with all repetitions, references, and combinations of anyOf within allOf written
-//!             out); a multipleOf has about as many states as its largest divisor that is prime to 10, times 450
+//! Complexity  O(size of the schema with all combinations of anyOf within allOf written out, whatever its numbers); a
+//!             multipleOf has about as many states as its largest divisor that is prime to 10, times 450; a length
+//!             beside a pattern multiplies the states of the pattern
 //! Errors      input_error for a text that is no JSON (line and column) or more than 200 levels deep, integers beyond
 //!             64 bits, a keyword that has the wrong type or is not supported with the others (the keyword and its
 //!             path), a schema that no value satisfies, and one that is too large
