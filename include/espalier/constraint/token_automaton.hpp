@@ -24,6 +24,20 @@
 
 namespace espalier {
 
+//! Error: a call of a constraint would take more steps than it may. What it has found so far is kept, so that a call
+//! that may take more steps goes on from there.
+struct steps_error : input_error {
+  using input_error::input_error;
+};
+
+//! Limits of an automaton, all its copies together.
+struct automaton_limits {
+  //! Steps of one call: about as many bytes as it follows, times the states of the written-out pattern that it is in at
+  //! a time. A hundred million take a second or so.
+  std::int64_t steps = std::int64_t{1} << 27;
+  std::size_t bytes = std::size_t{256} << 20;  //!< of the states that texts have reached
+};
+
 namespace detail {
 
 // Tells for how many bytes two states of a byte_nfa that differ only in the number of repetitions behave alike. In
@@ -130,14 +144,14 @@ class repetitions {
 // when it is first reached.
 //
 // Complexity  next: one look-up if the next state is known, else O(states of the set)
-// Errors      next: input_error if a further state would take more than max_bytes; the known states stay
+// Errors      next: input_error if a further state would take more bytes than the limits allow, steps_error if it would
+//             take more steps than allow_steps() said; the known states stay
 class byte_dfa {
  public:
   static constexpr std::int32_t dead = -1;
-  static constexpr std::size_t default_max_bytes = std::size_t{256} << 20;
 
   // Makes the automaton that accepts the texts that lead from the part's begin to its end.
-  byte_dfa(byte_nfa nfa, nfa_part all, std::size_t max_bytes = default_max_bytes)
+  byte_dfa(byte_nfa nfa, nfa_part all, std::size_t max_bytes = automaton_limits().bytes)
       : nfa_(std::move(nfa)), end_(all.end), max_bytes_(max_bytes), repetitions_(nfa_, all.end) {
     mark_.resize(static_cast<std::size_t>(nfa_.size()));
     begin_set();
@@ -148,6 +162,15 @@ class byte_dfa {
   std::int32_t start() const { return start_; }
   bool accepts(std::int32_t state) const { return state != dead && states_[static_cast<std::size_t>(state)].accepts; }
   std::int32_t size() const { return static_cast<std::int32_t>(states_.size()); }
+  // Bytes that it takes, about.
+  std::size_t bytes() const {
+    return bytes_ + static_cast<std::size_t>(nfa_.size()) * (sizeof(byte_nfa::state) + 4 * sizeof(std::int32_t));
+  }
+  void set_max_bytes(std::size_t max_bytes) { max_bytes_ = max_bytes; }
+  // Sets the number of steps that the calls of next() from now on may take together.
+  void allow_steps(std::int64_t n) { steps_left_ = n_allowed_ = n; }
+  // The steps that they have taken.
+  std::int64_t steps() const { return n_allowed_ - steps_left_; }
 
   // The byte that must follow; -1 if there is a choice, if the text may end here, and in the state `dead`.
   //
@@ -189,6 +212,7 @@ class byte_dfa {
 
   std::int32_t next(std::int32_t state, std::uint8_t byte) {
     if (state == dead) return dead;
+    spend(1);
     const std::int32_t known = states_[static_cast<std::size_t>(state)].next[byte];
     return known != unknown ? known : make(state, byte);
   }
@@ -203,8 +227,17 @@ class byte_dfa {
     std::array<std::int32_t, 256> next;
   };
 
+  void spend(std::size_t steps) {
+    steps_left_ -= static_cast<std::int64_t>(steps);
+    if (steps_left_ >= 0) return;
+    raise<steps_error>("what may be written next takes more than ", n_allowed_,
+                       " steps to find out. Lower the pattern's numbers of repetitions, or write fewer parts that may "
+                       "be left out.");
+  }
+
   std::int32_t make(std::int32_t state, std::uint8_t byte) {
     begin_set();
+    spend(states_[static_cast<std::size_t>(state)].of.size());
     for (const std::int32_t s : states_[static_cast<std::size_t>(state)].of) {
       if (nfa_[s].low <= byte && byte <= nfa_[s].high) close(nfa_[s].to);
     }
@@ -225,6 +258,7 @@ class byte_dfa {
     while (!open_.empty()) {
       const std::int32_t s = open_.back();
       open_.pop_back();
+      spend(1);
       if (s < 0 || std::exchange(mark_[static_cast<std::size_t>(s)], turn_) == turn_) continue;
       set_accepts_ = set_accepts_ || s == end_;
       if (nfa_[s].takes_byte) {
@@ -246,7 +280,7 @@ class byte_dfa {
     if (known != number_of_.end()) return known->second;
     // The set is stored twice: in its state, and as the key to find the state by.
     const std::size_t bytes = sizeof(dfa_state) + sizeof(*number_of_.begin()) + 2 * sizeof(std::int32_t) * set_.size();
-    if (bytes > max_bytes_ - bytes_) {
+    if (bytes_ + bytes > max_bytes_) {
       raise<input_error>("the automaton of what may be written takes more than ", max_bytes_,
                          " bytes on the way of this text. Lower its numbers of repetitions.");
     }
@@ -263,6 +297,7 @@ class byte_dfa {
   std::int32_t end_;
   std::int32_t start_ = dead;
   std::size_t max_bytes_;
+  std::int64_t steps_left_ = (std::numeric_limits<std::int64_t>::max)(), n_allowed_ = steps_left_;
   repetitions repetitions_;
   std::size_t bytes_ = 0;  // bytes of all states so far
   std::vector<dfa_state> states_;
@@ -284,24 +319,39 @@ class byte_dfa {
 //!             as far as the state allows them. A string of bounded length has a new state at each character. If a
 //!             state differs from one whose mask is known in counts of repetitions alone, the walk is only over the
 //!             prefixes of tokens that may be too long for one of the two. At most max_masks masks are kept, of vocab /
-//!             8 bytes each; when there are that many, all are dropped before the next is made. advance: O(bytes of the
-//!             token). prescribed: that of vocabulary_trie::longest
+//!             8 bytes each, and of 16 MiB in all; when there are that many, all are dropped before the next is made.
+//!             advance: O(bytes of the token). prescribed: that of vocabulary_trie::longest
 //! Errors      advance, allowed, prescribed: input_error if the states that were reached so far, by all copies
-//!             together, take more than 256 MiB
+//!             together, take more bytes than the limits say; steps_error if the call would take more steps
 //! Law         that of Constraint. Every allowed token can be continued to an accepted text, if each byte is a token
 class token_automaton {
  public:
   using state_type = std::int32_t;
-  static constexpr std::size_t max_masks = 4096;
+  static constexpr std::size_t max_masks = 4096, max_mask_bytes = std::size_t{16} << 20;
 
   token_automaton(detail::byte_nfa nfa, detail::nfa_part all, vocabulary_trie vocabulary)
       : shared_(std::make_shared<shared>(detail::byte_dfa(std::move(nfa), all), std::move(vocabulary))) {}
+
+  //! Sets the limits of all copies. The automaton may take more bytes already: then it can go on with states that
+  //! were reached before.
+  void set_limits(const automaton_limits& limits) {
+    shared_->steps = limits.steps;
+    shared_->dfa.set_max_bytes(limits.bytes);
+  }
+  //! Steps that the last call took that had to look further than at what was known.
+  std::int64_t steps() const { return shared_->dfa.steps(); }
+  //! Bytes that all copies take together, about, without the vocabulary.
+  std::size_t bytes() const {
+    return shared_->dfa.bytes() + shared_->masks.size() * (bytes_of_mask() + 2 * sizeof(void*)) +
+           shared_->last_of.size() * 8 * sizeof(void*);
+  }
 
   state_type start() const { return shared_->dfa.start(); }
 
   state_type advance(state_type state, token_id token) const {
     const vocabulary_trie& vocabulary = shared_->vocabulary;
     if (token < 0 || token >= vocabulary.size() || vocabulary.piece(token).empty()) return detail::byte_dfa::dead;
+    shared_->dfa.allow_steps(shared_->steps);
     for (const char c : vocabulary.piece(token))
       state = shared_->dfa.next(state, static_cast<std::uint8_t>(c));
     return state;
@@ -314,6 +364,7 @@ class token_automaton {
   //! no token lies within them.
   std::optional<token_id> prescribed(state_type state) const {
     detail::byte_dfa& dfa = shared_->dfa;
+    dfa.allow_steps(shared_->steps);
     return shared_->vocabulary.longest([&, state]() mutable {
       const std::int32_t byte = dfa.only_byte(state);
       if (byte >= 0) state = dfa.next(state, static_cast<std::uint8_t>(byte));
@@ -325,7 +376,8 @@ class token_automaton {
     auto& masks = shared_->masks;
     const auto known = masks.find(state);
     if (known != masks.end()) return known->second;
-    if (masks.size() >= max_masks) {
+    shared_->dfa.allow_steps(shared_->steps);
+    if (masks.size() >= max_masks || masks.size() * bytes_of_mask() >= max_mask_bytes) {
       masks.clear();
       shared_->last_of.clear();
     }
@@ -354,14 +406,17 @@ class token_automaton {
 
     detail::byte_dfa dfa;
     vocabulary_trie vocabulary;
+    std::int64_t steps = automaton_limits().steps;  // of a call
     std::unordered_map<state_type, std::vector<std::uint32_t>> masks;
     std::map<std::vector<std::int32_t>, state_type> last_of;  // by kind of state: the state whose mask was made last
     std::vector<both_states> path;                            // by length of a prefix: the states after its bytes
   };
 
+  std::size_t bytes_of_mask() const { return words_of_mask() * sizeof(std::uint32_t); }
+  std::size_t words_of_mask() const { return (static_cast<std::size_t>(shared_->vocabulary.size()) + 31) / 32; }
+
   std::vector<std::uint32_t> mask_of(state_type state) const {
-    const auto n = static_cast<std::size_t>(shared_->vocabulary.size());
-    return mask_like(state, detail::byte_dfa::dead, std::vector<std::uint32_t>((n + 31) / 32, 0));
+    return mask_like(state, detail::byte_dfa::dead, std::vector<std::uint32_t>(words_of_mask(), 0));
   }
 
   // The mask of `state`, made from the mask of `other`: walks only over prefixes that may be allowed after one of the
