@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -504,19 +505,27 @@ std::optional<given_rule> read_rule(const fields& body, endpoint to, std::string
   return std::move(rules.front());
 }
 
-espalier::constrained<models::text_rule> constraint_of(const given_rule& rule, const request_rules& rules,
-                                                       const espalier::tokenizer& tokenizer) {
-  const auto vocabulary = rules.vocabulary ? *rules.vocabulary : models::vocabulary_of(tokenizer);
-  try {
+// Compiles a rule, where a keeper is given on one of its threads.
+std::shared_ptr<rule_use> use_of(const given_rule& rule, const request_rules& rules,
+                                 const espalier::tokenizer& tokenizer) {
+  const auto make = [&] {
+    const auto vocabulary = rules.vocabulary ? *rules.vocabulary : models::vocabulary_of(tokenizer);
 #if defined(EXAMPLES_HAS_XGRAMMAR)
-    if (rule.what == given_rule::kind::grammar)
-      return espalier::constrained(models::text_rule(espalier::ebnf_grammar(rule.text, vocabulary)));
+    if (rule.what == given_rule::kind::grammar) return models::text_rule(espalier::ebnf_grammar(rule.text, vocabulary));
 #endif
     if (rule.what == given_rule::kind::expression)
-      return espalier::constrained(models::text_rule(espalier::regular_expression(rule.text, vocabulary)));
-    return espalier::constrained(models::text_rule(espalier::json_schema(rule.text, vocabulary)));
+      return models::text_rule(espalier::regular_expression(rule.text, vocabulary));
+    return models::text_rule(espalier::json_schema(rule.text, vocabulary));
+  };
+  try {
+    if (rules.keeper != nullptr)
+      return rules.keeper->compile(std::to_string(static_cast<int>(rule.what)) + rule.text, make);
+    constexpr espalier::automaton_limits limits;
+    return std::make_shared<rule_use>(std::make_shared<kept_rule>(make()), limits.bytes, limits.steps);
   } catch (const espalier::input_error& error) {
     refuse(rule.field, error.what(), "invalid_value");
+  } catch (const rule_error& error) {
+    throw api_error(422, error.what(), rule.field, "rule_too_large");
   }
 }
 
@@ -538,16 +547,18 @@ espalier::minimum_length read_minimum(const fields& body, const request_rules& r
   return espalier::minimum_length(length, std::move(ends), rules.vocab_size);
 }
 
-// Reads the processor of a text that ends where `stop` says.
-text_processor read_processor(const fields& body, endpoint to, std::string_view text, const request_rules& rules,
-                              const espalier::tokenizer& tokenizer, const espalier::stop_conditions& stop) {
+// Reads the processor of a text that ends where `stop` says, and its rule.
+void read_processor(const fields& body, endpoint to, std::string_view text, const request_rules& rules,
+                    const espalier::tokenizer& tokenizer, text_request& texts) {
   const espalier::penalties penalties({.repetition = body.number("repetition_penalty", 0.01, 100, 1),
                                        .presence = body.number("presence_penalty", -2, 2, 0),
                                        .frequency = body.number("frequency_penalty", -2, 2, 0)});
   const std::optional<given_rule> rule = read_rule(body, to, text);
-  return text_processor(read_logit_bias(body, rules.vocab_size), penalties, read_allowed_tokens(body, rules.vocab_size),
-                        read_bad_words(body, tokenizer, rules.vocab_size), read_minimum(body, rules, stop),
-                        rule ? constraint_of(*rule, rules, tokenizer) : espalier::constrained<models::text_rule>());
+  if (rule) texts.rule = use_of(*rule, rules, tokenizer);
+  texts.process = text_processor(
+      read_logit_bias(body, rules.vocab_size), penalties, read_allowed_tokens(body, rules.vocab_size),
+      read_bad_words(body, tokenizer, rules.vocab_size), read_minimum(body, rules, texts.stop),
+      texts.rule ? espalier::constrained(served_rule(texts.rule)) : espalier::constrained<served_rule>());
 }
 
 std::int32_t read_max_tokens(const fields& body, endpoint from) {
@@ -595,7 +606,6 @@ api_request read_request(endpoint from, std::string_view text, const request_rul
   } else {
     texts.prompt = read_prompt(body, rules, tokenizer);
   }
-  texts.process = read_processor(body, from, text, rules, tokenizer, texts.stop);
   const auto n_tokens = static_cast<std::int64_t>(texts.prompt.size());
   if (n_tokens >= rules.context) {
     refuse(from == endpoint::chat ? "messages" : "prompt",
@@ -604,6 +614,7 @@ api_request read_request(endpoint from, std::string_view text, const request_rul
                        n_tokens, rules.context),
            "context_length_exceeded");
   }
+  read_processor(body, from, text, rules, tokenizer, texts);
   return request;
 }
 
