@@ -190,6 +190,22 @@ std::vector<token_id> tokens_of(const json& list, const char* field, std::int32_
   return tokens;
 }
 
+[[noreturn]] void refuse_length(const std::string& param, const std::string& has, std::int32_t context) {
+  refuse(param,
+         fmt::format("The prompt has {}, but this model's context is {} tokens, one of which must be left to write.",
+                     has, context),
+         "context_length_exceeded");
+}
+
+// Refuses a text that is too long whatever its tokens are, before it is cut into them.
+void check_bytes(std::size_t bytes, const std::string& param, const request_rules& rules) {
+  if (!rules.vocabulary) return;
+  const auto longest = static_cast<std::size_t>(rules.vocabulary->max_depth());
+  const std::size_t fewest = (bytes + longest - 1) / longest;
+  if (fewest >= static_cast<std::size_t>(rules.context))
+    refuse_length(param, fmt::format("{} bytes, so {} tokens or more", bytes, fewest), rules.context);
+}
+
 std::vector<token_id> read_prompt(const fields& body, const request_rules& rules,
                                   const espalier::tokenizer& tokenizer) {
   const json* prompt = body.find("prompt");
@@ -198,7 +214,11 @@ std::vector<token_id> read_prompt(const fields& body, const request_rules& rules
     refuse("prompt", fmt::format("prompt is missing: it must be {}.", allowed), "missing_required_parameter");
   }
   if (prompt->is_array() && prompt->size() == 1 && prompt->front().is_string()) prompt = &prompt->front();
-  if (prompt->is_string()) return tokenizer.encode_prompt(prompt->get_ref<const std::string&>());
+  if (prompt->is_string()) {
+    const auto& text = prompt->get_ref<const std::string&>();
+    check_bytes(text.size(), "prompt", rules);
+    return tokenizer.encode_prompt(text);
+  }
   if (!prompt->is_array() || prompt->empty()) refuse_type("prompt", allowed, *prompt);
   if (!prompt->front().is_number()) refuse_type("prompt", std::string(allowed) + ", one prompt a request", *prompt);
   return tokens_of(*prompt, "prompt", rules.vocab_size);
@@ -245,9 +265,14 @@ std::vector<espalier::chat_message> read_messages(const fields& body) {
 }
 
 // Reads the messages of a chat into a prompt. The answer ends where its turn ends, unless ends are ignored.
-void read_chat(const fields& body, const espalier::chat_template& chat, const espalier::tokenizer& tokenizer,
+void read_chat(const fields& body, const request_rules& rules, const espalier::tokenizer& tokenizer,
                text_request& texts) {
+  const espalier::chat_template& chat = rules.chat;
   const std::vector<espalier::chat_message> messages = read_messages(body);
+  std::size_t bytes = 0;
+  for (const espalier::chat_message& message : messages)
+    bytes += message.content.size();
+  check_bytes(bytes, "messages", rules);
   try {
     texts.prompt = chat.tokens(tokenizer, messages);
   } catch (const espalier::input_error& error) {
@@ -602,17 +627,13 @@ api_request read_request(endpoint from, std::string_view text, const request_rul
   }
 
   if (from == endpoint::chat) {
-    read_chat(body, rules.chat, tokenizer, texts);
+    read_chat(body, rules, tokenizer, texts);
   } else {
     texts.prompt = read_prompt(body, rules, tokenizer);
   }
   const auto n_tokens = static_cast<std::int64_t>(texts.prompt.size());
   if (n_tokens >= rules.context) {
-    refuse(from == endpoint::chat ? "messages" : "prompt",
-           fmt::format("The prompt has {} tokens, but this model's context is {} tokens, one of which must be left to "
-                       "write.",
-                       n_tokens, rules.context),
-           "context_length_exceeded");
+    refuse_length(from == endpoint::chat ? "messages" : "prompt", fmt::format("{} tokens", n_tokens), rules.context);
   }
   read_processor(body, from, text, rules, tokenizer, texts);
   return request;

@@ -10,6 +10,7 @@
 
 #include "../models/model_costs.hpp"
 #include "../models/usage_error.hpp"
+#include "espalier/core/philox.hpp"
 #include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
@@ -172,7 +173,7 @@ void engine::work_with(PolicyT policy, std::promise<void>& ready) {
     espalier::paged_kv draft_kv = make_cache(models_, *models_.draft, options_);
     return work_over(espalier::autoregressive(*models_.draft, draft_kv), std::move(policy), ready);
   }
-  if constexpr (espalier::TreePolicy<PolicyT, espalier::prompt_lookup>) {
+  if constexpr (espalier::TreePolicy<PolicyT, espalier::prompt_lookup, espalier::philox_chance>) {
     work_over(espalier::prompt_lookup({.capacity = models_.context()}), std::move(policy), ready);
   } else {
     throw models::usage_error("--policy dynatree needs a draft model, but " + models_.paths.model +

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-#include "../../examples/serve/rule_keeper.hpp"
+#include "../examples/serve/rule_keeper.hpp"
 
 #include <algorithm>
 #include <atomic>
