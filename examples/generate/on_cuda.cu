@@ -48,25 +48,26 @@ struct device_models {
 
   device_models(const models::model_paths& paths, std::int32_t max_rows)
       : rows(max_rows),
-        context(context_of(paths)),
+        context(context_of(paths.model)),
         target(load(paths.model, paths.block.empty() ? std::vector<int>{}
                                                      : espalier::block_draft_config::load(paths.block).hidden_layers)) {
     if (!paths.draft.empty()) draft.emplace(load(paths.draft, {}));
     if (!paths.block.empty()) block.emplace(block_model::load(paths.block, target));
   }
 
-  static std::int32_t context_of(const models::model_paths& paths) {
-    const std::int32_t context = espalier::model_files::open(paths.model).config.max_positions;
-    if (paths.draft.empty()) return context;
-    return (std::min)(context, espalier::model_files::open(paths.draft).config.max_positions);
+  // The positions of a model; a draft is not asked beyond the target's.
+  static std::int32_t context_of(const std::string& path) {
+    return espalier::model_files::open(path).config.max_positions;
   }
-
   backend load(const std::string& path, const std::vector<int>& hidden_layers) const {
-    return backend::load(
-        path, {.max_rows = rows, .max_positions = context, .max_context = context, .hidden_layers = hidden_layers});
+    const std::int32_t positions = (std::min)(context, context_of(path));
+    return backend::load(path, {.max_rows = rows,
+                                .max_positions = positions,
+                                .max_context = positions,
+                                .hidden_layers = hidden_layers});
   }
   cache make_cache(const backend& model) const {
-    return cache(model.config().n_layers, model.config().kv_size(), 1, context);
+    return cache(model.config().n_layers, model.config().kv_size(), 1, model.max_positions());
   }
 };
 

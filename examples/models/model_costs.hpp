@@ -77,7 +77,7 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
   espalier::recurrent_kv target_kv = models.make_cache(models.target);
   options.hardware = espalier::hardware_name(models.target.n_threads());
   std::optional<espalier::recurrent_kv> draft_kv;
-  std::int32_t half = (std::min)(models.context() / 2, 1536);
+  std::int32_t half = (std::min)(models.drafted_context() / 2, 1536);
   if (models.draft) {
     draft_kv = models.make_cache(*models.draft);
     // in each of the two turns

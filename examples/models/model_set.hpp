@@ -56,6 +56,7 @@ struct model_set {
     if (!paths.draft.empty()) {
       const espalier::model_config draft_config = espalier::model_files::open(paths.draft).config;
       draft_options.hidden_layers.push_back(draft_config.n_layers - 1);
+      draft_options.vocab_size = config.vocab_size;
       widen_if_small(draft_options, draft_config);
       // A model that drafts for itself is loaded only once.
       const bool is_target = std::filesystem::equivalent(paths.model, paths.draft);
@@ -89,17 +90,18 @@ struct model_set {
       if (*kv) (*kv)->truncate(0, 0);
   }
 
-  //! Number of tokens that all models can follow.
-  int context() const {
-    return draft ? (std::min)(target.max_positions(), draft->max_positions()) : target.max_positions();
-  }
+  //! Number of tokens that a text may have: the target's positions. Beyond those of a draft nothing is drafted.
+  int context() const { return target.max_positions(); }
+  //! Number of tokens that target and draft can both follow.
+  int drafted_context() const { return draft ? (std::min)(context(), draft->max_positions()) : context(); }
 
-  //! A cache for one sequence of one of the models, as long as the context. It has room for two passes of the longest
-  //! kind: a draft holds as many rows of a tree as the target reads in one pass.
+  //! A cache for one sequence of one of the models, as long as its part of the context. It has room for two passes of
+  //! the longest kind: a draft holds as many rows of a tree as the target reads in one pass.
   espalier::recurrent_kv make_cache(const espalier::llama_backend& model,
                                     espalier::commit_mode mode = espalier::commit_mode::compact) const {
     const int rows = 2 * (std::max)(model.max_rows(), target.max_rows());
-    return espalier::host_cache(model.config(), 1, context(), {.rows = rows, .commit = mode});
+    return espalier::host_cache(model.config(), 1, (std::min)(context(), model.max_positions()),
+                                {.rows = rows, .commit = mode});
   }
 
  private:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -38,13 +39,13 @@ inline void require_fitting_tokenizer(const espalier::tokenizer& text, int vocab
 // few.
 inline void require_same_tokens(const espalier::tokenizer& text, const model_paths& paths) {
   const espalier::tokenizer of_draft = tokenizer_of(paths.draft);
-  const int n = (std::min)(text.size(), of_draft.size());
-  int n_others = 0;
+  const int n = (std::min)(text.size(), of_draft.size()), n_all = (std::max)(text.size(), of_draft.size());
+  int n_others = n_all - n;
   for (int token = 0; token < n; ++token)
     n_others += text.piece(token) != of_draft.piece(token) ? 1 : 0;
-  if (n_others > n / 100) {
+  if (n_others > n_all / 100) {
     espalier::raise<espalier::model_error>("the draft ", paths.draft, " has another vocabulary than the target ",
-                                           paths.model, ": of ", n, " tokens ", n_others,
+                                           paths.model, ": of ", n_all, " tokens ", n_others,
                                            " are other texts; they must be the same.");
   }
 }
@@ -59,13 +60,14 @@ inline espalier::tokenizer model_tokenizer(const std::string& given, const model
   espalier::tokenizer text = detail::tokenizer_of(given);
   if (!paths.draft.empty()) {
     const int of_draft = espalier::model_files::open(paths.draft).config.vocab_size;
-    if (vocab != of_draft) {
+    // Models of one tokenizer are padded to different numbers of rows.
+    const bool has_own = detail::has_tokenizer(paths.draft);
+    if (!has_own && std::abs(vocab - of_draft) > vocab / 100) {
       espalier::raise<espalier::model_error>("the target ", paths.model, " has a vocabulary of ", vocab,
                                              " and the draft ", paths.draft, " one of ", of_draft,
-                                             "; they must be the same.");
+                                             "; they must have one tokenizer, so the same size but for padding.");
     }
-    if (!std::filesystem::equivalent(paths.model, paths.draft) && detail::has_tokenizer(paths.draft))
-      detail::require_same_tokens(text, paths);
+    if (!std::filesystem::equivalent(paths.model, paths.draft) && has_own) detail::require_same_tokens(text, paths);
   }
   detail::require_fitting_tokenizer(text, vocab, given);
   return text;

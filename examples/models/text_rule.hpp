@@ -4,6 +4,7 @@
 #include "espalier/constraint/token_automaton.hpp"
 
 #if defined(EXAMPLES_HAS_XGRAMMAR)
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -42,6 +43,19 @@ class text_rule {
       return std::nullopt;
     };
     return std::visit(of_rule, rule_);
+  }
+
+  //! The limits, steps and bytes of an automaton; a grammar has no limits, and tells neither.
+  void set_limits(const espalier::automaton_limits& limits) {
+    if (auto* const automaton = std::get_if<espalier::token_automaton>(&rule_)) automaton->set_limits(limits);
+  }
+  std::int64_t steps() const {
+    const auto* const automaton = std::get_if<espalier::token_automaton>(&rule_);
+    return automaton == nullptr ? 0 : automaton->steps();
+  }
+  std::size_t bytes() const {
+    const auto* const automaton = std::get_if<espalier::token_automaton>(&rule_);
+    return automaton == nullptr ? 0 : automaton->bytes();
   }
 
  private:

@@ -41,10 +41,10 @@ std::vector<task> tasks_of(const models::model_set& models, const collect_argume
   for (const models::prompt& prompt : models::read_prompts(a.prompts)) {
     if (a.count > 0 && tasks.size() == static_cast<std::size_t>(a.count)) break;
     auto tokens = prompt.tokens.empty() ? models.text.encode_prompt(prompt.text) : prompt.tokens;
-    if (static_cast<int>(tokens.size()) + a.how.tokens + root_paths::deepest > models.context()) {
+    if (static_cast<int>(tokens.size()) + a.how.tokens + root_paths::deepest > models.drafted_context()) {
       espalier::raise<espalier::input_error>(a.prompts, ", line ", prompt.line, ": ", tokens.size(), " tokens, ",
                                              a.how.tokens, " more and a tree do not fit the models' context of ",
-                                             models.context(), ".");
+                                             models.drafted_context(), ".");
     }
     for (const espalier::token_id token : tokens) {
       if (token >= models.target.vocab_size()) {

@@ -89,7 +89,7 @@ class collector {
   // A cache with room for the trees of all samples behind the text.
   espalier::recurrent_kv make_cache(const espalier::llama_backend& model) const {
     const int most = longest_pass(how_);
-    return espalier::host_cache(model.config(), 1, models_.context() + most, {.rows = 2 * most});
+    return espalier::host_cache(model.config(), 1, models_.drafted_context() + most, {.rows = 2 * most});
   }
 
   trace empty_trace() const {

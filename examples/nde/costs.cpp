@@ -38,7 +38,7 @@ int costs(const costs_arguments& a) {
   };
   const espalier::cost_model found = espalier::measure_costs(drafter, models.target, kv, how, show);
   espalier::save_costs(found, a.out);
-  const std::int32_t context = models.context() / 4;
+  const std::int32_t context = models.drafted_context() / 4;
   fmt::print("{}\n  target  {}\n  draft   {}\n\nmilliseconds after {} tokens\n  {:>6}{:>10}{:>10}\n", found.hardware,
              found.target, found.draft, context, "rows", "draft", "target");
   for (std::int32_t rows = 1; rows <= a.rows; rows *= 2) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -189,6 +190,22 @@ std::vector<token_id> tokens_of(const json& list, const char* field, std::int32_
   return tokens;
 }
 
+[[noreturn]] void refuse_length(const std::string& param, const std::string& has, std::int32_t context) {
+  refuse(param,
+         fmt::format("The prompt has {}, but this model's context is {} tokens, one of which must be left to write.",
+                     has, context),
+         "context_length_exceeded");
+}
+
+// Refuses a text that is too long whatever its tokens are, before it is cut into them.
+void check_bytes(std::size_t bytes, const std::string& param, const request_rules& rules) {
+  if (!rules.vocabulary) return;
+  const auto longest = static_cast<std::size_t>(rules.vocabulary->max_depth());
+  const std::size_t fewest = (bytes + longest - 1) / longest;
+  if (fewest >= static_cast<std::size_t>(rules.context))
+    refuse_length(param, fmt::format("{} bytes, so {} tokens or more", bytes, fewest), rules.context);
+}
+
 std::vector<token_id> read_prompt(const fields& body, const request_rules& rules,
                                   const espalier::tokenizer& tokenizer) {
   const json* prompt = body.find("prompt");
@@ -197,7 +214,11 @@ std::vector<token_id> read_prompt(const fields& body, const request_rules& rules
     refuse("prompt", fmt::format("prompt is missing: it must be {}.", allowed), "missing_required_parameter");
   }
   if (prompt->is_array() && prompt->size() == 1 && prompt->front().is_string()) prompt = &prompt->front();
-  if (prompt->is_string()) return tokenizer.encode_prompt(prompt->get_ref<const std::string&>());
+  if (prompt->is_string()) {
+    const auto& text = prompt->get_ref<const std::string&>();
+    check_bytes(text.size(), "prompt", rules);
+    return tokenizer.encode_prompt(text);
+  }
   if (!prompt->is_array() || prompt->empty()) refuse_type("prompt", allowed, *prompt);
   if (!prompt->front().is_number()) refuse_type("prompt", std::string(allowed) + ", one prompt a request", *prompt);
   return tokens_of(*prompt, "prompt", rules.vocab_size);
@@ -244,9 +265,14 @@ std::vector<espalier::chat_message> read_messages(const fields& body) {
 }
 
 // Reads the messages of a chat into a prompt. The answer ends where its turn ends, unless ends are ignored.
-void read_chat(const fields& body, const espalier::chat_template& chat, const espalier::tokenizer& tokenizer,
+void read_chat(const fields& body, const request_rules& rules, const espalier::tokenizer& tokenizer,
                text_request& texts) {
+  const espalier::chat_template& chat = rules.chat;
   const std::vector<espalier::chat_message> messages = read_messages(body);
+  std::size_t bytes = 0;
+  for (const espalier::chat_message& message : messages)
+    bytes += message.content.size();
+  check_bytes(bytes, "messages", rules);
   try {
     texts.prompt = chat.tokens(tokenizer, messages);
   } catch (const espalier::input_error& error) {
@@ -510,19 +536,33 @@ std::optional<given_rule> read_rule(const fields& body, endpoint to, std::string
   return std::move(rules.front());
 }
 
-espalier::constrained<models::text_rule> constraint_of(const given_rule& rule, const request_rules& rules,
-                                                       const espalier::tokenizer& tokenizer) {
-  const auto vocabulary = rules.vocabulary ? *rules.vocabulary : models::vocabulary_of(tokenizer);
-  try {
+// A text that no other rule has: its kind, its options, and what it says.
+std::string key_of(const given_rule& rule) {
+  return fmt::format("{} {:d} {:d} {}", static_cast<int>(rule.what), rule.options.ignore_other_formats,
+                     rule.options.allow_lines, rule.text);
+}
+
+// Compiles a rule, where a keeper is given on one of its threads.
+std::shared_ptr<rule_use> use_of(const given_rule& rule, const request_rules& rules,
+                                 const espalier::tokenizer& tokenizer) {
+  const auto make = [&] {
+    const auto vocabulary = rules.vocabulary ? *rules.vocabulary : models::vocabulary_of(tokenizer);
 #if defined(EXAMPLES_HAS_XGRAMMAR)
-    if (rule.what == given_rule::kind::grammar)
-      return espalier::constrained(models::text_rule(espalier::ebnf_grammar(rule.text, vocabulary)));
+    if (rule.what == given_rule::kind::grammar) return models::text_rule(espalier::ebnf_grammar(rule.text, vocabulary));
 #endif
     if (rule.what == given_rule::kind::expression)
-      return espalier::constrained(models::text_rule(espalier::regular_expression(rule.text, vocabulary)));
-    return espalier::constrained(models::text_rule(espalier::json_schema(rule.text, vocabulary, rule.options)));
+      return models::text_rule(espalier::regular_expression(rule.text, vocabulary));
+    return models::text_rule(espalier::json_schema(rule.text, vocabulary, rule.options));
+  };
+  try {
+    if (rules.keeper != nullptr)
+      return rules.keeper->compile(key_of(rule), make);
+    constexpr espalier::automaton_limits limits;
+    return std::make_shared<rule_use>(std::make_shared<kept_rule>(make()), limits.bytes, limits.steps);
   } catch (const espalier::input_error& error) {
     refuse(rule.field, error.what(), "invalid_value");
+  } catch (const rule_error& error) {
+    throw api_error(422, error.what(), rule.field, "rule_too_large");
   }
 }
 
@@ -544,16 +584,18 @@ espalier::minimum_length read_minimum(const fields& body, const request_rules& r
   return espalier::minimum_length(length, std::move(ends), rules.vocab_size);
 }
 
-// Reads the processor of a text that ends where `stop` says.
-text_processor read_processor(const fields& body, endpoint to, std::string_view text, const request_rules& rules,
-                              const espalier::tokenizer& tokenizer, const espalier::stop_conditions& stop) {
+// Reads the processor of a text that ends where `stop` says, and its rule.
+void read_processor(const fields& body, endpoint to, std::string_view text, const request_rules& rules,
+                    const espalier::tokenizer& tokenizer, text_request& texts) {
   const espalier::penalties penalties({.repetition = body.number("repetition_penalty", 0.01, 100, 1),
                                        .presence = body.number("presence_penalty", -2, 2, 0),
                                        .frequency = body.number("frequency_penalty", -2, 2, 0)});
   const std::optional<given_rule> rule = read_rule(body, to, text);
-  return text_processor(read_logit_bias(body, rules.vocab_size), penalties, read_allowed_tokens(body, rules.vocab_size),
-                        read_bad_words(body, tokenizer, rules.vocab_size), read_minimum(body, rules, stop),
-                        rule ? constraint_of(*rule, rules, tokenizer) : espalier::constrained<models::text_rule>());
+  if (rule) texts.rule = use_of(*rule, rules, tokenizer);
+  texts.process = text_processor(
+      read_logit_bias(body, rules.vocab_size), penalties, read_allowed_tokens(body, rules.vocab_size),
+      read_bad_words(body, tokenizer, rules.vocab_size), read_minimum(body, rules, texts.stop),
+      texts.rule ? espalier::constrained(served_rule(texts.rule)) : espalier::constrained<served_rule>());
 }
 
 std::int32_t read_max_tokens(const fields& body, endpoint from) {
@@ -597,19 +639,15 @@ api_request read_request(endpoint from, std::string_view text, const request_rul
   }
 
   if (from == endpoint::chat) {
-    read_chat(body, rules.chat, tokenizer, texts);
+    read_chat(body, rules, tokenizer, texts);
   } else {
     texts.prompt = read_prompt(body, rules, tokenizer);
   }
-  texts.process = read_processor(body, from, text, rules, tokenizer, texts.stop);
   const auto n_tokens = static_cast<std::int64_t>(texts.prompt.size());
   if (n_tokens >= rules.context) {
-    refuse(from == endpoint::chat ? "messages" : "prompt",
-           fmt::format("The prompt has {} tokens, but this model's context is {} tokens, one of which must be left to "
-                       "write.",
-                       n_tokens, rules.context),
-           "context_length_exceeded");
+    refuse_length(from == endpoint::chat ? "messages" : "prompt", fmt::format("{} tokens", n_tokens), rules.context);
   }
+  read_processor(body, from, text, rules, tokenizer, texts);
   return request;
 }
 

@@ -11,6 +11,7 @@
 #include "espalier/model/tokenizer/chat_template.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 #include "known_fields.hpp"
+#include "rule_keeper.hpp"
 #include "text_request.hpp"
 
 namespace serve {
@@ -22,6 +23,7 @@ struct request_rules {
   std::int32_t vocab_size = 0;                            //!< token ids are below it
   std::int32_t most_texts = 1;                            //!< texts of one request at most
   std::optional<espalier::vocabulary_trie> vocabulary{};  //!< vocabulary of the tokenizer, if texts may have to be JSON
+  rule_keeper* keeper = nullptr;  //!< of the rules of requests; null: each request compiles its own
   //! template of the messages of a chat
   espalier::chat_template chat = espalier::chat_template::labelled("Question:", "Answer:");
 };
@@ -39,8 +41,9 @@ struct api_request {
 //! Reads the body of a request. Nothing that would change the text is passed over: a field is honoured or refused, see
 //! known_fields.hpp. A field that is null counts as absent.
 //!
-//! Errors      api_error, 400 or 404, for a body that is no JSON object, a field that is not known (its nearest name is
-//!             told) or not supported, of a wrong type or out of its range, and a model that is not served
+//! Errors      api_error: 400 or 404 for a body that is no JSON object, a field that is not known (its nearest name is
+//!             told) or not supported, of a wrong type or out of its range, and a model that is not served; 422 for a
+//!             rule that takes too much time or memory
 api_request read_request(endpoint from, std::string_view body, const request_rules& rules,
                          const espalier::tokenizer& tokenizer);
 

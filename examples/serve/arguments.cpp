@@ -48,6 +48,7 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
            result.model_name);
   f.add_option("Models", "", espalier::option_of(&arguments::threads), result.threads);
   f.add_options("Texts", "", result.engine);
+  f.add_options("Texts", "", result.engine.rules);
   add_text(f, "Texts", "--costs", "FILE", "what passes cost here, of nde costs, for cost-aware [measured at the start]",
            result.engine.costs);
   add_text(f, "Chat", "--chat-user", "TEXT",

@@ -9,8 +9,11 @@
 #include <utility>
 
 #include "../models/model_costs.hpp"
+#include "../models/usage_error.hpp"
+#include "espalier/core/philox.hpp"
 #include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/paged.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/cost_aware.hpp"
@@ -36,8 +39,9 @@ espalier::paged_kv make_cache(const models::model_set& models, const espalier::l
     espalier::raise<espalier::model_error>("a ", model.config().family, " has recurrent layers, whose states no pages ",
                                            "hold: a server needs models of attention alone.");
   }
-  return {model.config().n_layers,           model.config().kv_size(), options.max_texts, models.context(), page_size,
-          n_pages(options, models.context())};
+  const std::int32_t context = (std::min)(models.context(), model.max_positions());
+  return {model.config().n_layers,  model.config().kv_size(), options.max_texts, context, page_size,
+          n_pages(options, context)};
 }
 
 espalier::cost_model costs_of(models::model_set& models, const std::string& file) {
@@ -62,7 +66,7 @@ std::int32_t most_nodes(policy_kind policy) {
 }  // namespace
 
 engine::engine(models::model_set& models, const engine_options& options, metrics& counts)
-    : models_(models), options_(espalier::require_options(options)), counts_(counts) {
+    : models_(models), options_(espalier::require_options(options)), counts_(counts), rules_(options.rules) {
   std::promise<void> ready;
   std::future<void> done = ready.get_future();
   thread_ = std::thread([this, ready = std::move(ready)]() mutable { work(std::move(ready)); });
@@ -76,6 +80,7 @@ engine::engine(models::model_set& models, const engine_options& options, metrics
 
 engine::~engine() {
   close(std::chrono::milliseconds(0));
+  rules_.stop();
   {
     const std::lock_guard lock(mutex_);
     orders_.leave = true;
@@ -125,10 +130,21 @@ void engine::cancel(std::int64_t request) {
   ordered_.notify_one();
 }
 
+void engine::await(espalier::text_id text, const mask_awaited& what) {
+  rules_.find(what.use, what.after, [this, text](const std::string& why) {
+    {
+      const std::lock_guard lock(mutex_);
+      orders_.answered.push_back({text, why});
+    }
+    ordered_.notify_one();
+  });
+}
+
 engine::orders engine::take(bool idle) {
   std::unique_lock lock(mutex_);
   const auto any = [&] {
-    return orders_.leave || orders_.give_up || !orders_.jobs.empty() || !orders_.cancelled.empty();
+    return orders_.leave || orders_.give_up || !orders_.jobs.empty() || !orders_.cancelled.empty() ||
+           !orders_.answered.empty();
   };
   if (idle) ordered_.wait(lock, any);
   orders taken = std::exchange(orders_, {});
@@ -153,28 +169,44 @@ void engine::work(std::promise<void> ready) {
 
 template <class PolicyT>
 void engine::work_with(PolicyT policy, std::promise<void>& ready) {
+  if (models_.draft) {
+    espalier::paged_kv draft_kv = make_cache(models_, *models_.draft, options_);
+    return work_over(espalier::autoregressive(*models_.draft, draft_kv), std::move(policy), ready);
+  }
+  if constexpr (espalier::TreePolicy<PolicyT, espalier::prompt_lookup, espalier::philox_chance>) {
+    work_over(espalier::prompt_lookup({.capacity = models_.context()}), std::move(policy), ready);
+  } else {
+    throw models::usage_error("--policy dynatree needs a draft model, but " + models_.paths.model +
+                              " has none beside it; --draft names one. Without one, --policy cost-aware and chain "
+                              "draft from the text itself.");
+  }
+}
+
+template <class DrafterT, class PolicyT>
+void engine::work_over(DrafterT drafter, PolicyT policy, std::promise<void>& ready) {
   espalier::paged_kv kv = make_cache(models_, models_.target, options_);
-  espalier::paged_kv draft_kv = make_cache(models_, models_.draft_model(), options_);
-  espalier::autoregressive drafter(models_.draft_model(), draft_kv);
   auto decode = espalier::make_batch_decoder(drafter, std::move(policy), espalier::target_only(), kv, models_.target,
                                              {.max_texts = options_.max_texts,
                                               .max_waiting = options_.max_waiting,
                                               .max_rows = models_.target.max_rows(),
                                               .prefill_rows = options_.prefill_rows},
                                              text_processor());
-  text_writer writer(decode, models_.text, counts_, n_texts_);
+  text_writer writer(decode, models_.text, counts_, rules_, n_texts_,
+                     [this](espalier::text_id text, const mask_awaited& what) { await(text, what); });
   const auto show = [&] {
     counts_.set({decode.n_running(), decode.n_waiting(), kv.n_pages(), kv.n_pages() - kv.n_free()});
   };
   show();
   ready.set_value();
-  for (orders now = take(true); !now.leave; now = take(writer.idle())) {
+  for (orders now = take(true); !now.leave; now = take(decode.idle())) {
     for (const text_job& job : now.jobs)
       writer.start(job);
     for (const std::int64_t request : now.cancelled)
       writer.cancel(request);
+    for (const answered_text& answer : now.answered)
+      writer.go_on(answer);
     if (now.give_up) writer.fail_all("The server is about to end.");
-    if (!writer.idle()) writer.step();
+    if (!decode.idle()) writer.step();
     show();
     if (n_texts_ > 0) continue;
     const std::lock_guard lock(mutex_);  // so that no thread is between checking and waiting

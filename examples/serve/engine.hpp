@@ -9,13 +9,16 @@
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "../models/model_set.hpp"
 #include "engine_options.hpp"
+#include "espalier/decoder/round.hpp"
 #include "event_reader.hpp"
 #include "metrics.hpp"
+#include "rule_keeper.hpp"
 #include "text_request.hpp"
 
 namespace serve {
@@ -38,6 +41,12 @@ struct text_job {
   std::chrono::steady_clock::time_point asked;
 };
 
+//! A text whose rule now knows what may follow.
+struct answered_text {
+  espalier::text_id text;
+  std::string why;  //!< the sentence that says why the text cannot go on; empty: it can
+};
+
 //! The thread that owns models, caches and decoder, and writes all texts. Other threads ask it for texts and wait for
 //! its events.
 //!
@@ -56,6 +65,9 @@ class engine {
   //! Errors      queue_full, closing_down
   event_reader submit(text_request request);
 
+  //! The keeper of the rules of texts, whose uses requests bring along.
+  rule_keeper& rules() { return rules_; }
+
   //! Takes no more requests, waits until all texts have ended, at most `patience`, and cancels the rest, which get the
   //! event that they have failed.
   void close(std::chrono::milliseconds patience);
@@ -65,6 +77,7 @@ class engine {
   struct orders {
     std::vector<text_job> jobs;
     std::vector<std::int64_t> cancelled;  // numbers of cancelled requests
+    std::vector<answered_text> answered;  // texts that waited for their rules
     bool give_up = false;                 // true to give up all texts
     bool leave = false;
   };
@@ -73,8 +86,12 @@ class engine {
   void work(std::promise<void> ready);
   template <class PolicyT>
   void work_with(PolicyT policy, std::promise<void>& ready);
+  template <class DrafterT, class PolicyT>
+  void work_over(DrafterT drafter, PolicyT policy, std::promise<void>& ready);
   orders take(bool idle);
   void cancel(std::int64_t request);
+  // Makes a text go on once what its rule allows is known.
+  void await(espalier::text_id text, const mask_awaited& what);
 
   models::model_set& models_;
   const engine_options options_;
@@ -85,6 +102,7 @@ class engine {
   std::int64_t n_requests_ = 0;
   std::atomic<std::int32_t> n_texts_ = 0;  // texts that were asked for and have not ended
   bool closing_ = false;
+  rule_keeper rules_;
   std::thread thread_;
 };
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "espalier/core/option.hpp"
+#include "rule_options.hpp"
 
 namespace serve {
 
@@ -33,6 +34,7 @@ struct engine_options {
   std::int32_t max_waiting = 256;
   std::int32_t prefill_rows = 64;
   std::int32_t cache_tokens = 0;
+  rule_options rules;
 
   static constexpr void describe(auto see) {
     using self = engine_options;

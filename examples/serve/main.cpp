@@ -61,6 +61,7 @@ int run(int argc, const char* const* argv) {
       .vocab_size = models.target.vocab_size(),
       .most_texts = (std::min)(128, arguments.engine.max_texts + arguments.engine.max_waiting),
       .vocabulary = ::models::vocabulary_of(models.text),
+      .keeper = &engine.rules(),
       .chat = chat};
   serve::http_server server(engine, counts, models.text, rules, arguments.http);
   watch_signals();

@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "../models/text_rule.hpp"
 #include "espalier/core/status.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/decoder/log_probs.hpp"
@@ -17,14 +17,15 @@
 #include "espalier/processor/minimum_length.hpp"
 #include "espalier/processor/penalties.hpp"
 #include "espalier/processor/processors.hpp"
+#include "served_rule.hpp"
 #include "token_set.hpp"
 
 namespace serve {
 
 //! The processors of the target's logits that requests may use.
-using text_processor = espalier::processors<espalier::logit_bias, espalier::penalties, espalier::constrained<token_set>,
-                                            espalier::banned_sequences, espalier::minimum_length,
-                                            espalier::constrained<models::text_rule>>;
+using text_processor =
+    espalier::processors<espalier::logit_bias, espalier::penalties, espalier::constrained<token_set>,
+                         espalier::banned_sequences, espalier::minimum_length, espalier::constrained<served_rule>>;
 
 //! A request for n texts after one prompt, each with a random stream of its own.
 struct text_request {
@@ -32,6 +33,7 @@ struct text_request {
   espalier::stop_conditions stop;
   espalier::text_options options;
   text_processor process{};
+  std::shared_ptr<rule_use> rule{};  //!< the rule in `process`; null: none
   std::int32_t n = 1;
 };
 
@@ -51,7 +53,8 @@ struct text_event {
   std::vector<scored_token> tokens{};  //!< the tokens written, if log-probabilities are asked for
   std::int32_t n_tokens = 0;           //!< number of tokens written
   espalier::status state = espalier::status::running;
-  std::string message{};  //!< the reason of a refusal or failure, a sentence
+  std::string message{};          //!< the reason of a refusal or failure, a sentence
+  bool is_clients_fault = false;  //!< of a failure: the request asks for what cannot be done
 
   //! True if this is the last event of its text.
   bool ends() const { return what == kind::failed || (what == kind::written && state != espalier::status::running); }

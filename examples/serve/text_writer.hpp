@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -18,6 +19,7 @@
 #include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 #include "metrics.hpp"
+#include "rule_keeper.hpp"
 #include "text_request.hpp"
 
 namespace serve {
@@ -29,11 +31,11 @@ namespace serve {
 template <class DecoderT>
 class text_writer {
  public:
-  //! Makes a writer. n_texts is decremented with each text that ends, before its request gets the event.
-  text_writer(DecoderT& decode, const espalier::tokenizer& text, metrics& counts, std::atomic<std::int32_t>& n_texts)
-      : decode_(decode), text_(text), counts_(counts), n_texts_(n_texts) {}
-
-  bool idle() const { return texts_.empty(); }
+  //! Makes a writer. n_texts is decremented with each text that ends, before its request gets the event. await(text,
+  //! what) is called for a text that must wait for its rule; go_on() follows it.
+  text_writer(DecoderT& decode, const espalier::tokenizer& text, metrics& counts, rule_keeper& rules,
+              std::atomic<std::int32_t>& n_texts, std::function<void(espalier::text_id, const mask_awaited&)> await)
+      : decode_(decode), text_(text), counts_(counts), rules_(rules), n_texts_(n_texts), await_(std::move(await)) {}
 
   void start(const text_job& job) {
     std::vector<espalier::text_id> ids;
@@ -44,6 +46,7 @@ class text_writer {
     } catch (const std::exception& error) {
       for (const espalier::text_id id : ids)
         decode_.cancel(id);
+      if (job.texts.rule) rules_.end(*job.texts.rule);
       n_texts_ -= job.texts.n;
       const bool is_asked_wrongly = dynamic_cast<const espalier::error*>(&error) != nullptr;
       job.events->put(
@@ -54,19 +57,31 @@ class text_writer {
     job.events->put({.what = text_event::kind::accepted});
     for (std::size_t i = 0; i < ids.size(); ++i)
       texts_.emplace(ids[i], place{job.request, static_cast<std::int32_t>(i), job.events, job.asked});
-    of_request_.emplace(job.request, std::move(ids));
+    of_request_.emplace(job.request, asked_texts{std::move(ids), job.texts.rule});
   }
 
   //! Cancels a request, which may also have ended or been refused.
   void cancel(std::int64_t request) {
     const auto found = of_request_.find(request);
     if (found == of_request_.end()) return;
-    for (const espalier::text_id id : found->second) {
+    for (const espalier::text_id id : found->second.ids) {
       if (texts_.erase(id) == 0) continue;
       decode_.cancel(id);
       --n_texts_;
     }
-    of_request_.erase(found);
+    forget(found);
+  }
+
+  //! Goes on with a text that has waited for its rule, which may also have ended by now.
+  void go_on(const answered_text& answer) {
+    const auto found = texts_.find(answer.text);
+    if (found == texts_.end()) return;
+    if (answer.why.empty()) return decode_.resume(answer.text);
+    decode_.cancel(answer.text);
+    end(answer.text, {.what = text_event::kind::failed,
+                      .choice = found->second.choice,
+                      .message = answer.why,
+                      .is_clients_fault = true});
   }
 
   //! Ends all texts with this reason.
@@ -80,6 +95,8 @@ class text_writer {
 
   //! Runs one round of all texts.
   void step() {
+    for (const auto& [request, asked] : of_request_)
+      if (asked.rule) asked.rule->begin_round();
     try {
       for (const espalier::text_event& event : decode_.step([&](espalier::token_id t) { return text_.piece(t); }))
         tell(event);
@@ -99,11 +116,30 @@ class text_writer {
     bool has_tokens = false;
   };
 
+  // The texts of a request that have not ended, and their rule.
+  struct asked_texts {
+    std::vector<espalier::text_id> ids;
+    std::shared_ptr<rule_use> rule;
+  };
+
+  // Returns whether a text has failed only because its rule needs time; then it is made to wait.
+  bool awaits(const espalier::text_event& event) {
+    try {
+      std::rethrow_exception(event.error);
+    } catch (const mask_awaited& what) {
+      await_(event.id, what);
+      return true;
+    } catch (...) {
+      return false;
+    }
+  }
+
   void tell(const espalier::text_event& event) {
     const auto found = texts_.find(event.id);
     if (found == texts_.end()) return;
     place& to = found->second;
     if (event.failed()) {
+      if (awaits(event)) return;
       const std::string message = event.message;  // it goes with the text
       decode_.cancel(event.id);
       return end(event.id, {.what = text_event::kind::failed, .choice = to.choice, .message = message});
@@ -139,17 +175,24 @@ class text_writer {
     --n_texts_;
     found->second.events->put(std::move(last));
     const auto siblings = of_request_.find(found->second.request);
-    std::erase(siblings->second, id);
-    if (siblings->second.empty()) of_request_.erase(siblings);
+    std::erase(siblings->second.ids, id);
+    if (siblings->second.ids.empty()) forget(siblings);
     texts_.erase(found);
+  }
+
+  void forget(typename std::unordered_map<std::int64_t, asked_texts>::iterator request) {
+    if (request->second.rule) rules_.end(*request->second.rule);
+    of_request_.erase(request);
   }
 
   DecoderT& decode_;
   const espalier::tokenizer& text_;
   metrics& counts_;
   std::unordered_map<espalier::text_id, place> texts_;  // texts that have not ended
-  std::unordered_map<std::int64_t, std::vector<espalier::text_id>> of_request_;
+  std::unordered_map<std::int64_t, asked_texts> of_request_;
+  rule_keeper& rules_;
   std::atomic<std::int32_t>& n_texts_;
+  std::function<void(espalier::text_id, const mask_awaited&)> await_;
 };
 
 }  // namespace serve

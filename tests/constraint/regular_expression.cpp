@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/constraint/regular_expression.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <random>
 #include <regex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "catch.hpp"
@@ -219,6 +221,71 @@ TEST_CASE("more masks than are kept are made again") {
   }
   CHECK(c.accepts(state));
   CHECK((c.allowed(c.start())['a' / 32] >> 'a' % 32 & 1U) != 0);
+}
+
+TEST_CASE("repetitions of repetitions are one, where no number of times is left out") {
+  // Pairs of patterns that describe the same texts.
+  for (const auto& [nested, flat] : std::vector<std::pair<std::string, std::string>>{
+           {"(a?){0,4}", "a{0,4}"},
+           {"(a?){3}", "a{0,3}"},
+           {"((a{0,2}){0,2})b", "a{0,4}b"},
+           {"(a{2,3}){2}", "a{4,6}"},
+           {"(a{3}){0,2}", "(aaa)?(aaa)?"},
+           {"(a{2}){1,2}", "aa(aa)?"},
+           {"(a{2,}){0,3}", "(aa+)?"},
+           {"(a+)*", "a*"},
+           {"(a*)+", "a*"},
+           {"(a*){2}", "a*"},
+           {"(a{2,}){2,3}", "a{4,}"},
+           {"(a?|b){0,3}", "[ab]{0,3}"},
+           {"(a|b|){0,3}", "[ab]{0,3}"},
+           {"(|a)*", "a*"},
+           {"(a|b?)", "[ab]?"},
+           {"(){5}a", "a"},
+           {"(a{0}){3}b", "b"},
+           {"((a?b?)?){0,2}", "(a?b?)(a?b?)"},
+           {"(ab|a{0,2}){2}", "(ab|a?a?)(ab|a?a?)"},
+       }) {
+    INFO(nested << " and " << flat);
+    const token_automaton one = regular_expression(nested, vocabulary()),
+                          other = regular_expression(flat, vocabulary());
+    for_each_text("ab", 7, [&](const std::string& text) {
+      INFO(text);
+      REQUIRE(accepts(one, text) == accepts(other, text));
+    });
+  }
+}
+
+TEST_CASE("patterns whose parts may be left out cost no more than what they are, or are refused") {
+  // Steps of the first mask: of nested repetitions no more than of one.
+  const auto steps = [](const std::string& pattern) {
+    token_automaton c = regular_expression(pattern, vocabulary());
+    (void)c.allowed(c.start());
+    return c.steps();
+  };
+  CHECK(steps("(.?){0,1200}") == steps(".{0,1200}"));
+  CHECK(steps("(\\w{0,60}){0,60}") == steps("\\w{0,3600}"));
+  CHECK(steps("([a-z]?){4000}(a[a-z]{20}|b[a-z]{20})*") < 20'000);
+  // What cannot be written as one repetition takes the steps that it may, and then says so.
+  token_automaton c = regular_expression("((.?a?)?b?){0,60}", vocabulary());
+  c.set_limits({.steps = 5'000});
+  CHECK(says(message_of<steps_error>([&] { c.allowed(c.start()); }), "more than 5000 steps",
+             "Lower the pattern's numbers of repetitions"));
+  // What it has found stays: with more steps it ends where it would have ended, with the same mask.
+  for (int n = 0; n < 1000; ++n) {
+    try {
+      (void)c.allowed(c.start());
+      break;
+    } catch (const steps_error&) {
+      c.set_limits({.steps = 10'000 * (n + 1)});
+    }
+  }
+  const auto found = c.allowed(c.start());
+  token_automaton at_once = regular_expression("((.?a?)?b?){0,60}", vocabulary());
+  at_once.set_limits({.steps = std::int64_t{1} << 40});
+  const auto expected = at_once.allowed(at_once.start());
+  CHECK(std::equal(found.begin(), found.end(), expected.begin(), expected.end()));
+  CHECK(c.bytes() == at_once.bytes());
 }
 
 TEST_CASE("an error in a regular expression says where, and what was expected") {

@@ -15,5 +15,5 @@ TEST_CASE("every limit of a tree has a word of its own") {
     words.insert(to_string(static_cast<tree_limit>(i)));
   CHECK(words.size() == n_tree_limits);
   CHECK(to_string(tree_limit::none) == std::string("none"));
-  CHECK(to_string(static_cast<tree_limit>(n_tree_limits - 1)) == std::string("processor"));
+  CHECK(to_string(static_cast<tree_limit>(n_tree_limits - 1)) == std::string("draft-error"));
 }

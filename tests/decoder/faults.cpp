@@ -16,14 +16,16 @@ namespace {
 
 const std::vector<token_id> prompt{3, 1, 4, 1, 5, 9, 2, 6};
 
-// Runs to the end through at most one failure, and says how many there were.
+// Runs to the end through at most one failure, and says how many there were. `lost` counts the rounds that lost their
+// draft.
 template <class CompositionT>
-int run_through(CompositionT& c, std::string& message) {
+int run_through(CompositionT& c, std::string& message, int& lost) {
   int failures = 0;
   for (bool more = true; more;) {
     const std::vector<token_id> before = c.copy();
     try {
       more = c.step();
+      lost += more && c.decode.last_round().limited_by == tree_limit::draft_error ? 1 : 0;
     } catch (const std::runtime_error& e) {
       message = e.what();
       ++failures;
@@ -44,7 +46,7 @@ void fail_everywhere(PolicyT policy, VerifierT verifier, setting s, fault kind) 
   smooth.run();
   const std::vector<token_id> expected = smooth.copy();
   REQUIRE(smooth.consistent);
-  int failures = 0;
+  int failures = 0, all_lost = 0;
   for (const bool target_fails : {true, false}) {
     const int calls = target_fails ? smooth.target.calls : smooth.draft.calls;
     for (int n = 0; n < calls; ++n) {
@@ -55,18 +57,26 @@ void fail_everywhere(PolicyT policy, VerifierT verifier, setting s, fault kind) 
       faulty.kind = kind;
       c.decode.begin(prompt, stop);
       std::string message;
-      const int failed = run_through(c, message);
+      int lost = 0;
+      const int failed = run_through(c, message, lost);
       failures += failed;
+      all_lost += lost;
       REQUIRE(failed <= 1);
       REQUIRE(c.copy() == expected);
+      if (!target_fails && kind != fault::throws) {  // it costs the draft, and not the round
+        REQUIRE(failed == 0);
+        REQUIRE(lost <= 1);
+        REQUIRE(c.consistent);
+        continue;
+      }
+      REQUIRE(lost == 0);
       REQUIRE(c.decode.current().round() == smooth.decode.current().round());
       REQUIRE(c.consistent);
       if (kind == fault::throws) {
         REQUIRE(failed == 1);
         REQUIRE(message == "the backend failed");
       } else if (failed == 1) {
-        const std::string whose = target_fails ? "the target's logit" : "the draft's logit";
-        REQUIRE(says(message, whose, "after node ", "of sequence 0"));
+        REQUIRE(says(message, "the target's logit", "after node ", "of sequence 0"));
         if (kind == fault::impossible) {
           REQUIRE(says(message, "all of ", "are minus infinity"));
         } else {
@@ -76,6 +86,7 @@ void fail_everywhere(PolicyT policy, VerifierT verifier, setting s, fault kind) 
     }
   }
   if (smooth.draft.calls + smooth.target.calls > 0) REQUIRE(failures > 0);
+  if (policy.max_nodes() > 0 && kind != fault::throws) REQUIRE(all_lost > 0);
 }
 
 }  // namespace
@@ -116,7 +127,8 @@ TEST_CASE("a failure in a chunk of a long prompt does no harm") {
     (n < smooth.target.calls ? c.target : c.draft).kind = fault::throws;
     c.decode.begin(text, {.max_tokens = 8});
     std::string message;
-    REQUIRE(run_through(c, message) == 1);
+    int lost = 0;
+    REQUIRE(run_through(c, message, lost) == 1);
     REQUIRE(c.copy() == smooth.copy());
     REQUIRE(c.consistent);
     // Chunks that were finished are not computed again.

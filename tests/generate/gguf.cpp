@@ -67,6 +67,25 @@ TEST_CASE("another model drafts, of the same texts by token", "[generate][gguf]"
   const std::string plain = text_of(writes(model + "--method plain --prompt 'Hello.'"));
   CHECK(text_of(writes(model + draft + "--method dynatree --prompt 'Hello.'")) == plain);
   CHECK(text_of(writes(model + nameless + "--method dynatree --prompt 'Hello.'")) == plain);
+  // Rows of the draft beyond its tokens, and too few rows for those of the target, count for nothing.
+  const std::string padded = "--draft '" + tiny_gguf{.seed = 2, .spare_rows = 2}.write("padded.gguf") + "' ";
+  CHECK(text_of(writes(model + padded + "--method dynatree --prompt 'Hello.'")) == plain);
+  const std::string wide = "--model '" + tiny_gguf{.spare_rows = 2}.write("wide.gguf") + "' ";
+  const std::string wide_plain = text_of(writes(wide + "--method plain --prompt 'Hello.'"));
+  CHECK(text_of(writes(wide + draft + "--method dynatree --prompt 'Hello.'")) == wide_plain);
+}
+
+TEST_CASE("a draft with a shorter context leaves the target its own", "[generate][gguf]") {
+  const std::string model = "--model '" + tiny_gguf().write("tiny.gguf") + "' ";
+  const std::string draft = "--draft '" + tiny_gguf{.seed = 2, .context = 64}.write("short.gguf") + "' ";
+  const std::string asked = "--raw --max-tokens 120 --prompt '" + std::string(30, 'a') + "' ";
+  const std::string plain = text_of(writes(model + asked + "--method plain"));
+  CHECK(text_of(writes(model + draft + asked + "--method chain")) == plain);
+  CHECK(text_of(writes(model + draft + asked + "--method dynatree")) == plain);
+  // A prompt that the draft alone could not hold.
+  const std::string longer = "--raw --max-tokens 20 --prompt '" + std::string(200, 'a') + "' ";
+  CHECK(text_of(writes(model + draft + longer + "--method chain")) ==
+        text_of(writes(model + longer + "--method plain")));
 }
 
 TEST_CASE("a chat answers line by line until the input ends", "[generate][gguf]") {
@@ -103,7 +122,10 @@ TEST_CASE("a model that cannot be used is named, with what can", "[generate][ggu
            {"--model '" + tiny_gguf{.has_tokenizer = false}.write("nameless.gguf") + "'",
             {"nameless.gguf", "\"tokenizer.ggml.tokens\""}},
            {"--model " + model + " --draft '" + tiny_gguf{.spare_tokens = 5}.write("larger.gguf") + "'",
-            {"tiny.gguf has a vocabulary of 258", "larger.gguf one of 263", "they must be the same"}},
+            {"larger.gguf has another vocabulary than the target", "tiny.gguf", "of 263 tokens 5 are other texts"}},
+           {"--model " + model + " --draft '" +
+                tiny_gguf{.spare_rows = 9, .has_tokenizer = false}.write("nameless.gguf") + "'",
+            {"tiny.gguf has a vocabulary of 258", "nameless.gguf one of 267", "the same size but for padding"}},
            {"--model " + model + " --draft '" + tiny_gguf{.first_byte = 7}.write("other.gguf") + "'",
             {"other.gguf has another vocabulary than the target", "tiny.gguf", "of 258 tokens 256 are other texts"}},
            {"--model '" + tiny_gguf{.spare_rows = 259}.write("untold.gguf") + "'",

@@ -20,10 +20,11 @@ struct tiny_gguf {
   int spare_tokens = 0;  // beyond those that are needed
   int spare_rows = 0;    // of the model, without tokens
   int first_byte = 0;    // the byte of the first token
+  int context = 512;
   bool chats = true;
   bool has_tokenizer = true;
 
-  static constexpr int width = 32, hidden = 48, heads = 4, kv_heads = 2, layers = 2, context = 512;
+  static constexpr int width = 32, hidden = 48, heads = 4, kv_heads = 2, layers = 2;
 
   std::string text() const {
     gguf_writer::file_text file;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "../examples/models/vocabulary_of.hpp"
 #include "../examples/serve/member_text.hpp"
 #include "../examples/serve/secret.hpp"
 #include "catch.hpp"
@@ -413,6 +414,27 @@ TEST_CASE("only the secret is the secret", "[serve]") {
   CHECK(serve::is_secret("secret", "secret"));
   for (const char* other : {"", "secre", "secret2", "Secret", "terces"})
     CHECK(!serve::is_secret(other, "secret"));
+}
+
+TEST_CASE("a prompt that is too long whatever its tokens are is refused before it is cut into them", "[serve]") {
+  const serve::request_rules rules{
+      .model = "tiny", .context = 64, .vocab_size = 4096, .vocabulary = models::vocabulary_of(tokenizer())};
+  const std::string spaces(1'000'000, ' ');
+  for (const auto from : {endpoint::completions, endpoint::chat}) {
+    json body = least_body(from);
+    if (from == endpoint::chat)
+      body["messages"][0]["content"] = spaces;
+    else
+      body["prompt"] = spaces;
+    try {
+      (void)serve::read_request(from, body.dump(), rules, tokenizer());
+      FAIL("it was read");
+    } catch (const serve::api_error& error) {
+      CHECK(error.status == 400);
+      CHECK(error.param == (from == endpoint::chat ? "messages" : "prompt"));
+      CHECK(std::string(error.what()).find("The prompt has 1000000 bytes, so ") == 0);
+    }
+  }
 }
 
 TEST_CASE("biases, penalties and the format of the answer become the text's processor", "[serve]") {

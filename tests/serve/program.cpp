@@ -28,8 +28,10 @@ bool wait_readable(int file, clock_type::time_point end) {
 
 }  // namespace
 
-server_process::server_process(std::vector<std::string> arguments, const std::string& api_key) {
-  arguments.insert(arguments.begin(), {SERVE_PROGRAM, "--model", SERVE_MODELS, "--port", "0"});
+server_process::server_process(std::vector<std::string> arguments, const std::string& api_key,
+                               const std::string& models) {
+  arguments.insert(arguments.begin(),
+                   {SERVE_PROGRAM, "--model", models.empty() ? SERVE_MODELS : models, "--port", "0"});
   std::vector<char*> words;
   for (std::string& argument : arguments)
     words.push_back(argument.data());

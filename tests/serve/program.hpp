@@ -9,8 +9,9 @@
 // The program `serve` in a process of its own, at a port of its own. Ends with the test, whatever becomes of it.
 class server_process {
  public:
-  // With the bundled models, and these arguments and environment. Waits until it listens.
-  explicit server_process(std::vector<std::string> arguments, const std::string& api_key = "");
+  // With these models, or the bundled ones, and these arguments and environment. Waits until it listens.
+  explicit server_process(std::vector<std::string> arguments, const std::string& api_key = "",
+                          const std::string& models = "");
   server_process(const server_process&) = delete;
   ~server_process();
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "espalier/concepts/constraint.hpp"
+#include "espalier/constraint/automaton/automaton_limits.hpp"
 #include "espalier/constraint/automaton/byte_dfa.hpp"
 #include "espalier/constraint/automaton/byte_nfa.hpp"
 #include "espalier/constraint/vocabulary_trie.hpp"
@@ -27,27 +28,41 @@ namespace espalier {
 //! Complexity  allowed: one look-up for a state that was asked about before, or that differs from such a state only in
 //!             numbers of repetitions that no token exhausts. Else a walk over the vocabulary's prefixes as far as the
 //!             state allows them; where free text of JSON may follow, only over the prefixes of tokens that are not
-//!             text. At most max_masks masks are kept, of vocab / 8 bytes each; when there are that many, all are
-//!             dropped before the next is made. advance: O(bytes of the token). prescribed: that of
+//!             text. At most max_masks masks are kept, of vocab / 8 bytes each, and of 16 MiB in all; when there are
+//!             that many, all are dropped before the next is made. advance: O(bytes of the token). prescribed: that of
 //!             vocabulary_trie::longest
 //! Errors      advance, allowed, prescribed: input_error if the states that were reached so far, by all copies
-//!             together, take more than 128 MiB
+//!             together, take more bytes than the limits say; steps_error if the call would take more steps
 //! Law         that of Constraint. Every allowed token can be continued to an accepted text, if each byte is a token
 class token_automaton {
  public:
   using state_type = std::int32_t;
-  static constexpr std::size_t max_masks = 1024;
+  static constexpr std::size_t max_masks = 1024, max_mask_bytes = std::size_t{16} << 20;
 
   token_automaton(detail::byte_nfa nfa, detail::nfa_part all, vocabulary_trie vocabulary)
       : shared_(std::make_shared<shared>(
-            detail::byte_dfa(std::move(nfa), all, detail::byte_dfa::default_max_bytes, vocabulary.max_depth()),
+            detail::byte_dfa(std::move(nfa), all, automaton_limits().bytes, vocabulary.max_depth()),
             vocabulary)) {}
+
+  //! Sets the limits of all copies. The automaton may take more bytes already: then it can go on with states that
+  //! were reached before.
+  void set_limits(const automaton_limits& limits) {
+    shared_->steps = limits.steps;
+    shared_->dfa.set_max_bytes(limits.bytes);
+  }
+  //! Steps that the last call took that had to look further than at what was known.
+  std::int64_t steps() const { return shared_->dfa.steps(); }
+  //! Bytes that all copies take together, about, without the vocabulary.
+  std::size_t bytes() const {
+    return shared_->dfa.bytes() + shared_->masks.size() * (bytes_of_mask() + 4 * sizeof(void*));
+  }
 
   state_type start() const { return shared_->dfa.start(); }
 
   state_type advance(state_type state, token_id token) const {
     const vocabulary_trie& vocabulary = shared_->vocabulary;
     if (token < 0 || token >= vocabulary.size() || vocabulary.piece(token).empty()) return detail::byte_dfa::dead;
+    shared_->dfa.allow_steps(shared_->steps);
     for (const char c : vocabulary.piece(token))
       state = shared_->dfa.next(state, static_cast<std::uint8_t>(c));
     return state;
@@ -60,6 +75,7 @@ class token_automaton {
   //! no token lies within them.
   std::optional<token_id> prescribed(state_type state) const {
     detail::byte_dfa& dfa = shared_->dfa;
+    dfa.allow_steps(shared_->steps);
     return shared_->vocabulary.longest([&, state]() mutable {
       const std::int32_t byte = dfa.only_byte(state);
       if (byte >= 0) state = dfa.next(state, static_cast<std::uint8_t>(byte));
@@ -69,10 +85,11 @@ class token_automaton {
 
   std::span<const std::uint32_t> allowed(state_type state) const {
     auto& masks = shared_->masks;
+    shared_->dfa.allow_steps(shared_->steps);
     state = shared_->dfa.canonical(state);
     const auto known = masks.find(state);
     if (known != masks.end()) return known->second;
-    if (masks.size() >= max_masks) masks.clear();
+    if (masks.size() >= max_masks || masks.size() * bytes_of_mask() >= max_mask_bytes) masks.clear();
     std::vector<std::uint32_t> mask = mask_of(state);
     return masks[state] = std::move(mask);
   }
@@ -90,9 +107,12 @@ class token_automaton {
 
     detail::byte_dfa dfa;
     vocabulary_trie vocabulary;
+    std::int64_t steps = automaton_limits().steps;                     // of a call
     std::unordered_map<state_type, std::vector<std::uint32_t>> masks;  // by canonical state
     std::vector<step> path;                                            // by length of a prefix
   };
+
+  std::size_t bytes_of_mask() const { return shared_->vocabulary.text().size() * sizeof(std::uint32_t); }
 
   std::vector<std::uint32_t> mask_of(state_type state) const {
     const vocabulary_trie& vocabulary = shared_->vocabulary;

@@ -20,16 +20,18 @@ enum class tree_limit {
   price,           //!< more nodes would have cost more time than they gain, by the costs of passes
   pause,           //!< the policy does not draft for a while, since drafts have gained nothing lately
   processor,       //!< the text's processor forbids a token of a drafter's run; on the host alone, which cuts runs
+  draft_error,     //!< the draft gave numbers from which no token can be drawn, such as NaN, in this round or in one
+                   //!< shortly before: its drafter rests for some rounds; on the host alone
 };
 
 //! Number of values of tree_limit.
-inline constexpr std::size_t n_tree_limits = 13;
+inline constexpr std::size_t n_tree_limits = 14;
 
 //! The limit as a word, for people and for metrics.
 constexpr const char* to_string(tree_limit limit) {
   constexpr const char* words[n_tree_limits] = {"none",           "policy",       "budget",    "last-token",  "context",
                                                 "draft-capacity", "not-drafting", "pass-rows", "shared-rows", "time",
-                                                "price",          "pause",        "processor"};
+                                                "price",          "pause",        "processor", "draft-error"};
   return words[static_cast<std::size_t>(limit)];
 }
 

@@ -413,7 +413,7 @@ class batch_decoder
     if (!p.has_begun()) return;
     p.served.prepare(t);
     p.n_draft_unread = p.served.draft_reads() ? drafting::unread(p.served.drafter(), t.written.size()) : 0;
-    p.is_drafted_for = budget_.worth_reading(this->n_running(), t.written, p.n_draft_unread);
+    p.is_drafted_for = !p.served.rests() && budget_.worth_reading(this->n_running(), t.written, p.n_draft_unread);
   }
 
   // Makes a text that has not begun take the rows that others hold of it.
@@ -442,6 +442,14 @@ class batch_decoder
       held = static_cast<std::int32_t>(common);
       kv_.truncate(p.number, held);
     }
+  }
+
+  // Calls f, a part of a text's drafting. Returns false if the text's drafting is over: see served_text::draft().
+  template <class FunctionT>
+  bool attempt_draft(place& p, const FunctionT& f) {
+    bool goes_on = false;
+    this->attempt(p, [&] { goes_on = p.served.draft(p.text->value, f); });
+    return goes_on;
   }
 
   // Makes room in the caches for a text. Returns false if the text may not try again; a text that is alone then fails.

@@ -29,7 +29,8 @@ namespace espalier::detail {
 //
 // The places are those of a batch_decoder, in the order of their turns, or the one of a decoder; they stay the same
 // during a step. A place without a text is passed over. The host is that decoder, which catches what is thrown for one
-// text and makes room in caches: host.attempt(place, f), host.attempt_all(f, each_place), host.make_room(place).
+// text, and makes room in caches: host.attempt_draft(place, f), which returns false where the text's drafting is over,
+// host.attempt_all(f, each_place), host.make_room(place).
 template <class DrafterT>
 class batch_drafting {
  public:
@@ -192,7 +193,7 @@ class batch_drafting {
       is_asked = false;
       if (p->text == nullptr || !asks_[i].reads || room_of(p->served.drafter(), Index) <= 0) continue;
       auto& drafter = part_of(p->served.drafter(), part);
-      host.attempt(*p, [&] {
+      const bool goes_on = host.attempt_draft(*p, [&] {
         if constexpr (SharedDrafter<drafter_type>) {
           is_asked = most_ > 0;
           if (!is_asked || drafter.want_prompt(most_)) p->served.set_draft_reads(true);
@@ -201,6 +202,7 @@ class batch_drafting {
           if (drafter.read_prompt(most_)) p->served.set_draft_reads(true);
         }
       });
+      is_asked = is_asked && goes_on;
     }
   }
 
@@ -252,7 +254,7 @@ class batch_drafting {
     for (std::size_t i = 0; i < places.size(); ++i) {
       PlaceT* const p = places[i];
       if (p->text == nullptr || !asks_[i].is_asked) continue;
-      host.attempt(*p, [&] {
+      asks_[i].is_asked = host.attempt_draft(*p, [&] {
         auto&& chance = chance_of(p->text->id, p->text->value.written);
         f(*p, part_of(p->served.drafter(), part), chance);
       });
@@ -298,7 +300,8 @@ class batch_drafting {
       const pass_place at{i, pass.n_outputs(), pass.n_rows()};
       std::int32_t n = 0;
       do {
-        host.attempt(*p, [&] { n = part_of(p->served.drafter(), part).add_rows(pass, room); });
+        asks_[i].is_asked =
+            host.attempt_draft(*p, [&] { n = part_of(p->served.drafter(), part).add_rows(pass, room); });
       } while (p->text != nullptr && n < 0 && host.make_room(*p));
       if (p->text != nullptr && n > 0) first_.push_back(at);
     }
@@ -309,7 +312,8 @@ class batch_drafting {
   template <std::size_t Index, class HostT, class PlaceT, class RowsT>
   void take_rows(part_index<Index> part, HostT& host, std::span<PlaceT* const> places, const RowsT& rows) {
     places_of_pass(places, [&](PlaceT& p, const pass_place& at) {
-      host.attempt(p, [&] { part_of(p.served.drafter(), part).take(rows, at.first_output, at.first_row); });
+      asks_[at.place].is_asked =
+          host.attempt_draft(p, [&] { part_of(p.served.drafter(), part).take(rows, at.first_output, at.first_row); });
     });
   }
 

@@ -439,7 +439,7 @@ class decoder {
     if (reads) {
       if (read_draft(chance, gives)) return true;
       if (!served_.writes(text_) || served_.take_ahead(text_)) return false;
-      served_.open_tree(text_, true, static_cast<detail::no_budget*>(nullptr), in_time());
+      served_.open_tree(text_, !served_.rests(), static_cast<detail::no_budget*>(nullptr), in_time());
       if constexpr (drafts_outside) drafting_.begin_growing();
     }
     if (grow(chance, gives)) return true;
@@ -452,7 +452,7 @@ class decoder {
     if constexpr (drafts_outside) {
       return ask_outside(chance, gives);
     } else {
-      served_.read_draft(options_.prefill_rows);
+      served_.draft(text_, [&] { served_.read_draft(options_.prefill_rows); });
       return false;
     }
   }
@@ -463,7 +463,7 @@ class decoder {
       return ask_outside(chance, gives);
     } else {
       while (!served_.growing().wanted().empty())
-        served_.grow_step(text_, chance);
+        served_.draft(text_, [&] { served_.grow_step(text_, chance); });
       return false;
     }
   }
@@ -503,8 +503,8 @@ class decoder {
   // The members that batch_drafting calls of a decoder. With one text alone, errors are not caught for the sake of
   // others, and no other text can make room.
   template <class FunctionT>
-  void attempt(place&, const FunctionT& f) {
-    f();
+  bool attempt_draft(place&, const FunctionT& f) {
+    return served_.draft(text_, f);
   }
   template <class FunctionT, class WhoseT>
   void attempt_all(const FunctionT& f, const WhoseT&) {

@@ -127,6 +127,9 @@ class growth {
     want(policy, tree, drafter, can_ask ? wanted : std::span<const node_id>());
   }
 
+  // Ends the growth where it stands: nothing more is asked.
+  void stop() { wanted_ = {}; }
+
   // Returns the nodes that a part of the drafter is to be asked about; none once the tree has grown.
   std::span<const node_id> wanted() const { return wanted_; }
   // Returns the number of that part.

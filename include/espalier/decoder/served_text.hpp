@@ -15,6 +15,7 @@
 #include "espalier/concepts/kv_store.hpp"
 #include "espalier/concepts/processor.hpp"
 #include "espalier/concepts/recurrent_store.hpp"
+#include "espalier/concepts/regime.hpp"
 #include "espalier/concepts/round_start.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
@@ -207,6 +208,7 @@ class served_text {
   using number = logit_number<BackendT, kv_type>;
   static constexpr bool reads_features = FeatureDrafter<drafter_type, BackendT>;
   static constexpr bool has_processor = processes<ProcessorT>;
+  static constexpr bool rebuilds = RebuildingPolicy<TreePolicyT> || AsksParts<TreePolicyT>;
   using ahead_type = typename ahead_of<drafter_type, TreePolicyT,
                                        ESPALIER_EXCEPTIONS != 0 && !reads_features && !has_processor &&
                                            !WindowedKVStore<kv_type>>::type;
@@ -270,21 +272,50 @@ class served_text {
     const std::span<const token_id> tokens = t.written.tokens();
     cache_.follow(tokens);
     if (t.written.scores_prompt()) cache_.truncate(t.written.n_scored() - 1);
-    if (!drafter_in_step_) {
+    if (!drafter_in_step_ && !rests()) {
       drafter_.begin(tokens);
       draft_reads_ = !std::exchange(strayed_, false);
       drafter_in_step_ = true;
     }
+    if (!drafter_in_step_) return;
     // Text that a drafter of hidden states has not read passes through the target before it is asked.
     if (lacks_features(t)) {
       if constexpr (reads_features) cache_.truncate(drafter_.n_read());
     }
   }
 
+  // Calls f, a part of a step's drafting, and returns true. If f fails since no token can be drawn from the draft's
+  // numbers, such as NaN, it returns false: the round goes on with what has been drafted, and the drafter rests, for
+  // twice as many rounds as the time before; a drafter of hidden states, for which the target would have to read the
+  // whole text again, until another text begins. In a program without exceptions the error stays one.
+  template <class FunctionT>
+  bool draft([[maybe_unused]] text_type& t, const FunctionT& f) {
+#if ESPALIER_EXCEPTIONS
+    try {
+      f();
+    } catch (const numeric_error&) {
+      if (rebuilds && TreePolicyT::sampling != regime::deterministic) throw;
+      lose_draft(t);
+      return false;
+    }
+#else
+    f();
+#endif
+    return true;
+  }
+  // Whether the drafter rests in this round.
+  bool rests() const {
+    return n_resting_ > 0;
+  }
+
   // Whether the drafter has still to read tokens that were not written by rounds of this object. Tokens of these rounds
   // are read when a policy asks about the nodes after them.
-  bool draft_reads() const { return draft_reads_; }
-  void set_draft_reads(bool reads) { draft_reads_ = reads; }
+  bool draft_reads() const {
+    return draft_reads_;
+  }
+  void set_draft_reads(bool reads) {
+    draft_reads_ = reads;
+  }
   // Makes the drafter read up to n tokens.
   void read_draft(std::int32_t n) {
     if constexpr (PromptDrafter<drafter_type>)
@@ -302,9 +333,13 @@ class served_text {
     return unread(t) < slides ? n : (std::max)(n, slides);
   }
   // Returns how many tokens before the last one are not in the target's cache: a round takes them with it.
-  std::int32_t unread(const text_type& t) const { return t.written.size() - 1 - cache_.size(); }
+  std::int32_t unread(const text_type& t) const {
+    return t.written.size() - 1 - cache_.size();
+  }
   // Returns how many tokens the target sees when a round begins, the pending ones included.
-  std::int32_t seen(const text_type& t) const { return cache_.held() + unread(t) + 1; }
+  std::int32_t seen(const text_type& t) const {
+    return cache_.held() + unread(t) + 1;
+  }
   // Returns whether a round may begin, with drafting or without (`drafts`). If not, more is to be read, or the text is
   // only read.
   bool writes(const text_type& t, bool drafts = true) const {
@@ -363,6 +398,7 @@ class served_text {
       if (budget != nullptr) t.policy.join(*budget);
     }
     growth_.begin(t.policy, tree_, drafter_);
+    grows_ = true;
   }
 
   template <class ChanceT>
@@ -390,6 +426,7 @@ class served_text {
   }
 
   void close_tree(text_type& t) {
+    grows_ = false;
     detail::close_tree(growth_, t.policy, tree_, drafter_, sizes_.max_nodes, sizes_.vocab);
     record_tree(t);
   }
@@ -402,10 +439,12 @@ class served_text {
     return record_.drafted_ahead;
   }
   void draft_ahead(const text_type& t) {
-    if (!reads_states(t.policy)) ahead_.start(drafter_, tree_, t.policy, t.written);
+    if (!rests() && !reads_states(t.policy)) ahead_.start(drafter_, tree_, t.policy, t.written);
   }
   // Drops the round that draft_ahead() began; the drafter keeps no trace of it.
-  void forget_ahead() { ahead_.give_up(); }
+  void forget_ahead() {
+    ahead_.give_up();
+  }
 
   // Adds the rows of the round to a pass. Returns false, and adds none, where the cache has no room.
   bool add_round(forward_batch& batch, const text_type& t, node_order order) {
@@ -452,8 +491,13 @@ class served_text {
     const std::span<const std::int32_t> kept = rows_.kept(tree, admitted.accepted);
     show_features(backend, cache_.size(), rows_.in_batch(kept, rows_.first_row()));
     cache_.commit(kept);
-    record_.seconds.draft_forward += ahead_.commit(drafter_, tree, admitted, strayed_);
-    drafter_in_step_ = !strayed_;
+    if (!rests()) {
+      record_.seconds.draft_forward += ahead_.commit(drafter_, tree, admitted, strayed_);
+      drafter_in_step_ = !strayed_;
+    } else if (drafter_in_step_) {  // this round has lost its draft
+      if constexpr (ReleasingDrafter<drafter_type>) drafter_.release();
+      drafter_in_step_ = strayed_ = false;
+    }
     detach();
     show_state(t, backend, admitted.accepted);
     t.policy.observe(tree, admitted);
@@ -467,11 +511,12 @@ class served_text {
     record_.log_probs = log_probs_.tokens();
     record_.shown = t.written.shown();
     cache_.remember(t.written.tokens());
+    if (rests()) --n_resting_;
   }
 
   // Gives up a step that does not finish: no scratch is left, and the drafter will follow the text anew.
   void give_up([[maybe_unused]] const text_type& t) {
-    drafter_in_step_ = strayed_ = false;
+    drafter_in_step_ = strayed_ = grows_ = false;
     ahead_.give_up();
     detach();
 #if ESPALIER_EXCEPTIONS
@@ -492,9 +537,10 @@ class served_text {
       if (otherwise == tree_limit::policy && processor_.has_cut()) otherwise = tree_limit::processor;
     }
     if (!is_drafted_for_) otherwise = tree_limit::not_drafting;
+    if (rests()) otherwise = tree_limit::draft_error;
     record_.tree = tree_.view();
     record_.limited_by = limit_of(record_.tree.n_draws,
-                                  {is_drafted_for_, w.left(), w.room(), drafter_.capacity() - w.size(),
+                                  {is_drafted_for_ && !rests(), w.left(), w.room(), drafter_.capacity() - w.size(),
                                    (std::min)(t.policy.max_nodes(), sizes_.max_nodes), in_time_},
                                   otherwise);
   }
@@ -502,6 +548,7 @@ class served_text {
   void start(const text_type& t) {
     record_ = {};
     drafter_in_step_ = draft_reads_ = strayed_ = false;
+    n_resting_ = n_lost_ = 0;
     ahead_.give_up();
     log_probs_.reserve((std::max)(sizes_.max_nodes + 1, sizes_.prefill_rows), t.written.options().log_probs,
                        sizes_.vocab);
@@ -522,8 +569,23 @@ class served_text {
     }
   }
 
-  bool lacks_features(const text_type& t) const {
-    if constexpr (reads_features) return drafter_.n_read() < t.written.size() - 1;
+  // Ends the drafting of this round, and begins a rest of the drafter. What a policy has drawn stays in the tree: to
+  // drop tokens because of what they are would bias the text. A tree that the policy would still have built anew is
+  // left without drafted tokens; no chance has had a part in it.
+  void lose_draft([[maybe_unused]] text_type& t) {
+    n_resting_ = reads_features ? (std::numeric_limits<std::int32_t>::max)() : 1 << n_lost_;
+    n_lost_ = (std::min)(n_lost_ + 1, 10);
+    draft_reads_ = false;
+    if (!std::exchange(grows_, false)) return;
+    growth_.stop();
+    if constexpr (rebuilds) {
+      detail::open_tree(tree_, drafter_, t.written.tokens().back(), t.written.size(), 0, 0);
+      growth_.begin(t.policy, tree_, drafter_);
+    }
+  }
+
+  bool lacks_features([[maybe_unused]] const text_type& t) const {
+    if constexpr (reads_features) return !rests() && drafter_.n_read() < t.written.size() - 1;
     return false;
   }
 
@@ -531,6 +593,7 @@ class served_text {
   // of the text's tokens from number `first` on.
   void show_features(const BackendT& backend, std::int32_t first, std::span<const std::int32_t> rows) {
     if constexpr (reads_features) {
+      if (rests()) return;
       const auto known = static_cast<std::size_t>((std::max)(std::int32_t{0}, drafter_.n_read() - first));
       if (known < rows.size()) drafter_.read(backend, rows.subspan(known));
     }
@@ -569,6 +632,9 @@ class served_text {
   // Whether the drafter went on with another verdict than the target's, and so must begin the text anew. That is no
   // reason to read a prompt: the tokens that it lacks then were written by rounds of this object.
   bool strayed_ = false;
+  bool grows_ = false;          // the tree is open
+  std::int32_t n_resting_ = 0;  // rounds until the drafter is asked again, this one included: see draft()
+  std::int32_t n_lost_ = 0;     // rounds of this text that lost their draft, at most 10
   round_record record_;
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/model/llama/llama_backend.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -209,6 +210,33 @@ TEST_CASE("logits come only for the rows asked for, in their order") {
   CHECK(rows[0] == expected[1]);
   CHECK(rows[1] == expected[4]);
   CHECK(backend.forward(kv, forward_batch_view{}).n_rows == 0);
+}
+
+TEST_CASE("logits are as many as are asked for: of tokens that the model has not, minus infinity") {
+  llama_backend own = wide_backend();
+  const int vocab = own.vocab_size();
+  const std::vector<token_id> text{1, 5, 2, 7};
+  auto kv = llama_driver::cache_for(own, 32);
+  const auto expected = llama_driver::plainly(own, kv, text);
+  for (const int n : {vocab + 9, vocab - 3}) {
+    llama_backend sized = wide_backend({.vocab_size = n});
+    CHECK(sized.vocab_size() == n);
+    auto sized_kv = llama_driver::cache_for(sized, 32);
+    const auto rows = llama_driver::plainly(sized, sized_kv, text);
+    REQUIRE(rows.size() == expected.size());
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      REQUIRE(rows[r].size() == static_cast<std::size_t>(n));
+      const auto both = static_cast<std::ptrdiff_t>(std::min(n, vocab));
+      CHECK(std::equal(rows[r].begin(), rows[r].begin() + both, expected[r].begin()));
+      for (auto i = both; i < std::ssize(rows[r]); ++i)
+        CHECK(rows[r][static_cast<std::size_t>(i)] == -std::numeric_limits<float>::infinity());
+    }
+  }
+  // A token that only the target has is read as token 0.
+  llama_backend sized = wide_backend({.vocab_size = vocab + 9});
+  auto one_kv = llama_driver::cache_for(sized, 32), other_kv = llama_driver::cache_for(sized, 32);
+  CHECK(llama_driver::plainly(sized, one_kv, std::vector<token_id>{1, vocab + 8}) ==
+        llama_driver::plainly(sized, other_kv, std::vector<token_id>{1, 0}));
 }
 
 TEST_CASE("NaN weights give NaN logits, for the sampler to find") {

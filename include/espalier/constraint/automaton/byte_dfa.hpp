@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/constraint/automaton/automaton_limits.hpp"
 #include "espalier/constraint/automaton/byte_nfa.hpp"
 #include "espalier/core/error.hpp"
 
@@ -24,11 +25,10 @@ namespace espalier::detail {
 // Complexity  construction: O(states of the byte_nfa). next: one look-up if the next state is known, else O(states of
 //             the set)
 // Errors      next: input_error if a further state would take more than max_bytes, or stand for more than max_configs
-//             states; the known states stay
+//             states, steps_error if it would take more steps than allow_steps() said; the known states stay
 class byte_dfa {
  public:
   static constexpr std::int32_t dead = -1;
-  static constexpr std::size_t default_max_bytes = std::size_t{128} << 20;
   static constexpr std::size_t max_configs = 1 << 14;
   static constexpr std::int32_t always = (std::numeric_limits<std::int32_t>::max)();
 
@@ -40,7 +40,7 @@ class byte_dfa {
 
   // Makes the automaton that accepts the texts that lead from the part's begin to its end. canonical() treats texts of
   // up to `longest` bytes alike.
-  byte_dfa(byte_nfa nfa, nfa_part all, std::size_t max_bytes = default_max_bytes, std::int32_t longest = 0)
+  byte_dfa(byte_nfa nfa, nfa_part all, std::size_t max_bytes = automaton_limits().bytes, std::int32_t longest = 0)
       : nfa_(std::move(nfa)), end_(all.end), max_bytes_(max_bytes), longest_(longest), live_(nfa_.live(all.end)) {
     std::array<bool, 257> cut{};
     for (std::int32_t s = 0; s < nfa_.size(); ++s)
@@ -58,6 +58,13 @@ class byte_dfa {
   std::int32_t start() const { return start_; }
   bool accepts(std::int32_t state) const { return state != dead && at(state).accepts; }
   std::int32_t size() const { return static_cast<std::int32_t>(states_.size()); }
+  // Bytes that it takes, about.
+  std::size_t bytes() const { return bytes_ + static_cast<std::size_t>(nfa_.size()) * (sizeof(nfa_[0]) + sizeof(mark)); }
+  void set_max_bytes(std::size_t max_bytes) { max_bytes_ = max_bytes; }
+  // Sets the number of steps that the calls of next() from now on may take together.
+  void allow_steps(std::int64_t n) { steps_left_ = n_allowed_ = n; }
+  // The steps that they have taken.
+  std::int64_t steps() const { return n_allowed_ - steps_left_; }
 
   // The states that a state stands for: those that take a byte.
   std::span<const config> configs(std::int32_t state) const {
@@ -81,6 +88,7 @@ class byte_dfa {
 
   std::int32_t next(std::int32_t state, std::uint8_t byte) {
     if (state == dead) return dead;
+    spend(1);
     const std::int32_t known = next_[static_cast<std::size_t>(state) * n_classes_ + class_of_[byte]];
     return known != unknown ? known : make(state, byte);
   }
@@ -133,8 +141,17 @@ class byte_dfa {
   const dfa_state& at(std::int32_t state) const { return states_[static_cast<std::size_t>(state)]; }
   const frame& frame_of(std::int32_t stack) const { return frames_[static_cast<std::size_t>(stack)]; }
 
+  void spend(std::size_t steps) {
+    steps_left_ -= static_cast<std::int64_t>(steps);
+    if (steps_left_ >= 0) return;
+    raise<steps_error>("what may be written next takes more than ", n_allowed_,
+                       " steps to find out. Lower the pattern's numbers of repetitions, or write fewer parts that may "
+                       "be left out.");
+  }
+
   std::int32_t make(std::int32_t state, std::uint8_t byte) {
     begin_set();
+    spend(configs(state).size());
     const auto takes = [&](const config& c) { return nfa_[c.s].low <= byte && byte <= nfa_[c.s].high; };
     const std::span<const config> own = configs(state);
     for (const config& c : own) {
@@ -180,6 +197,7 @@ class byte_dfa {
     while (!open_.empty()) {
       const auto [s, stack] = open_.back();
       open_.pop_back();
+      spend(1 + others_.size() / 8);
       if (s < 0 || live_[static_cast<std::size_t>(s)] == 0 || was_seen(s, stack)) continue;
       mark& m = mark_[static_cast<std::size_t>(s)];
       if (m.turn == turn_)
@@ -263,7 +281,7 @@ class byte_dfa {
   }
 
   void take_memory(std::size_t bytes) {
-    if (bytes > max_bytes_ - bytes_) {
+    if (bytes_ + bytes > max_bytes_) {
       raise<input_error>("the automaton of what may be written takes more than ", max_bytes_,
                          " bytes on the way of this text. Lower its numbers of repetitions.");
     }
@@ -324,6 +342,7 @@ class byte_dfa {
   std::int32_t end_;
   std::int32_t start_ = dead;
   std::size_t max_bytes_;
+  std::int64_t steps_left_ = (std::numeric_limits<std::int64_t>::max)(), n_allowed_ = steps_left_;
   std::int32_t longest_;
   std::vector<char> live_;
   std::size_t n_classes_ = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
+#include "espalier/core/token.hpp"
 #include "espalier/kv_store/recurrent.hpp"
 #include "espalier/model/files/weight_storage.hpp"
 #include "espalier/model/llama/host_kv_store.hpp"
@@ -31,9 +33,12 @@ namespace espalier {
 
 //! Options of a llama_backend.
 struct llama_options {
-  int threads = 0;                   //!< threads that compute a pass together; 0: as many as the hardware runs at once
-  int max_rows = 320;                //!< rows of the longest batch of a forward pass: a tree of 256 and pending tokens
-  int max_positions = 0;             //!< positions that a text may have; 0: as many as the model has
+  int threads = 0;        //!< threads that compute a pass together; 0: as many as the hardware runs at once
+  int max_rows = 320;     //!< rows of the longest batch of a forward pass: a tree of 256 and pending tokens
+  int max_positions = 0;  //!< positions that a text may have; 0: as many as the model has
+  //! logits of a row; 0: one for each row of the model's vocabulary. Tokens beyond that vocabulary have the logit minus
+  //! infinity, and are read as token 0. For a draft that is padded to another size than its target
+  int vocab_size = 0;
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
   matrix_arithmetic arithmetic = matrix_arithmetic::exact;  //!< how products with quantised weights are computed
   weight_storage weights = weight_storage::as_stored;       //!< how the matrices that load() reads are held in memory
@@ -41,6 +46,7 @@ struct llama_options {
   static constexpr void describe(auto see) {
     see(option{"threads", &llama_options::threads, "threads; 0: one for each processor", 0, thread_team::most_threads});
     see(option{"max_rows", &llama_options::max_rows, "rows of the longest forward pass", 1, 1 << 16});
+    see(option{"vocab_size", &llama_options::vocab_size, "logits of a row; 0: as many as the model has", 0, 1 << 24});
     see(option{"arithmetic", &llama_options::arithmetic, "products with quantised weights"});
     see(option{"weights", &llama_options::weights, "how matrices are held"});
   }
@@ -53,7 +59,7 @@ struct llama_options {
 //! bitwise those of the weights as floats, or with activations rounded to 8 bits, which costs 0.004 nats a token and is
 //! two to three and a half times as fast as floats where it was measured: docs/benchmarks.md.
 //!
-//! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size]
+//! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size()]
 //! Complexity  a pass reads the weights from main memory once; with more than about a dozen rows it reads them again,
 //!             from the processor's cache. forward allocates only if the cache is larger than any before or, with
 //!             recurrent layers, if a batch has more sequences than any before
@@ -82,10 +88,11 @@ class llama_backend {
       : config_(config),
         weights_(std::move(weights)),
         options_(require_options(options)),
+        vocab_size_(options.vocab_size > 0 ? options.vocab_size : config.vocab_size),
         max_positions_(config.positions(options.max_positions)),
         pass_(made_pass()) {}
 
-  int vocab_size() const { return config_.vocab_size; }
+  int vocab_size() const { return vocab_size_; }
   int max_rows() const { return options_.max_rows; }
   int max_positions() const { return max_positions_; }
   const model_config& config() const { return config_; }
@@ -117,10 +124,11 @@ class llama_backend {
   logits_view forward(KVStoreT& kv, const forward_batch_view& batch) {
     detail::check_recurrent(kv, config_.recurrent_shape());
     detail::check_store(kv, batch, config_.n_attention_layers(), config_.kv_size());
-    detail::check_batch(batch, {max_rows(), config_.vocab_size, max_positions_, kv.capacity()});
+    detail::check_batch(batch, {max_rows(), vocab_size_, max_positions_, kv.capacity()});
     one_process place;
-    pass_.run(place, *weights_, kv, batch);
-    return {pass_.rows(detail::step_rows::logits), static_cast<std::int32_t>(batch.outputs.size()), config_.vocab_size};
+    pass_.run(place, *weights_, kv, known_tokens(batch));
+    return sized(
+        {pass_.rows(detail::step_rows::logits), static_cast<std::int32_t>(batch.outputs.size()), config_.vocab_size});
   }
 
   //! Length of hidden_state(); 0 unless options.hidden_layers lists the last layer.
@@ -156,12 +164,36 @@ class llama_backend {
     return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, thread_team::most_threads);
   }
 
+  // The batch with token 0 in place of tokens that the model has no row for.
+  forward_batch_view known_tokens(forward_batch_view batch) {
+    if (vocab_size_ <= config_.vocab_size) return batch;
+    tokens_.assign(batch.tokens.begin(), batch.tokens.end());
+    for (token_id& token : tokens_)
+      token = token < config_.vocab_size ? token : 0;
+    batch.tokens = tokens_;
+    return batch;
+  }
+
+  // The logits in rows of vocab_size().
+  logits_view sized(logits_view own) {
+    if (vocab_size_ == own.vocab) return own;
+    const auto size = static_cast<std::size_t>(vocab_size_);
+    const std::size_t n = (std::min)(size, static_cast<std::size_t>(own.vocab));
+    logits_.assign(static_cast<std::size_t>(own.n_rows) * size, -std::numeric_limits<float>::infinity());
+    for (std::int32_t row = 0; row < own.n_rows; ++row)
+      std::copy_n(own.row(row).data(), n, logits_.data() + static_cast<std::size_t>(row) * size);
+    return {logits_.data(), own.n_rows, vocab_size_};
+  }
+
   model_config config_;
   std::shared_ptr<const model_weights> weights_;
   llama_options options_;
+  int vocab_size_;
   int max_positions_;
   std::string where_ = "in memory";
   detail::transformer_pass pass_;
+  std::vector<token_id> tokens_;  // see known_tokens()
+  std::vector<float> logits_;     // [outputs][vocab_size]; see sized()
 };
 
 //! Makes a cache for any model of llama_backend, with recurrent layers or without: `n_sequences` of `capacity` tokens

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "../examples/serve/rule_keeper.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <filesystem>
+#include <future>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "catch.hpp"
+#include "espalier/constraint/regular_expression.hpp"
+#include "espalier/processor/constrained.hpp"
+#include "program.hpp"
+#include "raises.hpp"
+
+using namespace espalier;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr token_id end_of_text = 256;
+
+// A token for each byte, and one that ends texts.
+vocabulary_trie bytes() {
+  std::vector<std::string> pieces;
+  for (int c = 0; c < 256; ++c)
+    pieces.push_back(std::string(1, static_cast<char>(c)));
+  pieces.emplace_back("</s>");
+  return vocabulary_trie(std::move(pieces), {end_of_text});
+}
+
+std::function<models::text_rule()> expression(std::string pattern) {
+  return [pattern = std::move(pattern)] { return models::text_rule(regular_expression(pattern, bytes())); };
+}
+
+std::vector<token_id> allowed_of(std::span<const std::uint32_t> mask) {
+  std::vector<token_id> tokens;
+  for (token_id t = 0; t <= end_of_text; ++t)
+    if (static_cast<std::size_t>(t / 32) < mask.size() && (mask[static_cast<std::size_t>(t / 32)] >> t % 32 & 1U) != 0)
+      tokens.push_back(t);
+  return tokens;
+}
+
+// What find() says in the end.
+std::string found(serve::rule_keeper& keeper, const serve::mask_awaited& what) {
+  std::promise<std::string> said;
+  keeper.find(what.use, what.after, [&](const std::string& why) { said.set_value(why); });
+  return said.get_future().get();
+}
+
+// A folder with the bundled target alone.
+std::string target_alone() {
+  namespace files = std::filesystem;
+  const files::path models = SERVE_MODELS, folder = files::temp_directory_path() / "espalier_target_alone";
+  files::remove_all(folder);
+  files::create_directory(folder);
+  files::create_directory_symlink(files::canonical(models / "target"), folder / "target");
+  files::create_symlink(files::canonical(models / "tokenizer.model"), folder / "tokenizer.model");
+  return folder.string();
+}
+
+}  // namespace
+
+TEST_CASE("a rule is compiled once for all requests that give it", "[serve][rules]") {
+  serve::rule_keeper keeper({});
+  std::atomic<int> n = 0;
+  const auto make = [&] {
+    ++n;
+    return expression("ab")();
+  };
+  const auto one = keeper.compile("ab", make), other = keeper.compile("ab", make);
+  CHECK(n == 1);
+  CHECK(one->rule() == other->rule());
+  keeper.end(*one);
+  CHECK(one->rule() == nullptr);
+  CHECK(other->rule() != nullptr);
+  CHECK(says(message_of<input_error>([&] { keeper.compile("(", expression("(")); }), "expected"));
+}
+
+TEST_CASE("a text sits out while another thread finds what its rule allows", "[serve][rules]") {
+  serve::rule_keeper keeper({});
+  const auto use = keeper.compile("rule", expression("(ab|ac){2}d*"));
+  serve::served_rule rule(use);
+  CHECK(allowed_of(rule.allowed(rule.start())) == std::vector<token_id>{'a'});
+  serve::served_rule::state_type state;
+  serve::mask_awaited awaited(use, {});
+  {
+    const std::lock_guard in_use(use->rule()->mutex);
+    state = rule.advance(rule.advance(rule.start(), 'a'), 'c');  // reads later
+    CHECK(state.unread == std::vector<token_id>{'a', 'c'});
+    CHECK(!rule.prescribed(state));
+    try {
+      (void)rule.allowed(state);
+      FAIL("it is known already");
+    } catch (const serve::mask_awaited& what) {
+      awaited = what;
+    }
+  }
+  CHECK(found(keeper, awaited).empty());
+  CHECK(allowed_of(rule.allowed(state)) == std::vector<token_id>{'a'});
+  CHECK(rule.prescribed(state) == 'a');
+  for (const token_id t : {'a', 'b'})
+    state = rule.advance(state, t);
+  CHECK(allowed_of(rule.allowed(state)) == std::vector<token_id>{'d', end_of_text});
+  // The writing thread spends no more than its steps in a round.
+  serve::rule_use poor(use->rule(), std::size_t{1} << 24, 3);
+  serve::served_rule strict(std::shared_ptr<serve::rule_use>(&poor, [](serve::rule_use*) {}));
+  auto unseen = strict.start();
+  for (const token_id t : {'a', 'b', 'a', 'c', 'd', 'd'})
+    unseen = strict.advance(unseen, t);
+  CHECK_THROWS_AS(strict.allowed(unseen), serve::mask_awaited);
+  poor.begin_round();
+  // As the processor of a text: commit() throws nothing, whatever is known.
+  constrained<serve::served_rule> process(rule);
+  process.begin({});
+  const std::vector<token_id> text{'a', 'b', 'a', 'c'};
+  {
+    const std::lock_guard in_use(use->rule()->mutex);
+    process.commit(text);
+  }
+  CHECK(process.allows({}, 'd'));
+  CHECK(!process.allows({}, 'a'));
+}
+
+TEST_CASE("a rule that takes too much memory is refused in a sentence, and others go on", "[serve][rules]") {
+  serve::rule_keeper keeper({.rule_memory = 16});
+  const auto costly = keeper.compile("costly", expression("((.?a?)?b?){0,300}"));
+  // Each letter leads to a state of 20 KiB and more; the rule may take 4 MiB.
+  serve::served_rule::state_type after{costly->rule()->start};
+  after.unread.assign(500, 'x');
+  const std::string why = found(keeper, {costly, after});
+  INFO(why);
+  CHECK(says(why, "more than 4194304 bytes", "Lower"));
+  const auto use = keeper.compile("cheap", expression("[a-c]"));
+  serve::served_rule rule(use);
+  CHECK(allowed_of(rule.allowed(rule.start())) == std::vector<token_id>{'a', 'b', 'c'});
+}
+
+TEST_CASE("rules that no text uses are dropped, the least recently used first", "[serve][rules]") {
+  serve::rule_keeper keeper({.rule_memory = 16});
+  std::vector<std::shared_ptr<serve::rule_use>> uses;
+  const auto pattern = [](int i) { return "[a-y]{200}" + std::string(static_cast<std::size_t>(i), 'z'); };
+  // Reads a text, so that the rule grows: by a state of over 1 KiB a letter.
+  const auto grow = [&](const std::shared_ptr<serve::rule_use>& use) {
+    serve::served_rule::state_type after{use->rule()->start};
+    after.unread.assign(190, 'a');
+    REQUIRE(found(keeper, {use, after}).empty());
+  };
+  for (int i = 0; i < 8; ++i) {
+    uses.push_back(keeper.compile(pattern(i), expression(pattern(i))));
+    grow(uses.back());
+  }
+  const std::size_t all = keeper.bytes();
+  CHECK(all > std::size_t{8} * 190 * 1024);
+  for (const auto& use : uses)
+    keeper.end(*use);
+  // Each compile() looks what can go.
+  std::atomic<int> n = 0;
+  const auto make = [&](int i) {
+    return [&, i] {
+      ++n;
+      return expression(pattern(i))();
+    };
+  };
+  (void)keeper.compile("another", expression("a"));
+  CHECK(keeper.bytes() <= (std::size_t{16} << 20) / 16 + 16384);
+  (void)keeper.compile(pattern(7), make(7));
+  CHECK(n == 0);
+  (void)keeper.compile(pattern(0), make(0));
+  CHECK(n == 1);
+}
+
+TEST_CASE("what waits for a keeper that ends is told so", "[serve][rules]") {
+  serve::rule_keeper keeper({});
+  const auto use = keeper.compile("a", expression("a"));
+  keeper.stop();
+  CHECK(found(keeper, {use, {}}) == "The server is about to end.");
+  CHECK(message_of<serve::rule_error>([&] { keeper.compile("b", expression("b")); }) == "The server is about to end.");
+}
+
+TEST_CASE("a request whose rule takes too much is answered with 422, while others are served", "[serve][load]") {
+  server_process server({"--policy", "chain", "--rule-seconds", "1"});
+  raw_client hostile(server.port());
+  hostile.send(post("/v1/completions", R"({"prompt": "The king", "guided_regex": "((.?a?)?b?){0,1500}"})"));
+  raw_client guest(server.port());
+  guest.send(post("/v1/completions", R"({"prompt": "The king", "max_tokens": 4, "guided_regex": "[a-z ]{1,20}"})",
+                  "Connection: close\r\n"));
+  CHECK(guest.receive(30s).find("200 OK") != std::string::npos);
+  const std::string reply = hostile.receive(60s, "}}");
+  INFO(reply);
+  CHECK(reply.find("HTTP/1.1 422") == 0);
+  CHECK(reply.find("rule_too_large") != std::string::npos);
+  CHECK(reply.find("\"guided_regex\"") != std::string::npos);
+}
+
+TEST_CASE("without a draft model the server drafts from the text", "[serve][load]") {
+  const std::string folder = target_alone();
+  const auto write = [&](const std::vector<std::string>& arguments) {
+    server_process server(arguments, "", folder);
+    raw_client client(server.port());
+    client.send(post("/v1/completions",
+                     R"({"prompt": "The king said: the king said: the king said", "max_tokens": 24, "temperature": 0})",
+                     "Connection: close\r\n"));
+    const std::string reply = client.receive(60s);
+    REQUIRE(reply.find("200 OK") != std::string::npos);
+    raw_client scraper(server.port());
+    scraper.send("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    const std::string counts = scraper.receive(10s);
+    CHECK(counts.find("espalier_tokens_drafted_total 0\n") == std::string::npos);
+    return reply.substr(reply.find("\"text\""), 120);
+  };
+  CHECK(write({"--policy", "chain"}) == write({"--policy", "cost-aware"}));
+}
