@@ -268,8 +268,8 @@ TEST_CASE("patterns whose parts may be left out cost no more than what they are,
   CHECK(steps("([a-z]?){4000}(a[a-z]{20}|b[a-z]{20})*") < 20'000);
   // What cannot be written as one repetition takes the steps that it may, and then says so.
   token_automaton c = regular_expression("((.?a?)?b?){0,60}", vocabulary());
-  c.set_limits({.steps = 5'000});
-  CHECK(says(message_of<steps_error>([&] { c.allowed(c.start()); }), "more than 5000 steps",
+  c.set_limits({.steps = 50});
+  CHECK(says(message_of<steps_error>([&] { c.allowed(c.start()); }), "more than 50 steps",
              "Lower the pattern's numbers of repetitions"));
   // What it has found stays: with more steps it ends where it would have ended, with the same mask.
   for (int n = 0; n < 1000; ++n) {
@@ -277,7 +277,7 @@ TEST_CASE("patterns whose parts may be left out cost no more than what they are,
       (void)c.allowed(c.start());
       break;
     } catch (const steps_error&) {
-      c.set_limits({.steps = 10'000 * (n + 1)});
+      c.set_limits({.steps = 100 * (n + 1)});
     }
   }
   const auto found = c.allowed(c.start());

@@ -2,6 +2,7 @@
 // Tested by tests/constraint/regular_expression.cpp
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -33,7 +34,7 @@ class regex_parser {
     std::vector<nfa_part> all;
     do {
       const bool begins = take('^');
-      nfa_part one = sequence(0);
+      nfa_part one = written_out(sequence(0));
       if (searches && !begins) one = nfa_.then(any_text(), one);
       const bool ends = take('$');
       if (searches && !ends) one = nfa_.then(one, any_text());
@@ -46,6 +47,30 @@ class regex_parser {
  private:
   static constexpr int max_depth = 200;
   static constexpr std::int32_t max_times = 10000;
+
+  // A part that is to be written `least` to `most` times in a row; if most < 0, any number of times from `least` on. It
+  // is written out late, so that repetitions of repetitions become one: the automaton of (a{0,60}){0,60} would be in
+  // thousands of states at a time, that of a{0,3600} is in one.
+  struct repetition {
+    nfa_part one;
+    std::int32_t least = 1, most = 1;
+
+    bool is_single() const { return least == 1 && most == 1; }
+  };
+
+  nfa_part written_out(const repetition& r) { return nfa_.times(r.one, r.least, r.most); }
+
+  // The part that is written as often as `inner` says, and all that as often as least and most say. It is one
+  // repetition if the numbers of times that come together have no gap, as those of (a{3}){0,2} have.
+  repetition repeat(const repetition& inner, std::int32_t least, std::int32_t most) {
+    if (inner.is_single()) return {inner.one, least, most};
+    if (least == 1 && most == 1) return inner;
+    const std::int64_t low = inner.least, high = inner.most, fewest = low * least;
+    const std::int64_t most_in_all = most == 0 || high == 0 ? 0 : most < 0 || high < 0 ? -1 : high * most;
+    const bool has_gap = least != most && (high < 0 ? least == 0 && low > 1 : low * (least + 1) > high * least + 1);
+    if (has_gap || (std::max)(fewest, most_in_all) > byte_nfa::max_states) return {written_out(inner), least, most};
+    return {inner.one, static_cast<std::int32_t>(fewest), static_cast<std::int32_t>(most_in_all)};
+  }
 
   static bool is_digit(char c) { return '0' <= c && c <= '9'; }
 
@@ -68,23 +93,39 @@ class regex_parser {
                        expected, ".");
   }
 
-  nfa_part alternatives(int depth) {
+  repetition alternatives(int depth) {
     if (depth > max_depth) fail("at most 200 groups inside each other");
-    std::vector<nfa_part> all{sequence(depth)};
+    const repetition first = sequence(depth);
+    if (!next_is('|')) return first;
+    // If one may be left out, all may: a?|b| is (a|b)?.
+    bool is_optional = false;
+    std::vector<nfa_part> all;
+    const auto add = [&](const repetition& r) {
+      const bool may_miss = r.least == 0 && (r.most == 0 || r.most == 1);
+      is_optional = is_optional || may_miss;
+      if (r.most != 0) all.push_back(may_miss ? r.one : written_out(r));
+    };
+    add(first);
     while (take('|'))
-      all.push_back(sequence(depth));
-    return nfa_.any_of(all);
+      add(sequence(depth));
+    if (all.empty()) return {nfa_.nothing(), 0, 0};
+    return {nfa_.any_of(all), is_optional ? 0 : 1, 1};
   }
 
-  nfa_part sequence(int depth) {
-    nfa_part all = nfa_.nothing();
-    while (!ends() && pattern_[at_] != '|' && pattern_[at_] != ')' && pattern_[at_] != '$')
-      all = nfa_.then(all, repeated(depth));
-    return all;
+  bool goes_on() const { return !ends() && pattern_[at_] != '|' && pattern_[at_] != ')' && pattern_[at_] != '$'; }
+
+  repetition sequence(int depth) {
+    if (!goes_on()) return {nfa_.nothing(), 0, 0};
+    const repetition first = repeated(depth);
+    if (!goes_on()) return first;
+    nfa_part all = written_out(first);
+    while (goes_on())
+      all = nfa_.then(all, written_out(repeated(depth)));
+    return {all};
   }
 
-  nfa_part repeated(int depth) {
-    const nfa_part one = atom(depth);
+  repetition repeated(int depth) {
+    const repetition one = atom(depth);
     const std::size_t begin = at_;
     std::int32_t least = 1, most = 1;
     if (take('*')) {
@@ -103,7 +144,7 @@ class regex_parser {
     if (at_ > begin) take('?');
     if (at_ > begin && !ends() && std::string_view("*+?{").find(pattern_[at_]) != std::string_view::npos)
       fail("something else after a quantifier: possessive ones are not supported");
-    return nfa_.times(one, least, most);
+    return repeat(one, least, most);
   }
 
   std::int32_t number() {
@@ -117,23 +158,23 @@ class regex_parser {
     return n;
   }
 
-  nfa_part atom(int depth) {
+  repetition atom(int depth) {
     const std::size_t begin = at_;
     switch (pattern_[at_]) {
       case '(': {
         ++at_;
         if (take('?') && !take(':')) group_name();
-        const nfa_part inside = alternatives(depth + 1);
+        const repetition inside = alternatives(depth + 1);
         if (!take(')')) fail("')'");
         return inside;
       }
       case '[':
-        return set_part(char_class(), begin);
+        return {set_part(char_class(), begin)};
       case '.':
         ++at_;
-        return set_part(character_set({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}).inverted(), begin);
+        return {set_part(character_set({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}}).inverted(), begin)};
       case '\\':
-        return set_part(escape(false), begin);
+        return {set_part(escape(false), begin)};
       case '*':
       case '+':
       case '?':
@@ -145,7 +186,7 @@ class regex_parser {
       case '}':
         fail("a backslash before it, or a bracket that it closes");
       default:
-        return set_part(one(character()), begin);
+        return {set_part(one(character()), begin)};
     }
   }
 
