@@ -223,13 +223,13 @@ std::string content_of(const json& message, const std::string& name) {
   return text;
 }
 
-std::vector<espalier::chat_message> read_messages(const fields& body) {
+nlohmann::ordered_json read_messages(const fields& body) {
   const json* messages = body.find("messages");
   constexpr auto allowed = "an array of {\"role\": ..., \"content\": ...} that is not empty";
   if (messages == nullptr)
     refuse("messages", fmt::format("messages is missing: it must be {}.", allowed), "missing_required_parameter");
   if (!messages->is_array() || messages->empty()) refuse_type("messages", allowed, *messages);
-  std::vector<espalier::chat_message> read;
+  auto read = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < messages->size(); ++i) {
     const json& message = (*messages)[i];
     const std::string name = fmt::format("messages[{}]", i);
@@ -238,7 +238,8 @@ std::vector<espalier::chat_message> read_messages(const fields& body) {
     if (role != "system" && role != "developer" && role != "user" && role != "assistant")
       refuse_value(name + ".role", "system, developer, user or assistant", role);
     check_fields(message, name, message_fields, endpoint::chat);
-    read.push_back({role == "developer" ? "system" : role.get<std::string>(), content_of(message, name)});
+    read.push_back(
+        {{"role", role == "developer" ? "system" : role.get<std::string>()}, {"content", content_of(message, name)}});
   }
   return read;
 }
@@ -246,9 +247,9 @@ std::vector<espalier::chat_message> read_messages(const fields& body) {
 // Reads the messages of a chat into a prompt. The answer ends where its turn ends, unless ends are ignored.
 void read_chat(const fields& body, const espalier::chat_template& chat, const espalier::tokenizer& tokenizer,
                text_request& texts) {
-  const std::vector<espalier::chat_message> messages = read_messages(body);
+  const espalier::chat_input input{.messages = read_messages(body)};
   try {
-    texts.prompt = chat.tokens(tokenizer, messages);
+    texts.prompt = chat.tokens(tokenizer, input);
   } catch (const espalier::input_error& error) {
     refuse("messages", std::string("messages cannot be read: ") + error.what(), "invalid_value");
   }
