@@ -41,7 +41,7 @@ class jinja_work {
   void spend_bytes(std::size_t bytes) { spend(1 + bytes / 16); }
 
  private:
-  static constexpr std::size_t most_steps = 10'000'000;
+  static constexpr std::size_t most_steps = 5'000'000;
 
   std::string where_;
   std::size_t left_ = most_steps;
@@ -129,7 +129,7 @@ inline bool is_true(const jinja_value& value) {
 }
 
 inline bool are_equal(jinja_work& work, const jinja_value& a, const jinja_value& b) {
-  work.spend(1);
+  work.spend(4);
   if (a.integer() && b.integer()) return a.to_integer() == b.to_integer();
   if (a.is_number() && b.is_number()) return a.to_double() == b.to_double();
   if (a.is.index() != b.is.index()) return false;
