@@ -29,8 +29,8 @@ tokenizer tokenizer_of(const std::string& path) {
 // The message of a user for a model that chats, the beginning of a text for any other model.
 std::vector<token_id> tokens_of(const tokenizer& of, const std::string& text) {
   if (of.chat_template_text().empty()) return of.encode_prompt(text);
-  const std::vector<chat_message> said{{"user", text}};
-  return chat_template::of(of).tokens(of, said);
+  const nlohmann::ordered_json said{{"role", "user"}, {"content", text}};
+  return chat_template::of(of).tokens(of, {.messages = nlohmann::ordered_json::array({said})});
 }
 
 }  // namespace

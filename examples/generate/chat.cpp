@@ -20,14 +20,14 @@ void chat(models::model_set& models, const arguments& asked, std::istream& in, s
   if (models.text.chat_template_text().empty())
     throw usage_error("--chat needs a model that was trained to chat: " + models.text.where() +
                       " has no chat template.");
-  const espalier::chat_template form = espalier::chat_template::of(models.text);
+  const espalier::chat_template form = chat_of(models.text);
   const pairing parts = pairings(asked).front();
   const bool colour = wants_colour();
   if (is_terminal()) {
     out << fmt::format("{} drafts, {} verifies. /new begins another chat, the end of the input (Ctrl-D) ends it.\n",
                        parts.method, parts.verifier);
   }
-  std::vector<espalier::chat_message> messages = opening(asked);
+  nlohmann::ordered_json messages = opening(asked);
   std::string line;
   while (out << (is_terminal() ? "\n> " : "") << std::flush && std::getline(in, line)) {
     if (line.empty()) continue;
@@ -35,10 +35,10 @@ void chat(models::model_set& models, const arguments& asked, std::istream& in, s
       messages = opening(asked);
       continue;
     }
-    messages.push_back({"user", line});
-    const std::vector<espalier::token_id> prompt = form.tokens(models.text, messages);
+    messages.push_back(chat_message("user", line));
+    const std::vector<espalier::token_id> prompt = form.tokens(models.text, {.messages = messages});
     if (static_cast<int>(prompt.size()) >= models.context()) {
-      messages.pop_back();
+      messages.erase(messages.size() - 1);
       out << fmt::format(
           "With this the chat has {} tokens, but the model follows {}: say less, or begin another with "
           "/new.\n",
@@ -52,7 +52,7 @@ void chat(models::model_set& models, const arguments& asked, std::istream& in, s
     const std::vector<espalier::token_id>& ends = models.text.ends_of_text();
     if (!answer.tokens.empty() && std::binary_search(ends.begin(), ends.end(), answer.tokens.back()))
       answer.tokens.pop_back();
-    messages.push_back({"assistant", models.text.decode(answer.tokens)});
+    messages.push_back(chat_message("assistant", models.text.decode(answer.tokens)));
     out << "\n";
     if (is_terminal()) {
       const espalier::statistics& s = answer.statistics;

@@ -244,13 +244,13 @@ std::string content_of(const json& message, const std::string& name) {
   return text;
 }
 
-std::vector<espalier::chat_message> read_messages(const fields& body) {
+nlohmann::ordered_json read_messages(const fields& body) {
   const json* messages = body.find("messages");
   constexpr auto allowed = "an array of {\"role\": ..., \"content\": ...} that is not empty";
   if (messages == nullptr)
     refuse("messages", fmt::format("messages is missing: it must be {}.", allowed), "missing_required_parameter");
   if (!messages->is_array() || messages->empty()) refuse_type("messages", allowed, *messages);
-  std::vector<espalier::chat_message> read;
+  auto read = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < messages->size(); ++i) {
     const json& message = (*messages)[i];
     const std::string name = fmt::format("messages[{}]", i);
@@ -259,7 +259,8 @@ std::vector<espalier::chat_message> read_messages(const fields& body) {
     if (role != "system" && role != "developer" && role != "user" && role != "assistant")
       refuse_value(name + ".role", "system, developer, user or assistant", role);
     check_fields(message, name, message_fields, endpoint::chat);
-    read.push_back({role == "developer" ? "system" : role.get<std::string>(), content_of(message, name)});
+    read.push_back(
+        {{"role", role == "developer" ? "system" : role.get<std::string>()}, {"content", content_of(message, name)}});
   }
   return read;
 }
@@ -268,13 +269,10 @@ std::vector<espalier::chat_message> read_messages(const fields& body) {
 void read_chat(const fields& body, const request_rules& rules, const espalier::tokenizer& tokenizer,
                text_request& texts) {
   const espalier::chat_template& chat = rules.chat;
-  const std::vector<espalier::chat_message> messages = read_messages(body);
-  std::size_t bytes = 0;
-  for (const espalier::chat_message& message : messages)
-    bytes += message.content.size();
-  check_bytes(bytes, "messages", rules);
+  const espalier::chat_input input{.messages = read_messages(body)};
+  check_bytes(input.messages.dump().size(), "messages", rules);
   try {
-    texts.prompt = chat.tokens(tokenizer, messages);
+    texts.prompt = chat.tokens(tokenizer, input);
   } catch (const espalier::input_error& error) {
     refuse("messages", std::string("messages cannot be read: ") + error.what(), "invalid_value");
   }

@@ -29,8 +29,14 @@ struct arguments {
   std::string chat_user, chat_assistant;
 
   espalier::chat_template chat(const espalier::tokenizer& text) const {
-    if (chat_user.empty() && chat_assistant.empty() && !text.chat_template_text().empty())
-      return espalier::chat_template::of(text);
+    if (chat_user.empty() && chat_assistant.empty() && !text.chat_template_text().empty()) {
+      try {
+        return espalier::chat_template::of(text);
+      } catch (const espalier::model_error& error) {
+        throw models::usage_error(error.what() +
+                                  std::string(" --chat-user and --chat-assistant write chats without it."));
+      }
+    }
     return espalier::chat_template::labelled(chat_user.empty() ? "Question:" : chat_user,
                                              chat_assistant.empty() ? "Answer:" : chat_assistant);
   }

@@ -2,7 +2,8 @@
 //
 // Any bytes are a GGUF file, or a tokenizer.json, a zero byte and a text. Either is refused with a model_error, or
 // gives a tokenizer whose tokens are in its range, whatever text it is given, or which refuses the text with an
-// input_error. And any bytes are a chat template, or are refused as one; nothing else happens.
+// input_error. And any bytes are a chat template, or are refused as one with a model_error; a template that is run gives
+// a prompt, or an input_error.
 
 #include <algorithm>
 #include <cstddef>
@@ -54,9 +55,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   } catch (const model_error&) {
   }
   try {
-    const auto chat = chat_template::of(bytes, "<s>", "</s>", "fuzz");
-    (void)chat.prompt(std::vector<chat_message>{{"user", "Hi"}});
+    const auto chat = chat_template::of(bytes, {{"bos_token", "<s>"}, {"eos_token", "</s>"}}, "fuzz");
+    chat_input input{.messages = {{{"role", "system"}, {"content", " Be kind. "}},
+                                  {{"role", "user"}, {"content", {{{"type", "text"}, {"text", "a<b>\xC3\xA9"}}}}},
+                                  {{"role", "assistant"},
+                                   {"content", "<think>x</think>Hi"},
+                                   {"tool_calls", {{{"name", "f"}, {"arguments", {{"x", 1.5}, {"y", nullptr}}}}}}}}};
+    if (chat.reads("tools")) input.tools = {{{"name", "f"}, {"parameters", {{"type", "object"}}}}};
+    (void)chat.prompt(input);
   } catch (const model_error&) {
+  } catch (const input_error&) {
   }
   return 0;
 }

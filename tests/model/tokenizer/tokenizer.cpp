@@ -256,12 +256,14 @@ TEST_CASE("a GGUF file's byte-level tokens are those of the tokenizer.json", "[t
     gguf.add("tokenizer.ggml.bos_token_id", expected.find("<s>"));
     gguf.add("tokenizer.ggml.eos_token_id", expected.find("</s>"));
     gguf.add("tokenizer.chat_template", "{{ bos_token }}<think>");
+    gguf.add("tokenizer.chat_template.tool_use", "{{ tools }}");
     const tokenizer found = from_gguf(gguf);
     CHECK(found.size() == expected.size());
     CHECK(found.begin_of_text() == expected.begin_of_text());
     CHECK(found.ends_of_text() == [&] { return std::vector{expected.find("</s>"), expected.find("<|im_end|>")}; }());
     CHECK(found.chat_template_text() == "{{ bos_token }}<think>");
-    CHECK(found.begin_mark() == "<s>");
+    CHECK(found.tool_template_text() == "{{ tools }}");
+    CHECK(found.chat_variables() == nlohmann::ordered_json{{"bos_token", "<s>"}, {"eos_token", "</s>"}});
     for (const std::string& text : texts()) {
       INFO(name << ": " << json(text).dump(-1, ' ', true, json::error_handler_t::replace));
       CHECK(found.encode_trusted(text) == expected.encode_trusted(text));
@@ -461,22 +463,35 @@ TEST_CASE("a folder's files tell what begins and ends a text, and the chat templ
   write(place + "/tokenizer_config.json", config.dump());
   tokenizer text = tokenizer::load(place);
   CHECK(text.begin_of_text() == -1);
-  CHECK(text.begin_mark() == "<s>");
-  CHECK(text.end_mark() == "</s>");
+  CHECK(text.chat_variables() == nlohmann::ordered_json{{"bos_token", "<s>"}, {"eos_token", "</s>"}});
   CHECK(text.chat_template_text() == "one");
   CHECK(text.ends_of_text() == std::vector{end, turn});
 
   config["add_bos_token"] = true;
-  config["chat_template"] = {{{"name", "tools"}, {"template", "two"}}, {{"name", "default"}, {"template", "three"}}};
+  config["chat_template"] = {{{"name", "tool_use"}, {"template", "two"}}, {{"name", "default"}, {"template", "three"}}};
+  config["pad_token"] = "<pad>";
+  config["additional_special_tokens"] = {"<a>", {{"content", "<b>"}}};
+  config["extra_special_tokens"] = {{"image_token", "<image>"}};
   write(place + "/tokenizer_config.json", config.dump());
   write(place + "/generation_config.json", R"({"eos_token_id": [3, 1]})");
   write(place + "/config.json", R"({"eos_token_id": 2})");
   text = tokenizer::load(place);
   CHECK(text.begin_of_text() == begin);
   CHECK(text.chat_template_text() == "three");
+  CHECK(text.tool_template_text() == "two");
+  CHECK(text.chat_variables() == nlohmann::ordered_json{{"bos_token", "<s>"},
+                                                        {"eos_token", "</s>"},
+                                                        {"pad_token", "<pad>"},
+                                                        {"additional_special_tokens", {"<a>", "<b>"}},
+                                                        {"image_token", "<image>"}});
+  write(place + "/chat_template.json", R"({"chat_template": "{{ bos_token }}"})");
+  CHECK(tokenizer::load(place).chat_template_text() == "{{ bos_token }}");
   CHECK(text.ends_of_text() == std::vector{1, 2, 3, end, turn});
   write(place + "/chat_template.jinja", "four");
   CHECK(tokenizer::load(place).chat_template_text() == "four");
+  std::filesystem::create_directory(place + "/additional_chat_templates");
+  write(place + "/additional_chat_templates/tool_use.jinja", "five");
+  CHECK(tokenizer::load(place).tool_template_text() == "five");
 
   write(place + "/config.json", R"({"eos_token_id": 100000})");
   CHECK(says(message_of<espalier::model_error>([&] { tokenizer::load(place); }), place, "config.json", "eos_token_id",

@@ -46,16 +46,20 @@ class tokenizer_settings {
   void read_tokenizer_config(std::string_view text, const std::string& where) {
     const nlohmann::json file = parse_json_object(text, where);
     const json_reader config(file, where);
-    parts_.begin_mark = mark_of(config, "bos_token");
-    parts_.end_mark = mark_of(config, "eos_token");
-    if (!parts_.end_mark.empty()) parts_.add_end(id_of(config, "eos_token", parts_.end_mark));
+    read_chat_variables(config);
+    const std::string begin_mark = mark_of(config, "bos_token"), end_mark = mark_of(config, "eos_token");
+    if (!end_mark.empty()) parts_.add_end(id_of(config, "eos_token", end_mark));
     if (config.has("add_bos_token")) {
-      const bool adds = config.flag_or("add_bos_token", false) && !parts_.begin_mark.empty();
-      parts_.begin = adds ? id_of(config, "bos_token", parts_.begin_mark) : -1;
+      const bool adds = config.flag_or("add_bos_token", false) && !begin_mark.empty();
+      parts_.begin = adds ? id_of(config, "bos_token", begin_mark) : -1;
     }
-    const nlohmann::json* const chat = config.find("chat_template");
-    if (chat && chat->is_string()) parts_.chat_template = chat->get<std::string>();
-    if (chat && chat->is_array()) read_named_templates(config, *chat);
+    read_chat_template(config);
+  }
+
+  // Reads chat_template.json.
+  void read_chat_template(std::string_view text, const std::string& where) {
+    const nlohmann::json file = parse_json_object(text, where);
+    read_chat_template(json_reader(file, where));
   }
 
   // Reads generation_config.json or config.json: one ending token or a list.
@@ -73,6 +77,29 @@ class tokenizer_settings {
   }
 
  private:
+  // Reads the variables that transformers gives to chat templates: the special tokens by their names.
+  void read_chat_variables(const json_reader& config) {
+    for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
+      if (const std::string mark = mark_of(config, key); !mark.empty()) parts_.chat_variables[key] = mark;
+    const auto content_of = [](const nlohmann::json& token) {
+      const auto content = token.is_object() ? token.find("content") : token.end();
+      return token.is_object() && content != token.end() ? *content : token;
+    };
+    for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
+      const nlohmann::json* const tokens = config.find(key);
+      if (!tokens) continue;
+      for (const auto& [name, token] : tokens->items()) {
+        const nlohmann::json content = content_of(token);
+        if (!content.is_string()) config.refuse(key, *tokens, "texts, or objects with a content");
+        if (tokens->is_object()) {
+          parts_.chat_variables[name] = content.get<std::string>();
+        } else {
+          parts_.chat_variables["additional_special_tokens"].push_back(content.get<std::string>());
+        }
+      }
+    }
+  }
+
   // The text of a token, which is given as text or as an object that contains it.
   static std::string mark_of(const json_reader& config, const char* key) {
     const nlohmann::json* const mark = config.find(key);
@@ -88,12 +115,22 @@ class tokenizer_settings {
     return token->id;
   }
 
-  void read_named_templates(const json_reader& config, const nlohmann::json& list) {
+  // Reads the chat template: one, or a list of templates with names, of which "tool_use" is for chats with tools.
+  void read_chat_template(const json_reader& config) {
+    const nlohmann::json* const chat = config.find("chat_template");
+    if (!chat) return;
+    if (chat->is_string()) {
+      parts_.chat_template = chat->get<std::string>();
+      return;
+    }
+    const nlohmann::json list = chat->is_array() ? *chat : nlohmann::json::array({nullptr});
     for (const nlohmann::json& entry : list) {
       if (!entry.is_object())
-        config.refuse("chat_template", list, "a string, or a list of objects with name and template");
+        config.refuse("chat_template", *chat, "a string, or a list of objects with name and template");
       const json_reader named(entry, config.where() + ": \"chat_template\"");
-      if (named.text_or("name", "") == "default") parts_.chat_template = named.text_or("template", "");
+      const std::string name = named.text_or("name", "");
+      if (name == "default") parts_.chat_template = named.text_or("template", "");
+      if (name == "tool_use") parts_.tool_template = named.text_or("template", "");
     }
   }
 
@@ -112,7 +149,9 @@ inline tokenizer_parts read_tokenizer_folder(const std::string& folder) {
        [&](const auto& text, const auto& path) { settings.read_tokenizer_config(text, path); });
   each("generation_config.json", [&](const auto& text, const auto& path) { settings.read_ends(text, path); });
   each("config.json", [&](const auto& text, const auto& path) { settings.read_ends(text, path); });
+  each("chat_template.json", [&](const auto& text, const auto& path) { settings.read_chat_template(text, path); });
   each("chat_template.jinja", [&](const auto& text, const auto&) { parts.chat_template = text; });
+  each("additional_chat_templates/tool_use.jinja", [&](const auto& text, const auto&) { parts.tool_template = text; });
   return parts;
 }
 
@@ -136,10 +175,12 @@ inline tokenizer_parts read_sentencepiece(std::string_view bytes, const std::str
     }
     parts.pieces.push_back(std::move(piece));
   }
-  const auto mark_of = [&](token_id token) { return token < 0 ? std::string() : model.IdToPiece(token); };
   parts.begin = model.bos_id();
-  parts.begin_mark = mark_of(model.bos_id());
-  parts.end_mark = mark_of(model.eos_id());
+  for (const auto& [name, token] : {std::pair{"bos_token", model.bos_id()},
+                                    {"eos_token", model.eos_id()},
+                                    {"unk_token", model.unk_id()},
+                                    {"pad_token", model.pad_id()}})
+    if (token >= 0) parts.chat_variables[name] = model.IdToPiece(token);
   if (model.eos_id() >= 0) parts.add_end(model.eos_id());
   parts.add_named_ends();
   return parts;
@@ -173,7 +214,7 @@ struct prompt_piece {
 class tokenizer {
  public:
   //! Reads a tokenizer from a folder with a tokenizer.json, together with tokenizer_config.json,
-  //! generation_config.json, config.json and chat_template.jinja if they are there; or from a folder with a
+  //! generation_config.json, config.json and the files of chat templates if they are there; or from a folder with a
   //! tokenizer.model; from one of these two files alone; or from a GGUF file. A file whose name ends neither in .json
   //! nor in .gguf is read as a tokenizer.model.
   static tokenizer load(const std::string& path) {
@@ -279,16 +320,17 @@ class tokenizer {
   //! The file that the tokenizer was read from, for messages.
   const std::string& where() const { return parts_.where; }
 
-  //! The chat template in the file, and the values of its variables bos_token and eos_token; empty if there is none.
+  //! The chat template in the file, and the one for chats with tools; empty if there is none.
   const std::string& chat_template_text() const { return parts_.chat_template; }
-  const std::string& begin_mark() const { return parts_.begin_mark; }
-  const std::string& end_mark() const { return parts_.end_mark; }
+  const std::string& tool_template_text() const { return parts_.tool_template; }
+  //! The variables that a chat template has from the file: an object of special tokens, such as bos_token.
+  const nlohmann::ordered_json& chat_variables() const { return parts_.chat_variables; }
 
  private:
   explicit tokenizer(detail::tokenizer_parts parts) : parts_(std::move(parts)) {
     // A token that the template writes between messages is a mark, even if the file does not call it special.
     const auto mark_those_of = [&](detail::added_tokens& of) {
-      for (detail::added_token& token : of.take_those_in(parts_.chat_template)) {
+      for (detail::added_token& token : of.take_those_in(parts_.chat_template + "\n" + parts_.tool_template)) {
         token.is_mark = true;
         token.spelled.clear();
         parts_.added.add(std::move(token));

@@ -51,14 +51,19 @@ class tokenizer_gguf {
     tokenizer_parts parts{
         from_.where(), std::move(pieces_), std::move(added_),
         word_encoder{std::move(normalise_), {}, std::move(prefix_), std::move(splitter_), *std::move(words_model_)}};
-    const token_id begin = token_or_none("bos_token_id"), end = token_or_none("eos_token_id");
-    parts.begin_mark = begin < 0 ? "" : words_[static_cast<std::size_t>(begin)];
-    parts.end_mark = end < 0 ? "" : words_[static_cast<std::size_t>(end)];
+    const token_id begin = token_or_none("bos_token_id");
+    for (const auto& [name, key] : {std::pair{"bos_token", "bos_token_id"},
+                                    {"eos_token", "eos_token_id"},
+                                    {"unk_token", "unknown_token_id"},
+                                    {"pad_token", "padding_token_id"}})
+      if (const token_id token = token_or_none(key); token >= 0)
+        parts.chat_variables[name] = words_[static_cast<std::size_t>(token)];
     parts.begin = from_.flag_or("tokenizer.ggml.add_bos_token", adds_begin_) ? begin : -1;
     for (const char* key : {"eos_token_id", "eot_token_id", "eom_token_id"})
       if (const token_id token = token_or_none(key); token >= 0) parts.add_end(token);
     parts.add_named_ends();
     parts.chat_template = from_.text_or("tokenizer.chat_template", "");
+    parts.tool_template = from_.text_or("tokenizer.chat_template.tool_use", "");
     return parts;
   }
 

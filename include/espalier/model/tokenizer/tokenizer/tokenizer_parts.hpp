@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <sentencepiece_processor.h>
+#include <nlohmann/json.hpp>
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
@@ -136,10 +137,10 @@ struct tokenizer_parts {
   std::vector<std::string> pieces;  // the bytes that each token stands for
   added_tokens added;               // tokens that are found in the text before normalisation
   std::variant<word_encoder, sentencepiece_encoder> encoder;
-  token_id begin = -1;           // the token before a prompt, -1: none
-  std::vector<token_id> ends{};  // ascending
-  // The chat template in the file, and the values of its variables bos_token and eos_token.
-  std::string chat_template{}, begin_mark{}, end_mark{};
+  token_id begin = -1;                           // the token before a prompt, -1: none
+  std::vector<token_id> ends{};                  // ascending
+  std::string chat_template{}, tool_template{};  // the chat template in the file, and the one for chats with tools
+  nlohmann::ordered_json chat_variables = nlohmann::ordered_json::object();  // special tokens, for chat templates
 
   void add_end(token_id token) {
     const auto place = std::lower_bound(ends.begin(), ends.end(), token);
