@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "api_error.hpp"
 #include "espalier/constraint/vocabulary_trie.hpp"
@@ -12,6 +13,7 @@
 #include "espalier/model/tokenizer/tokenizer.hpp"
 #include "known_fields.hpp"
 #include "text_request.hpp"
+#include "tool_calls.hpp"
 
 namespace serve {
 
@@ -24,6 +26,7 @@ struct request_rules {
   std::optional<espalier::vocabulary_trie> vocabulary{};  //!< vocabulary of the tokenizer, if texts may have to be JSON
   //! template of the messages of a chat
   espalier::chat_template chat = espalier::chat_template::labelled("Question:", "Answer:");
+  std::optional<call_form> calls = call_form();  //!< form in which that template writes calls of functions, if known
 };
 
 //! A request for text that has passed all checks that need no model.
@@ -32,8 +35,11 @@ struct api_request {
   text_request texts;
   bool stream = false;
   bool include_usage = false;
-
-  bool log_probs() const { return texts.options.log_probs >= 0; }
+  bool shows_log_probs = false;
+  std::int32_t n = 1;                       //!< texts after each prompt in the reply: the best of texts.n
+  bool echo = false;                        //!< true if a text is shown after its prompt
+  std::vector<std::string> prompt_texts{};  //!< prompts as text, if they are shown
+  std::optional<tool_use> tools{};          //!< functions that the texts may call
 };
 
 //! Reads the body of a request. Nothing that would change the text is passed over: a field is honoured or refused, see
