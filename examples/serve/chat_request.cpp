@@ -179,6 +179,7 @@ std::optional<tool_use> read_use(const fields& body, const ordered_json& tools, 
   } else if (choice != nullptr && *choice != "none" && *choice != "auto" && *choice != "required") {
     refuse_value("tool_choice", allowed, *choice);
   }
+  const bool parallel = body.find("parallel_tool_calls") == nullptr || body.flag("parallel_tool_calls");
   const bool must_call = choice != nullptr && (*choice == "required" || choice->is_object());
   if (tools.empty()) {
     if (must_call) {
@@ -194,12 +195,7 @@ std::optional<tool_use> read_use(const fields& body, const ordered_json& tools, 
            "is not known: it must be left out.",
            "unsupported_value");
   }
-  const json* parallel = body.find("parallel_tool_calls");
-  tool_use use{.form = *form,
-               .tools = {},
-               .must_call = must_call,
-               .one_name = !named.empty(),
-               .parallel = parallel == nullptr || body.flag("parallel_tool_calls")};
+  tool_use use{.form = *form, .tools = {}, .must_call = must_call, .one_name = !named.empty(), .parallel = parallel};
   for (const ordered_json& one : tools) {
     const ordered_json& function = one["function"];
     const auto parameters = function.find("parameters");

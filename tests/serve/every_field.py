@@ -233,12 +233,13 @@ def check_paths():
 
 # Values of fields that are taken without another field, and of those that are refused.
 TAKEN = dict(
-    max_completion_tokens=6, n_predict=6, min_tokens=2, ignore_eos=True, top_p=0.5, top_k=5, min_p=0.1, stop=["z"],
+    max_completion_tokens=6, n_predict=6, min_tokens=2, ignore_eos=True, top_p=0.5, top_k=5, min_p=0.1, seed=7, stop=["z"],
     stop_token_ids=[5], presence_penalty=0.5, frequency_penalty=0.5, repetition_penalty=1.5, logit_bias={"5": 1},
     allowed_token_ids=list(range(3, 900)), bad_words=["king"], response_format={"type": "text"},
     structured_outputs={"regex": "a+"}, json_schema={"type": "boolean"}, guided_json={"type": "boolean"},
     guided_regex="a+", guided_choice=["a", "b"], stream=False, logprobs=1, documents=[], chat_template_kwargs={},
-    continue_final_message=False, add_generation_prompt=True, top_logprobs=0)
+    continue_final_message=False, add_generation_prompt=True, top_logprobs=0,
+    parallel_tool_calls=False)
 REFUSED = dict(guided_grammar=5, grammar=5, reasoning_effort="low")
 
 
@@ -262,11 +263,13 @@ def check_fields(path):
                     value = 0  # a chat of this model ends at a label
                 extra = {"max_tokens": None} if name in ("n_predict", "max_completion_tokens") else {}
                 taken(ask(**{name: value, **extra}))
-                refused(ask(**{name: {"no": "such value"}}), name.replace("logit_bias", "logit_bias"))
+                # An object may be a schema, with a keyword that no draft of JSON schema knows.
+                wrong = 5 if name in ("json_schema", "guided_json") else {"no": "such value"}
+                refused(ask(**{name: wrong}), name)
             elif name in REFUSED:
                 refused(ask(**{name: REFUSED[name]}), name)
             else:
-                refused(ask(**{name: -5}), name if name != "model" else "model")
+                refused(ask(**{name: -5}), name)
     for ask in (completion, chat):
         refused(ask(temprature=1), "temprature", "temperature")
         refused(ask(nonsense_field=1), "nonsense_field")
