@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <deque>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,7 @@
 #include "api_request.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 #include "text_request.hpp"
+#include "tool_calls.hpp"
 #include "whole_characters.hpp"
 
 namespace serve {
@@ -31,19 +34,26 @@ class shown_text {
   struct piece {
     std::string text;
     std::vector<scored_token> tokens;
-    std::size_t offset = 0;  //!< position of the first of these tokens in the text, in bytes
+    //! position of the first of these tokens in the text, in bytes; less than 0 if it begins before the text
+    std::ptrdiff_t offset = 0;
   };
 
   explicit shown_text(const espalier::tokenizer& tokenizer) : tokenizer_(tokenizer) {}
+
+  //! Shows a prompt before the text, as soon as all its tokens but the first one have been told; where none will be
+  //! told (is_scored is false) at once.
+  void begin_with(std::string prompt, std::span<const espalier::token_id> tokens, bool is_scored);
 
   piece take(const text_event& event);
 
  private:
   const espalier::tokenizer& tokenizer_;
   whole_characters whole_;
+  std::string prompt_{};              // text to show first
+  std::size_t n_untold_ = 0;          // tokens of the prompt that were not told yet
   std::deque<scored_token> waiting_;  // tokens that are not shown yet
-  std::size_t shown_ = 0;             // bytes that were shown
-  std::size_t told_ = 0;              // bytes of the tokens that were shown
+  std::ptrdiff_t shown_ = 0;          // bytes that were shown
+  std::ptrdiff_t told_ = 0;           // bytes of the tokens that were shown
 };
 
 //! The replies to one request in the form of OpenAI's API. It is given every event that writes, and none of a text that
@@ -69,8 +79,24 @@ class api_reply {
  private:
   struct choice_state {
     shown_text shown;
+    std::optional<marked_text> marked{};
+    std::optional<call_reader> reader{};
+    whole_characters whole{};  // of the text without calls
+    int n_calls = 0;
     std::string text{};
+    json calls = json::array();  // calls so far, in the form of whole replies
     json log_probs{};
+    json finish_reason{};
+    double log_prob = 0;  // sum over the text's tokens
+    std::int64_t n_tokens = 0;
+
+    double mean_log_prob() const { return n_tokens > 0 ? log_prob / static_cast<double>(n_tokens) : 0; }
+  };
+
+  // The part of a text that an event adds.
+  struct news {
+    shown_text::piece piece{};   // its text without calls
+    json calls = json::array();  // calls, with their numbers
     json finish_reason{};
   };
 
@@ -78,7 +104,8 @@ class api_reply {
   json head(bool of_stream) const;
   json usage() const;
   json log_probs(const shown_text::piece& piece) const;
-  void count(const text_event& event);
+  news take(const text_event& event);
+  std::vector<std::size_t> best_choices() const;
 
   const api_request& request_;
   std::string model_;

@@ -14,181 +14,21 @@
 #include <vector>
 
 #include "../models/vocabulary_of.hpp"
+#include "chat_request.hpp"
 #include "espalier/constraint/regular_expression.hpp"
 #include "espalier/constraint/schema/json_schema.hpp"
-#include "espalier/core/util/nearest_name.hpp"
+#include "fields.hpp"
 #include "member_text.hpp"
 
 namespace serve {
 
 namespace {
 
-using espalier::token_id;
-using nlohmann::json;
+using namespace reading;
 
 constexpr std::size_t most_stop_strings = 16, most_bad_words = 256, longest_string = 256;  // strings in bytes
 constexpr std::size_t most_stop_tokens = 256, most_choices = 1024;
 constexpr double least_top_p = 1e-6;  // used by the sampler in place of 0
-
-[[noreturn]] void refuse(const std::string& param, const std::string& message, const std::string& code) {
-  throw api_error(400, message, param, code);
-}
-
-// A value for a message, cut to one line.
-std::string shown(const json& value) {
-  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
-  return text;
-}
-
-[[noreturn]] void refuse_type(const std::string& name, const std::string& allowed, const json& given) {
-  refuse(name, fmt::format("{} must be {}, but is {}.", name, allowed, shown(given)), "invalid_type");
-}
-
-[[noreturn]] void refuse_value(const std::string& name, const std::string& allowed, const json& given) {
-  refuse(name, fmt::format("{} must be {}, but is {}.", name, allowed, shown(given)), "invalid_value");
-}
-
-// The fields of an object; a field that is null counts as absent.
-class fields {
- public:
-  explicit fields(const json& object, std::string within = {}) : object_(object), within_(std::move(within)) {}
-
-  const json* find(const char* name) const {
-    const auto at = object_.find(name);
-    return at == object_.end() || at->is_null() ? nullptr : &*at;
-  }
-
-  std::string full_name(const char* name) const { return within_.empty() ? name : within_ + "." + name; }
-
-  bool flag(const char* name) const {
-    const json* value = find(name);
-    if (value == nullptr) return false;
-    if (!value->is_boolean()) refuse_type(full_name(name), "true or false", *value);
-    return value->get<bool>();
-  }
-
-  double number(const char* name, double low, double high, double otherwise) const {
-    const json* value = find(name);
-    if (value == nullptr) return otherwise;
-    const std::string allowed = fmt::format("a number from {} to {}", low, high);
-    if (!value->is_number()) refuse_type(full_name(name), allowed, *value);
-    const auto found = value->get<double>();
-    if (!(found >= low && found <= high)) refuse_value(full_name(name), allowed, *value);
-    return found;
-  }
-
-  std::int64_t integer(const char* name, std::int64_t low, std::int64_t high, std::int64_t otherwise) const {
-    const json* value = find(name);
-    if (value == nullptr) return otherwise;
-    const std::string allowed = fmt::format("a whole number from {} to {}", low, high);
-    if (!value->is_number_integer()) refuse_type(full_name(name), allowed, *value);
-    const bool too_large = value->is_number_unsigned() &&
-                           value->get<std::uint64_t>() > std::uint64_t{(std::numeric_limits<std::int64_t>::max)()};
-    const std::int64_t found = too_large ? high : value->get<std::int64_t>();
-    if (too_large || found < low || found > high) refuse_value(full_name(name), allowed, *value);
-    return found;
-  }
-
- private:
-  const json& object_;
-  std::string within_;
-};
-
-// Parses a body. Deep nesting is refused while it is read, since code that copies and writes a value calls itself for
-// each level.
-json parse(std::string_view body) {
-  static constexpr int max_depth = 200;
-  const auto require_flat = [](int depth, json::parse_event_t event, const json&) {
-    const bool begins = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
-    if (begins && depth >= max_depth) {
-      refuse("", fmt::format("The body is too deep: it has arrays and objects more than {} levels deep.", max_depth),
-             "invalid_value");
-    }
-    return true;
-  };
-  json object;
-  try {
-    object = json::parse(body, require_flat);
-  } catch (const json::parse_error& error) {
-    refuse("", fmt::format("The body is not JSON: it cannot be read from byte {} of {} on.", error.byte, body.size()),
-           "invalid_json");
-  }
-  if (!object.is_object()) refuse("", "The body must be a JSON object, but is " + shown(object) + ".", "invalid_type");
-  return object;
-}
-
-void check_model(const fields& body, const std::string& served) {
-  const json* model = body.find("model");
-  if (model == nullptr) return;
-  if (!model->is_string()) refuse_type("model", "a string", *model);
-  if (*model == served) return;
-  throw api_error(404, fmt::format("There is no model {}; this server has \"{}\".", shown(*model), served), "model",
-                  "model_not_found");
-}
-
-// Refuses a field that is not known: what it asks for would be passed over.
-[[noreturn]] void refuse_name(const std::string& name, const std::string& within, std::span<const known_field> known,
-                              endpoint to) {
-  constexpr std::size_t longest_name = 64;  // bytes of a name that is compared with others
-  const std::string shown_name = shown(name);
-  const std::string param = within.empty() ? name : within;
-  const std::string field = within.empty() ? "field" : "member of " + within;
-  std::vector<std::string_view> names;
-  for (const known_field& one : known) {
-    if (one.name == name) {
-      refuse(param,
-             fmt::format("{} is a field of {} alone, not of {}.", name,
-                         to == endpoint::chat ? "/v1/completions" : "/v1/chat/completions",
-                         to == endpoint::chat ? "/v1/chat/completions" : "/v1/completions"),
-             "unknown_parameter");
-    }
-    if (one.belongs_to(to)) names.push_back(one.name);
-  }
-  const std::string_view nearest =
-      name.size() > longest_name ? std::string_view() : espalier::nearest_name(name, names);
-  refuse(name.size() > longest_name ? within : param,
-         fmt::format("There is no {} {}", field, shown_name) +
-             (nearest.empty() ? std::string(".") : fmt::format("; the nearest name is \"{}\".", nearest)),
-         "unknown_parameter");
-}
-
-// Checks the names of all fields, and the values of those that are not supported.
-void check_fields(const json& object, const std::string& within, std::span<const known_field> known, endpoint to) {
-  for (const auto& [name, value] : object.items()) {
-    if (value.is_null()) continue;
-    const auto found = std::find_if(known.begin(), known.end(), [&, &name = name](const known_field& one) {
-      return one.name == name && one.belongs_to(to);
-    });
-    if (found == known.end()) refuse_name(name, within, known, to);
-    if (found->is != known_field::use::unsupported) continue;
-    std::string allowed;
-    bool is_neutral = false;
-    for (const json& neutral : json::parse(found->neutral)) {
-      is_neutral = is_neutral || neutral == value;
-      allowed += neutral.dump() + " or ";
-    }
-    if (is_neutral) continue;
-    const std::string full_name = within.empty() ? name : within + "." + name;
-    refuse(full_name,
-           fmt::format("{} is not supported: it must be {}left out, but is {}.", full_name, allowed, shown(value)),
-           "unsupported_value");
-  }
-}
-
-std::vector<token_id> tokens_of(const json& list, const char* field, std::int32_t vocab_size) {
-  std::vector<token_id> tokens;
-  tokens.reserve(list.size());
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    const json& token = list[i];
-    const std::string name = fmt::format("{}[{}]", field, i);
-    const std::string allowed = fmt::format("a token id from 0 to {}", vocab_size - 1);
-    if (!token.is_number_integer()) refuse_type(name, allowed, token);
-    if (token < 0 || token >= vocab_size) refuse_value(name, allowed, token);
-    tokens.push_back(token.get<token_id>());
-  }
-  return tokens;
-}
 
 [[noreturn]] void refuse_length(const std::string& param, const std::string& has, std::int32_t context) {
   refuse(param,
@@ -206,84 +46,30 @@ void check_bytes(std::size_t bytes, const std::string& param, const request_rule
     refuse_length(param, fmt::format("{} bytes, so {} tokens or more", bytes, fewest), rules.context);
 }
 
-std::vector<token_id> read_prompt(const fields& body, const request_rules& rules,
-                                  const espalier::tokenizer& tokenizer) {
-  const json* prompt = body.find("prompt");
-  constexpr auto allowed = "a string, or an array of token ids that is not empty";
-  if (prompt == nullptr) {
+// Reads the prompts of a completion, and their texts where they are shown before what is written.
+void read_prompts(const fields& body, const request_rules& rules, const espalier::tokenizer& tokenizer,
+                  api_request& request) {
+  const json* given = body.find("prompt");
+  constexpr auto allowed = "a string, an array of token ids, or an array of prompts of one of these kinds, not empty";
+  if (given == nullptr) {
     refuse("prompt", fmt::format("prompt is missing: it must be {}.", allowed), "missing_required_parameter");
   }
-  if (prompt->is_array() && prompt->size() == 1 && prompt->front().is_string()) prompt = &prompt->front();
-  if (prompt->is_string()) {
-    const auto& text = prompt->get_ref<const std::string&>();
-    check_bytes(text.size(), "prompt", rules);
-    return tokenizer.encode_prompt(text);
-  }
-  if (!prompt->is_array() || prompt->empty()) refuse_type("prompt", allowed, *prompt);
-  if (!prompt->front().is_number()) refuse_type("prompt", std::string(allowed) + ", one prompt a request", *prompt);
-  return tokens_of(*prompt, "prompt", rules.vocab_size);
-}
-
-// The content of a message: a string, or parts of text.
-std::string content_of(const json& message, const std::string& name) {
-  constexpr auto allowed = "a string, or an array of {\"type\": \"text\", \"text\": ...}";
-  const auto content = message.find("content");
-  if (content == message.end() || content->is_null()) {
-    refuse(name + ".content", fmt::format("{}.content is missing: it must be {}.", name, allowed),
-           "missing_required_parameter");
-  }
-  if (content->is_string()) return content->get<std::string>();
-  if (!content->is_array()) refuse_type(name + ".content", allowed, *content);
-  std::string text;
-  for (const json& part : *content) {
-    const bool is_text =
-        part.is_object() && part.value("type", json()) == "text" && part.contains("text") && part["text"].is_string();
-    if (!is_text) refuse_value(name + ".content", allowed, part);
-    text += part["text"].get_ref<const std::string&>();
-  }
-  return text;
-}
-
-nlohmann::ordered_json read_messages(const fields& body) {
-  const json* messages = body.find("messages");
-  constexpr auto allowed = "an array of {\"role\": ..., \"content\": ...} that is not empty";
-  if (messages == nullptr)
-    refuse("messages", fmt::format("messages is missing: it must be {}.", allowed), "missing_required_parameter");
-  if (!messages->is_array() || messages->empty()) refuse_type("messages", allowed, *messages);
-  auto read = nlohmann::ordered_json::array();
-  for (std::size_t i = 0; i < messages->size(); ++i) {
-    const json& message = (*messages)[i];
-    const std::string name = fmt::format("messages[{}]", i);
-    if (!message.is_object()) refuse_type(name, "an object with role and content", message);
-    const json role = message.value("role", json());
-    if (role != "system" && role != "developer" && role != "user" && role != "assistant")
-      refuse_value(name + ".role", "system, developer, user or assistant", role);
-    check_fields(message, name, message_fields, endpoint::chat);
-    read.push_back(
-        {{"role", role == "developer" ? "system" : role.get<std::string>()}, {"content", content_of(message, name)}});
-  }
-  return read;
-}
-
-// Reads the messages of a chat into a prompt. The answer ends where its turn ends, unless ends are ignored.
-void read_chat(const fields& body, const request_rules& rules, const espalier::tokenizer& tokenizer,
-               text_request& texts) {
-  const espalier::chat_template& chat = rules.chat;
-  const espalier::chat_input input{.messages = read_messages(body)};
-  check_bytes(input.messages.dump().size(), "messages", rules);
-  try {
-    texts.prompt = chat.tokens(tokenizer, input);
-  } catch (const espalier::input_error& error) {
-    refuse("messages", std::string("messages cannot be read: ") + error.what(), "invalid_value");
-  }
-  if (body.flag("ignore_eos")) return;
-  const std::string& end = chat.end_of_turn();
-  const token_id token = tokenizer.find(end);
-  if (token >= 0) {
-    if (std::find(texts.stop.tokens.begin(), texts.stop.tokens.end(), token) == texts.stop.tokens.end())
-      texts.stop.tokens.push_back(token);
-  } else if (!end.empty()) {
-    texts.stop.strings.push_back(end);
+  if (!given->is_string() && (!given->is_array() || given->empty())) refuse_type("prompt", allowed, *given);
+  const bool is_one = given->is_string() || given->front().is_number();
+  const json list = is_one ? json::array({*given}) : *given;
+  request.echo = body.flag("echo");
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const json& prompt = list[i];
+    const std::string name = is_one ? std::string("prompt") : fmt::format("prompt[{}]", i);
+    if (prompt.is_string() != list.front().is_string() || (!prompt.is_string() && !prompt.is_array()))
+      refuse_type(name, list.front().is_string() ? "a string, as prompt[0] is" : allowed, prompt);
+    if (!prompt.is_string() && prompt.empty()) refuse_value(name, "an array of token ids that is not empty", prompt);
+    if (prompt.is_string()) check_bytes(prompt.get_ref<const std::string&>().size(), name, rules);
+    request.texts.prompts.push_back(prompt.is_string() ? tokenizer.encode_prompt(prompt.get_ref<const std::string&>())
+                                                       : reading::tokens_of(prompt, name, rules.vocab_size));
+    if (request.echo)
+      request.prompt_texts.push_back(prompt.is_string() ? prompt.get<std::string>()
+                                                        : tokenizer.decode(request.texts.prompts.back()));
   }
 }
 
@@ -317,8 +103,18 @@ void read_stop(const fields& body, const request_rules& rules, const espalier::t
   const std::string allowed = fmt::format("an array of up to {} token ids", most_stop_tokens);
   if (!given->is_array()) refuse_type("stop_token_ids", allowed, *given);
   if (given->size() > most_stop_tokens) refuse_value("stop_token_ids", allowed, *given);
-  for (const token_id token : tokens_of(*given, "stop_token_ids", rules.vocab_size))
+  for (const token_id token : reading::tokens_of(*given, "stop_token_ids", rules.vocab_size))
     if (std::find(stop.tokens.begin(), stop.tokens.end(), token) == stop.tokens.end()) stop.tokens.push_back(token);
+}
+
+// Makes a chat's answer end where its turn does.
+void end_with_turn(const std::string& end, const espalier::tokenizer& tokenizer, espalier::stop_conditions& stop) {
+  const token_id token = tokenizer.find(end);
+  if (token < 0) {
+    if (!end.empty()) stop.strings.push_back(end);
+  } else if (std::find(stop.tokens.begin(), stop.tokens.end(), token) == stop.tokens.end()) {
+    stop.tokens.push_back(token);
+  }
 }
 
 void read_sampling(const fields& body, espalier::text_options& options) {
@@ -369,7 +165,7 @@ espalier::constrained<token_set> read_allowed_tokens(const fields& body, std::in
   if (given == nullptr) return {};
   constexpr auto allowed = "an array of token ids that is not empty";
   if (!given->is_array() || given->empty()) refuse_type("allowed_token_ids", allowed, *given);
-  return espalier::constrained(token_set(tokens_of(*given, "allowed_token_ids", vocab_size)));
+  return espalier::constrained(token_set(reading::tokens_of(*given, "allowed_token_ids", vocab_size)));
 }
 
 // Reads the words that may not be written: the tokens of each at the beginning of a text, after a space, and without
@@ -496,7 +292,8 @@ void read_rules(const fields& from, std::string_view text, const rule_names& nam
 }
 
 // The rule that the text must keep; none: any text. `text` is the request's body.
-std::optional<given_rule> read_rule(const fields& body, endpoint to, std::string_view text) {
+std::optional<given_rule> read_rule(const fields& body, endpoint to, std::string_view text,
+                                    const std::optional<tool_use>& tools) {
   std::vector<given_rule> rules;
   if (auto format = read_response_format(body, to, text)) rules.push_back(*std::move(format));
   read_rules(body, text,
@@ -518,6 +315,13 @@ std::optional<given_rule> read_rule(const fields& body, endpoint to, std::string
     const bool has_schema = !rules.empty() && rules[0].what == given_rule::kind::schema;
     if (body.flag(name) && !has_schema) refuse(name, std::string(name) + " needs a JSON schema.", "invalid_value");
   }
+  if (tools && !rules.empty()) {
+    refuse(rules[0].field,
+           fmt::format("{} does not go with tools, unless tool_choice is none: one of them must be left out.",
+                       rules[0].field),
+           "invalid_value");
+  }
+  if (tools && tools->must_call) rules.push_back({given_rule::kind::schema, tools->schema(), "tool_choice"});
   if (rules.empty()) return {};
   if (rules.size() > 1) {
     refuse(rules[1].field,
@@ -584,11 +388,12 @@ espalier::minimum_length read_minimum(const fields& body, const request_rules& r
 
 // Reads the processor of a text that ends where `stop` says, and its rule.
 void read_processor(const fields& body, endpoint to, std::string_view text, const request_rules& rules,
-                    const espalier::tokenizer& tokenizer, text_request& texts) {
+                    const espalier::tokenizer& tokenizer, const std::optional<tool_use>& tools,
+                    text_request& texts) {
   const espalier::penalties penalties({.repetition = body.number("repetition_penalty", 0.01, 100, 1),
                                        .presence = body.number("presence_penalty", -2, 2, 0),
                                        .frequency = body.number("frequency_penalty", -2, 2, 0)});
-  const std::optional<given_rule> rule = read_rule(body, to, text);
+  const std::optional<given_rule> rule = read_rule(body, to, text, tools);
   if (rule) texts.rule = use_of(*rule, rules, tokenizer);
   texts.process = text_processor(
       read_logit_bias(body, rules.vocab_size), penalties, read_allowed_tokens(body, rules.vocab_size),
@@ -598,14 +403,35 @@ void read_processor(const fields& body, endpoint to, std::string_view text, cons
 
 std::int32_t read_max_tokens(const fields& body, endpoint from) {
   constexpr std::int32_t most = (std::numeric_limits<std::int32_t>::max)();
-  const std::int64_t otherwise = from == endpoint::completions ? 16 : most;
-  const std::int64_t max_tokens = body.integer("max_tokens", 1, most, otherwise);
-  const std::int64_t max_completion_tokens = body.integer("max_completion_tokens", 1, most, max_tokens);
-  if (body.find("max_tokens") != nullptr && max_completion_tokens != max_tokens) {
-    refuse("max_completion_tokens", "max_completion_tokens and max_tokens differ: one of them must be left out.",
+  std::int64_t max_tokens = from == endpoint::completions ? 16 : most;
+  std::string given;
+  for (const auto& [name, low] : {std::pair{"max_tokens", 0}, {"max_completion_tokens", 0}, {"n_predict", -1}}) {
+    if (body.find(name) == nullptr) continue;
+    std::int64_t n = body.integer(name, low, most, 0);
+    if (n < 0) n = most;  // llama.cpp's name for no limit
+    if (!given.empty() && n != max_tokens)
+      refuse(name, fmt::format("{} and {} differ: one of them must be left out.", name, given), "invalid_value");
+    given = name;
+    max_tokens = n;
+  }
+  return static_cast<std::int32_t>(max_tokens);
+}
+
+// Reads how many texts are written after a prompt, and how many of them the reply has.
+void read_numbers(const fields& body, const request_rules& rules, api_request& request) {
+  request.n = static_cast<std::int32_t>(body.integer("n", 1, rules.most_texts, 1));
+  request.texts.n = static_cast<std::int32_t>(body.integer("best_of", 1, rules.most_texts, request.n));
+  if (request.texts.n < request.n) {
+    refuse("best_of", fmt::format("best_of must be at least n, which is {}, but is {}.", request.n, request.texts.n),
            "invalid_value");
   }
-  return static_cast<std::int32_t>(max_completion_tokens);
+  if (request.texts.n > request.n && request.stream)
+    refuse("best_of", "best_of does not go with \"stream\": true, unless it is n: the best are known at the end.",
+           "invalid_value");
+  // The best are found by their log-probabilities.
+  auto& log_probs = request.texts.options.log_probs;
+  request.shows_log_probs = log_probs >= 0;
+  if (request.texts.n > request.n) log_probs = (std::max)(log_probs, 0);
 }
 
 }  // namespace
@@ -624,11 +450,9 @@ api_request read_request(endpoint from, std::string_view text, const request_rul
   read_stop(body, rules, tokenizer, texts.stop);
   read_sampling(body, texts.options);
   read_log_probs(body, from, texts.options);
-  texts.n = static_cast<std::int32_t>(body.integer("n", 1, rules.most_texts, 1));
-  if (body.integer("best_of", 1, rules.most_texts, texts.n) != texts.n)
-    refuse("best_of", "best_of is not supported: it must be n or left out.", "unsupported_value");
-
   request.stream = body.flag("stream");
+  read_numbers(body, rules, request);
+
   if (const json* options = body.find("stream_options")) {
     if (!options->is_object()) refuse_type("stream_options", "an object", *options);
     if (!request.stream) refuse("stream_options", "stream_options goes with \"stream\": true only.", "invalid_value");
@@ -637,15 +461,30 @@ api_request read_request(endpoint from, std::string_view text, const request_rul
   }
 
   if (from == endpoint::chat) {
-    read_chat(body, rules, tokenizer, texts);
+    if (const json* messages = body.find("messages")) check_bytes(messages->dump().size(), "messages", rules);
+    chat_prompt chat = read_chat(body, text, rules.chat, tokenizer, rules.calls);
+    texts.prompts.push_back(std::move(chat.tokens));
+    request.tools = std::move(chat.tools);
+    texts.tells_tokens = request.tools.has_value();
+    if (!body.flag("ignore_eos")) end_with_turn(rules.chat.end_of_turn(), tokenizer, texts.stop);
   } else {
-    texts.prompt = read_prompt(body, rules, tokenizer);
+    read_prompts(body, rules, tokenizer, request);
+    texts.options.prompt_log_probs = request.echo && request.shows_log_probs;
   }
-  const auto n_tokens = static_cast<std::int64_t>(texts.prompt.size());
-  if (n_tokens >= rules.context) {
-    refuse_length(from == endpoint::chat ? "messages" : "prompt", fmt::format("{} tokens", n_tokens), rules.context);
+  const char* prompt = from == endpoint::chat ? "messages" : "prompt";
+  if (texts.n_texts() > rules.most_texts) {
+    refuse(prompt,
+           fmt::format("The request asks for {} texts after each of {} prompts, but one request may ask for {} "
+                       "texts at most.",
+                       texts.n, texts.prompts.size(), rules.most_texts),
+           "invalid_value");
   }
-  read_processor(body, from, text, rules, tokenizer, texts);
+  for (const auto& tokens : texts.prompts) {
+    const auto n_tokens = static_cast<std::int64_t>(tokens.size());
+    if (n_tokens < rules.context + (texts.stop.max_tokens == 0 ? 1 : 0)) continue;
+    refuse_length(prompt, fmt::format("{} tokens", n_tokens), rules.context);
+  }
+  read_processor(body, from, text, rules, tokenizer, request.tools, texts);
   return request;
 }
 

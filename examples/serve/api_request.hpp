@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "api_error.hpp"
 #include "espalier/constraint/vocabulary_trie.hpp"
@@ -13,6 +14,7 @@
 #include "known_fields.hpp"
 #include "rule_keeper.hpp"
 #include "text_request.hpp"
+#include "tool_calls.hpp"
 
 namespace serve {
 
@@ -26,6 +28,7 @@ struct request_rules {
   rule_keeper* keeper = nullptr;  //!< of the rules of requests; null: each request compiles its own
   //! template of the messages of a chat
   espalier::chat_template chat = espalier::chat_template::labelled("Question:", "Answer:");
+  std::optional<call_form> calls = call_form();  //!< form in which that template writes calls of functions, if known
 };
 
 //! A request for text that has passed all checks that need no model.
@@ -34,8 +37,11 @@ struct api_request {
   text_request texts;
   bool stream = false;
   bool include_usage = false;
-
-  bool log_probs() const { return texts.options.log_probs >= 0; }
+  bool shows_log_probs = false;
+  std::int32_t n = 1;                       //!< texts after each prompt in the reply: the best of texts.n
+  bool echo = false;                        //!< true if a text is shown after its prompt
+  std::vector<std::string> prompt_texts{};  //!< prompts as text, if they are shown
+  std::optional<tool_use> tools{};          //!< functions that the texts may call
 };
 
 //! Reads the body of a request. Nothing that would change the text is passed over: a field is honoured or refused, see

@@ -5,9 +5,12 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "../models/flags.hpp"
 #include "../models/help_format.hpp"
@@ -22,6 +25,27 @@ constexpr auto key_variable = "ESPALIER_API_KEY";
 void add_text(models::flags& f, const char* group, const char* flag, const char* type, const std::string& help,
               std::string& value) {
   f.add(group, flag, type, help, [&value](const std::string& text) { value = text; });
+}
+
+// The origins in a list with commas. Browsers send scheme, host and port, nothing else.
+std::vector<std::string> origins_in(const std::string& text) {
+  std::vector<std::string> origins;
+  for (std::size_t at = 0; at <= text.size();) {
+    const std::size_t end = (std::min)(text.find(',', at), text.size());
+    const std::string origin = text.substr(at, end - at);
+    const std::size_t scheme = origin.find("://");
+    const bool is_origin = scheme != std::string::npos && scheme > 0 && origin.size() > scheme + 3 &&
+                           origin.find_first_of("/?# \t\r\n", scheme + 3) == std::string::npos;
+    if (origin != "*" && !is_origin) {
+      throw models::usage_error(
+          "--cors must be *, or origins such as https://a.example, with commas between them, but "
+          "has \"" +
+          origin + "\".");
+    }
+    origins.push_back(origin);
+    at = end + 1;
+  }
+  return origins;
 }
 
 // The name of the last folder of a path.
@@ -61,6 +85,9 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
   add_text(f, "Clients", "--api-key", "KEY",
            "that clients must send; better set " + std::string(key_variable) + ", which others cannot see [none]",
            result.http.api_key);
+  f.add("Clients", "--cors", "ORIGINS",
+        "web pages that may ask: https://a.example,http://localhost:3000, or * for all [none]",
+        [&result](const std::string& text) { result.http.origins = origins_in(text); });
   f.add_option("Clients", "", espalier::option_of(&arguments::grace), result.grace);
   app.set_help_flag("-h,--help", "print this")->group("Clients");
   app.footer(

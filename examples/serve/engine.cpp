@@ -100,11 +100,11 @@ event_reader engine::submit(text_request request) {
   {
     const std::lock_guard lock(mutex_);
     if (closing_) throw closing_down("The server is about to end.");
-    if (request.n > options_.max_texts + options_.max_waiting - n_texts_) {
+    if (request.n_texts() > options_.max_texts + options_.max_waiting - n_texts_) {
       throw queue_full("The server already has " + std::to_string(n_texts_) + " texts to write, and takes " +
                        std::to_string(options_.max_texts + options_.max_waiting) + " at most. Try again later.");
     }
-    n_texts_ += request.n;
+    n_texts_ += request.n_texts();
     id = ++n_requests_;
     orders_.jobs.push_back({id, std::move(request), events, std::chrono::steady_clock::now()});
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "espalier/core/option.hpp"
 
@@ -10,7 +11,8 @@ namespace serve {
 
 struct http_options {
   std::string host = "127.0.0.1";
-  std::string api_key;  //!< key that clients must send; empty: none
+  std::string api_key;               //!< key that clients must send; empty: none
+  std::vector<std::string> origins;  //!< origins of web pages that browsers may let read the replies; "*": all
   std::int32_t port = 8080;
   std::int32_t max_connections = 512;
   std::int32_t max_body = 1 << 20;

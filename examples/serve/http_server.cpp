@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <httplib.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdint>
@@ -23,6 +24,7 @@
 #include "event_reader.hpp"
 #include "listener.hpp"
 #include "secret.hpp"
+#include "token_request.hpp"
 
 namespace serve {
 
@@ -145,6 +147,8 @@ struct http_server::parts {
   void route();
   void check(const Request& request) const;
   std::string body_of(const Response& response, const httplib::ContentReader& read) const;
+  void allow_pages(const Request& request, Response& response) const;
+  bool is_preflight(const Request& request) const;
   void write_text(endpoint to, const Request& request, Response& response, const httplib::ContentReader& read);
   void write_whole(const api_request& request, event_reader& events, Response& response);
   event_reader submit(const api_request& request);
@@ -177,6 +181,28 @@ void http_server::parts::explain(Response& response) {
   }
 }
 
+// True if a browser asks whether a web page may send a request.
+bool http_server::parts::is_preflight(const Request& request) const {
+  return !options.origins.empty() && request.method == "OPTIONS" && request.has_header("Origin") &&
+         request.has_header("Access-Control-Request-Method");
+}
+
+// Tells a browser that the web page which asks may read the reply, if its origin is among those that may.
+void http_server::parts::allow_pages(const Request& request, Response& response) const {
+  if (options.origins.empty()) return;
+  response.set_header("Vary", "Origin");
+  const std::string origin = request.get_header_value("Origin");
+  const auto is_one = [&](const std::string& allowed) { return allowed == "*" || allowed == origin; };
+  if (origin.empty() || std::none_of(options.origins.begin(), options.origins.end(), is_one)) return;
+  response.set_header("Access-Control-Allow-Origin", origin);
+  if (!is_preflight(request)) return;
+  response.set_header("Access-Control-Allow-Methods", "GET, POST");
+  response.set_header("Access-Control-Allow-Headers", request.has_header("Access-Control-Request-Headers")
+                                                          ? request.get_header_value("Access-Control-Request-Headers")
+                                                          : std::string("Authorization, Content-Type"));
+  response.set_header("Access-Control-Max-Age", "600");
+}
+
 // Checks of a request that are possible before its body is read.
 void http_server::parts::check(const Request& request) const {
   const bool may_have_body = request.method != "GET" && request.method != "HEAD";
@@ -190,9 +216,15 @@ void http_server::parts::check(const Request& request) const {
                       "invalid_api_key");
     }
   }
-  const bool writes = path == "/v1/completions" || path == "/v1/chat/completions";
+  const bool writes =
+      path == "/v1/completions" || path == "/v1/chat/completions" || path == "/tokenize" || path == "/detokenize";
   const bool reads =
       path == "/v1/models" || path == "/health" || path == "/metrics" || path.rfind("/v1/models/", 0) == 0;
+  if (path == "/v1/responses" || path.rfind("/v1/responses/", 0) == 0) {
+    throw api_error(404,
+                    "The Responses API is not supported: send the conversation as messages to /v1/chat/completions.",
+                    "", "unknown_url");
+  }
   if (!writes && !reads) throw api_error(404, fmt::format("There is no {}.", path), "", "unknown_url");
   if (writes != may_have_body || (writes && request.method != "POST")) {
     throw api_error(405, fmt::format("{} takes {} only, not {}.", path, writes ? "POST" : "GET", request.method), "",
@@ -284,6 +316,10 @@ void http_server::parts::route() {
   http.set_payload_max_length(static_cast<std::size_t>(options.max_body));
   http.set_pre_routing_handler([this](const Request& request, Response& response) {
     connection* const client = connection::current();
+    if (is_preflight(request)) {
+      response.status = 204;
+      return handled::Handled;
+    }
     try {
       check(request);
       if (request.method == "GET" && (request.has_header("Content-Length") || request.has_header("Transfer-Encoding")))
@@ -293,11 +329,16 @@ void http_server::parts::route() {
       client->give_up_request();
       counts.count_request(outcome_of(error));
       refuse(response, error);
-      if (error.status == 405) response.set_header("Allow", request.path.rfind("/v1/c", 0) == 0 ? "POST" : "GET, HEAD");
+      if (error.status == 405) {
+        const bool reads =
+            request.path.rfind("/v1/models", 0) == 0 || request.path == "/health" || request.path == "/metrics";
+        response.set_header("Allow", reads ? "GET, HEAD" : "POST");
+      }
       return handled::Handled;
     }
   });
-  http.set_post_routing_handler([](const Request&, Response& response) {
+  http.set_post_routing_handler([this](const Request& request, Response& response) {
+    allow_pages(request, response);
     response.headers.erase("Keep-Alive");
     if (!connection::current()->gave_up()) return;
     response.headers.erase("Connection");
@@ -317,6 +358,16 @@ void http_server::parts::route() {
     http.Post(path, [this, to = from](const Request& request, Response& response, const httplib::ContentReader& read) {
       write_text(to, request, response, read);
     });
+  }
+  for (const auto& [path, reply_to] : {std::pair{"/tokenize", &tokenize}, std::pair{"/detokenize", &detokenize}}) {
+    http.Post(path,
+              [this, reply_to = reply_to](const Request&, Response& response, const httplib::ContentReader& read) {
+                try {
+                  set_json(response, 200, reply_to(body_of(response, read), rules, tokenizer));
+                } catch (const api_error& error) {
+                  refuse(response, error);
+                }
+              });
   }
   http.Get("/v1/models", [this](const Request&, Response& response) {
     set_json(response, 200, {{"object", "list"}, {"data", json::array({model_object()})}});

@@ -14,7 +14,7 @@ namespace serve {
 
 //! OpenAI's API over HTTP: reads requests, passes them to the engine, and sends its events.
 //!
-//! POST /v1/completions, /v1/chat/completions; GET /v1/models, /v1/models/NAME, /health, /metrics.
+//! POST /v1/completions, /v1/chat/completions, /tokenize, /detokenize; GET /v1/models, /v1/models/NAME, /health, /metrics.
 //!
 //! Errors      the constructor: models::usage_error if it cannot listen at host and port
 class http_server {

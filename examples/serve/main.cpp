@@ -62,7 +62,8 @@ int run(int argc, const char* const* argv) {
       .most_texts = (std::min)(128, arguments.engine.max_texts + arguments.engine.max_waiting),
       .vocabulary = ::models::vocabulary_of(models.text),
       .keeper = &engine.rules(),
-      .chat = chat};
+      .chat = chat,
+      .calls = serve::call_form::of(chat, models.text)};
   serve::http_server server(engine, counts, models.text, rules, arguments.http);
   watch_signals();
   bool was_ended = false;

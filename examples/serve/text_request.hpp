@@ -27,14 +27,23 @@ using text_processor =
     espalier::processors<espalier::logit_bias, espalier::penalties, espalier::constrained<token_set>,
                          espalier::banned_sequences, espalier::minimum_length, espalier::constrained<served_rule>>;
 
-//! A request for n texts after one prompt, each with a random stream of its own.
+//! A request for n texts after each of some prompts. The texts after a prompt have random streams of their own.
 struct text_request {
-  std::vector<espalier::token_id> prompt;
+  std::vector<std::vector<espalier::token_id>> prompts;
   espalier::stop_conditions stop;
   espalier::text_options options;
   text_processor process{};
   std::shared_ptr<rule_use> rule{};  //!< the rule in `process`; null: none
   std::int32_t n = 1;
+  bool tells_tokens = false;  //!< true if events have the tokens that were written
+
+  std::int32_t n_texts() const { return n * static_cast<std::int32_t>(prompts.size()); }
+  std::int64_t n_prompt_tokens() const {
+    std::int64_t n_tokens = 0;
+    for (const auto& prompt : prompts)
+      n_tokens += static_cast<std::int64_t>(prompt.size());
+    return n_tokens;
+  }
 };
 
 //! A token of a text with its log-probability, and the most probable tokens at its position.
@@ -48,10 +57,12 @@ struct text_event {
   enum class kind { accepted, refused, written, failed };
 
   kind what = kind::written;
-  std::int32_t choice = 0;             //!< number of the text among the n
+  std::int32_t choice = 0;             //!< number of the text: text i after prompt p is number p * n + i
   std::string bytes{};                 //!< new bytes to show
   std::vector<scored_token> tokens{};  //!< the tokens written, if log-probabilities are asked for
+  std::vector<scored_token> prompt{};  //!< further tokens of the prompt, if their log-probabilities are asked for
   std::int32_t n_tokens = 0;           //!< number of tokens written
+  std::vector<espalier::token_id> written{};  //!< the tokens written, if text_request::tells_tokens
   espalier::status state = espalier::status::running;
   std::string message{};          //!< the reason of a refusal or failure, a sentence
   bool is_clients_fault = false;  //!< of a failure: the request asks for what cannot be done

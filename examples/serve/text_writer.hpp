@@ -40,23 +40,27 @@ class text_writer {
   void start(const text_job& job) {
     std::vector<espalier::text_id> ids;
     try {
-      ids.push_back(decode_.add(job.texts.prompt, job.texts.stop, job.texts.options, {.processor = job.texts.process}));
-      for (std::int32_t i = 1; i < job.texts.n; ++i)
-        ids.push_back(decode_.fork(ids.front(), static_cast<std::uint32_t>(i)));
+      for (const auto& prompt : job.texts.prompts) {
+        ids.push_back(decode_.add(prompt, job.texts.stop, job.texts.options, {.processor = job.texts.process}));
+        const espalier::text_id first = ids.back();
+        for (std::int32_t i = 1; i < job.texts.n; ++i)
+          ids.push_back(decode_.fork(first, static_cast<std::uint32_t>(i)));
+      }
     } catch (const std::exception& error) {
       for (const espalier::text_id id : ids)
         decode_.cancel(id);
       if (job.texts.rule) rules_.end(*job.texts.rule);
-      n_texts_ -= job.texts.n;
+      n_texts_ -= job.texts.n_texts();
       const bool is_asked_wrongly = dynamic_cast<const espalier::error*>(&error) != nullptr;
       job.events->put(
           {.what = is_asked_wrongly ? text_event::kind::refused : text_event::kind::failed, .message = error.what()});
       return;
     }
-    counts_.count_read(static_cast<std::int64_t>(job.texts.prompt.size()));
+    counts_.count_read(job.texts.n_prompt_tokens());
     job.events->put({.what = text_event::kind::accepted});
     for (std::size_t i = 0; i < ids.size(); ++i)
-      texts_.emplace(ids[i], place{job.request, static_cast<std::int32_t>(i), job.events, job.asked});
+      texts_.emplace(ids[i],
+                     place{job.request, static_cast<std::int32_t>(i), job.events, job.asked, job.texts.tells_tokens});
     of_request_.emplace(job.request, asked_texts{std::move(ids), job.texts.rule});
   }
 
@@ -113,6 +117,7 @@ class text_writer {
     std::int32_t choice;
     std::shared_ptr<mailbox> events;
     clock::time_point last;  // time of the request, then of its last tokens
+    bool tells_tokens;
     bool has_tokens = false;
   };
 
@@ -149,13 +154,13 @@ class text_writer {
                     .bytes = std::string(round.shown),
                     .n_tokens = static_cast<std::int32_t>(round.committed.size()),
                     .state = round.state};
-    if (news.n_tokens > 0) {
-      for (const espalier::scored_token& token : round.log_probs)
-        news.tokens.push_back({{token.token, token.log_prob}, {token.best.begin(), token.best.end()}});
-      count(round, to);
-    }
+    for (const espalier::scored_token& token : round.log_probs)
+      (news.n_tokens > 0 ? news.tokens : news.prompt)
+          .push_back({{token.token, token.log_prob}, {token.best.begin(), token.best.end()}});
+    if (to.tells_tokens) news.written.assign(round.committed.begin(), round.committed.end());
+    if (news.n_tokens > 0) count(round, to);
     if (news.ends()) return end(event.id, std::move(news));
-    if (news.n_tokens > 0) to.events->put(std::move(news));
+    if (news.n_tokens > 0 || !news.prompt.empty()) to.events->put(std::move(news));
   }
 
   void count(const espalier::round_record& round, place& of) {

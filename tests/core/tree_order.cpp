@@ -10,6 +10,7 @@
 #include "catch.hpp"
 #include "core/orders.hpp"
 #include "espalier/testing/random_tree.hpp"
+#include "raises.hpp"
 #include "vectors.hpp"
 
 using namespace espalier;
@@ -81,4 +82,16 @@ TEST_CASE("every order is lawful for random trees, and one object serves trees o
       REQUIRE(is_lawful(t, order));
     }
   }
+}
+
+TEST_CASE("an order refuses a tree that it has no room for, and keeps the one before") {
+  const tree<> fits = testing::random_tree(8, 1, 500, 0.5), larger = testing::random_tree(9, 1, 500, 0.5);
+  tree_order order(8);
+  order.compute(fits, node_order::depth_first);
+  const std::vector<node_id> before(order.nodes().begin(), order.nodes().end());
+  for (const node_order o : orders) {
+    CHECK(says(message_of<input_error>([&] { order.compute(larger, o); }), "9 nodes", "1 to 8"));
+    CHECK(says(message_of<input_error>([&] { order.compute(tree_view(), o); }), "0 nodes"));
+  }
+  CHECK(std::equal(before.begin(), before.end(), order.nodes().begin(), order.nodes().end()));
 }

@@ -297,7 +297,8 @@ TEST_CASE("a batch decoder says what cannot be") {
   CHECK(says(message([&] { decode.resume(first); }), "text 0 is still written"));
   decode.add(prompt, stop);
   decode.add(prompt, stop);
-  CHECK(says(message([&] { decode.add(prompt, stop); }), "no more than 1 texts may wait", "max_waiting"));
+  CHECK(says(message([&] { decode.add(prompt, stop); }), "3 texts wait already", "no more than max_waiting (1) may",
+             "free places (2)"));
   while (!decode.idle())
     decode.step();
   CHECK(decode.step().empty());

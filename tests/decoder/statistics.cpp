@@ -53,6 +53,31 @@ TEST_CASE("statistics are sums over rounds, and their ratios") {
   CHECK(statistics().acceptance_rate() == 0);
 }
 
+TEST_CASE("a text that is loaded after its first round counts where it began, and once in all") {
+  tree<> t(1);
+  t.reset(1);
+  const std::vector<token_id> one{7};
+  round_record r;
+  r.tree = t;
+  r.committed = one;
+  r.seconds = {.target_forward = 2};
+  statistics here, there;
+  here(r);
+  r.index = 1;
+  here(r);
+  r.index = 2;  // saved here, loaded there
+  there(r);
+  CHECK(here.texts == 1);
+  CHECK(there.texts == 0);
+  CHECK(there.rounds == 1);
+  CHECK(there.time_to_first_token() == 0);
+  CHECK(there.time_per_token() == 2);
+  here += there;
+  CHECK(here.texts == 1);
+  CHECK(here.time_to_first_token() == 2);
+  CHECK(here.time_per_token() == 2);
+}
+
 TEST_CASE("steps that read a prompt count with the first round of its text, and as no round") {
   tree<> t(1);
   t.reset(1);

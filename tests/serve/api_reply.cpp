@@ -31,8 +31,9 @@ text_event round_of(const std::string& text, espalier::status state = espalier::
 serve::api_request request_of(serve::endpoint from, std::int32_t n, bool log_probs) {
   serve::api_request request;
   request.from = from;
-  request.texts.prompt = {1, 2, 3};
-  request.texts.n = n;
+  request.texts.prompts = {{1, 2, 3}};
+  request.texts.n = request.n = n;
+  request.shows_log_probs = log_probs;
   request.texts.options.log_probs = log_probs ? 2 : -1;
   request.include_usage = true;
   return request;
@@ -121,6 +122,155 @@ TEST_CASE("tokens whose text is held back are told when it is shown, or never", 
   CHECK(refused["choices"][0]["finish_reason"] == "content_filter");
   CHECK(reply.complete());
   CHECK(reply.closing()["usage"]["completion_tokens"] == held.n_tokens + more.n_tokens);
+}
+
+TEST_CASE("a text is shown after its prompt, with the prompt's log-probabilities", "[serve]") {
+  auto request = request_of(serve::endpoint::completions, 2, true);
+  const std::vector<std::string> prompts{"The king", "A"};
+  request.texts.prompts.clear();
+  for (const std::string& prompt : prompts)
+    request.texts.prompts.push_back(tokenizer().encode_prompt(prompt));
+  request.echo = true;
+  request.prompt_texts = prompts;
+  request.texts.options.prompt_log_probs = true;
+  serve::api_reply whole(request, "tiny", tokenizer()), stream(request, "tiny", tokenizer());
+  std::vector<std::string> streamed(4);
+  for (std::int32_t i = 0; i < 4; ++i) {
+    const auto& prompt = request.texts.prompts[static_cast<std::size_t>(i / 2)];
+    std::vector<text_event> events;
+    // The prompt is read in parts; then the text comes.
+    for (std::size_t t = 1; t < prompt.size(); ++t) {
+      events.push_back({.choice = i});
+      events.back().prompt.push_back({{prompt[t], -0.25}, {{prompt[t], -0.25}}});
+    }
+    events.push_back(round_of(" is", espalier::status::length, i));
+    for (const text_event& event : events) {
+      whole.add(event);
+      const json chunk = stream.chunk(event);
+      if (!chunk.is_null()) streamed[static_cast<std::size_t>(i)] += chunk["choices"][0]["text"].get<std::string>();
+    }
+  }
+  CHECK(whole.complete());
+  CHECK(streamed == std::vector<std::string>{"The king is", "The king is", "A is", "A is"});
+  const json reply = whole.whole();
+  CHECK(reply["choices"].size() == 4);
+  for (std::size_t i = 0; i < 4; ++i) {
+    const json& choice = reply["choices"][i];
+    CHECK(choice["index"] == i);
+    CHECK(choice["text"] == prompts[i / 2] + " is");
+    const json& log_probs = choice["logprobs"];
+    const std::size_t n = request.texts.prompts[i / 2].size();
+    REQUIRE(log_probs["tokens"].size() == n + tokenizer().encode(" is").size());
+    CHECK(log_probs["token_logprobs"][0].is_null());
+    CHECK(log_probs["top_logprobs"][0].is_null());
+    CHECK(log_probs["token_logprobs"][1] == -0.25);
+    CHECK(log_probs["token_logprobs"][n] == -0.5);
+    CHECK(log_probs["text_offset"][0] == 0);
+    CHECK(log_probs["text_offset"][n] == prompts[i / 2].size());
+    std::string joined;
+    for (const json& token : log_probs["tokens"])
+      joined += token.get<std::string>();
+    CHECK(joined == choice["text"].get<std::string>());
+  }
+  const std::size_t n_read = request.texts.prompts[0].size() + request.texts.prompts[1].size();
+  CHECK(reply["usage"]["prompt_tokens"] == n_read);
+}
+
+TEST_CASE("a prompt without log-probabilities is shown at once, be it that nothing is written", "[serve]") {
+  auto request = request_of(serve::endpoint::completions, 1, false);
+  request.echo = true;
+  request.prompt_texts = {"\xF0\x9F"};  // the rest of the character is written
+  serve::api_reply reply(request, "tiny", tokenizer());
+  reply.add({.bytes = "\x98\x80!", .n_tokens = 3, .state = espalier::status::length});
+  CHECK(reply.whole()["choices"][0]["text"] == "\xF0\x9F\x98\x80!");
+  serve::api_reply none(request, "tiny", tokenizer());
+  CHECK(none.chunk({.state = espalier::status::length})["choices"][0]["text"] == "\xEF\xBF\xBD");
+}
+
+TEST_CASE("of several texts the most probable ones are told, the best first", "[serve]") {
+  auto request = request_of(serve::endpoint::completions, 4, false);
+  request.n = 2;
+  request.texts.prompts = {{1, 2}, {3}};
+  serve::api_reply reply(request, "tiny", tokenizer());
+  const double log_probs[2][4] = {{-3, -1, -2, -4}, {-1, -1, -5, -0.5}};
+  for (std::int32_t i = 0; i < 8; ++i) {
+    text_event event{.choice = i, .bytes = std::to_string(i), .n_tokens = 2, .state = espalier::status::length};
+    // A longer text is not worse for its length.
+    for (int t = 0; t < 2; ++t)
+      event.tokens.push_back({{5, log_probs[i / 4][i % 4]}, {}});
+    reply.add(event);
+  }
+  const json whole = reply.whole();
+  std::string found;
+  for (const json& choice : whole["choices"]) {
+    found += choice["text"].get<std::string>();
+    CHECK(choice["logprobs"].is_null());
+  }
+  CHECK(found == "1274");
+  CHECK(whole["choices"][3]["index"] == 3);
+  CHECK(whole["usage"]["completion_tokens"] == 16);
+  CHECK(whole["usage"]["prompt_tokens"] == 3);
+}
+
+TEST_CASE("calls of functions are told apart from the text, streamed or not", "[serve]") {
+  auto request = request_of(serve::endpoint::chat, 1, false);
+  request.tools = serve::tool_use{.form = {.begin = "<call>\n", .end = "\n</call>"}, .tools = {{"f", {}}, {"g", {}}}};
+  const std::string text =
+      "Let me see.\n<call>\n{\"name\": \"f\", \"arguments\": {\"x\": [1, \"}\"]}}\n</call>\n<call>\n{\"name\": "
+      "\"g\", \"arguments\": {}}\n</call>";
+  serve::api_reply whole(request, "tiny", tokenizer()), stream(request, "tiny", tokenizer());
+  json calls = json::array();
+  std::string content, reason;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const text_event event{.bytes = text.substr(i, 1),
+                           .n_tokens = 1,
+                           .state = i + 1 == text.size() ? espalier::status::stop_token : espalier::status::running};
+    whole.add(event);
+    const json chunk = stream.chunk(event);
+    if (chunk.is_null()) continue;
+    const json& choice = chunk["choices"][0];
+    content += choice["delta"].value("content", "");
+    for (const json& call : choice["delta"].value("tool_calls", json::array()))
+      calls.push_back(call);
+    if (!choice["finish_reason"].is_null()) reason = choice["finish_reason"];
+  }
+  CHECK(reason == "tool_calls");
+  CHECK(content == "Let me see.\n");
+  REQUIRE(calls.size() == 2);
+  CHECK(calls[0]["index"] == 0);
+  CHECK(calls[1]["index"] == 1);
+  CHECK(calls[0]["function"] == json({{"name", "f"}, {"arguments", "{\"x\": [1, \"}\"]}"}}));
+  CHECK(calls[1]["function"] == json({{"name", "g"}, {"arguments", "{}"}}));
+  CHECK(calls[0]["id"].get<std::string>().size() == 9);
+  CHECK(calls[0]["id"] != calls[1]["id"]);
+  const json choice = whole.whole()["choices"][0];
+  CHECK(choice["finish_reason"] == "tool_calls");
+  CHECK(choice["message"]["content"] == content);
+  REQUIRE(choice["message"]["tool_calls"].size() == 2);
+  for (std::size_t i = 0; i < 2; ++i) {
+    CHECK(choice["message"]["tool_calls"][i]["function"] == calls[i]["function"]);
+    CHECK(choice["message"]["tool_calls"][i]["type"] == "function");
+    CHECK(!choice["message"]["tool_calls"][i].contains("index"));
+  }
+}
+
+TEST_CASE("a text that is only a call has no content, one that is cut short has no call", "[serve]") {
+  auto request = request_of(serve::endpoint::chat, 1, false);
+  request.tools = serve::tool_use{.form = {}, .tools = {{"f", {}}}, .must_call = true};
+  serve::api_reply called(request, "tiny", tokenizer()), cut(request, "tiny", tokenizer());
+  called.add({.bytes = "{\"name\":\"f\",\"arguments\":{}}", .n_tokens = 9, .state = espalier::status::stop_token});
+  const json choice = called.whole()["choices"][0];
+  CHECK(choice["message"]["content"].is_null());
+  CHECK(choice["message"]["tool_calls"].size() == 1);
+  CHECK(choice["finish_reason"] == "tool_calls");
+  serve::api_reply full(request, "tiny", tokenizer());
+  full.add({.bytes = "{\"name\":\"f\",\"arguments\":{}}", .n_tokens = 9, .state = espalier::status::length});
+  CHECK(full.whole()["choices"][0]["finish_reason"] == "tool_calls");
+  cut.add({.bytes = "{\"name\":\"f\",\"argum", .n_tokens = 9, .state = espalier::status::length});
+  const json rest = cut.whole()["choices"][0];
+  CHECK(rest["message"]["content"] == "{\"name\":\"f\",\"argum");
+  CHECK(!rest["message"].contains("tool_calls"));
+  CHECK(rest["finish_reason"] == "length");
 }
 
 TEST_CASE("metrics are counted and written as Prometheus reads them", "[serve]") {

@@ -55,7 +55,7 @@ std::string complaint(const std::string& field, const json& value, endpoint from
 
 TEST_CASE("a request for a completion is read, with OpenAI's defaults", "[serve]") {
   const auto request = read(endpoint::completions, {{"prompt", "The king"}, {"user", "me"}, {"unheard_of", nullptr}});
-  CHECK(request.texts.prompt == tokenizer().encode_prompt("The king"));
+  CHECK(request.texts.prompts.at(0) == tokenizer().encode_prompt("The king"));
   CHECK(request.texts.stop.max_tokens == 16);
   CHECK(request.texts.stop.tokens == tokenizer().ends_of_text());
   CHECK(request.texts.stop.strings.empty());
@@ -65,7 +65,7 @@ TEST_CASE("a request for a completion is read, with OpenAI's defaults", "[serve]
   CHECK(!request.texts.options.seed);
   CHECK(request.texts.n == 1);
   CHECK(!request.stream);
-  CHECK(!request.log_probs());
+  CHECK(!request.shows_log_probs);
 }
 
 TEST_CASE("a request's fields are taken over", "[serve]") {
@@ -83,7 +83,7 @@ TEST_CASE("a request's fields are taken over", "[serve]") {
                                                     {"suffix", nullptr},
                                                     {"presence_penalty", 0.0},
                                                     {"stream_options", {{"include_usage", true}}}});
-  CHECK(request.texts.prompt == std::vector<espalier::token_id>{1, 4095, 0});
+  CHECK(request.texts.prompts.at(0) == std::vector<espalier::token_id>{1, 4095, 0});
   CHECK(request.texts.stop.max_tokens == 9);
   CHECK(request.texts.stop.strings == std::vector<std::string>{"\n"});
   CHECK(request.texts.options.sampling.temperature == 0.0F);
@@ -93,8 +93,9 @@ TEST_CASE("a request's fields are taken over", "[serve]") {
   CHECK(request.texts.n == 8);
   CHECK(request.stream);
   CHECK(request.include_usage);
-  CHECK(read(endpoint::completions, {{"prompt", {"The king"}}}).texts.prompt == tokenizer().encode_prompt("The king"));
-  CHECK(read(endpoint::completions, {{"prompt", ""}}).texts.prompt.size() == 1);
+  CHECK(read(endpoint::completions, {{"prompt", {"The king"}}}).texts.prompts.at(0) ==
+        tokenizer().encode_prompt("The king"));
+  CHECK(read(endpoint::completions, {{"prompt", ""}}).texts.prompts.at(0).size() == 1);
 }
 
 TEST_CASE("messages become one text, which ends where the next question would begin", "[serve]") {
@@ -108,7 +109,7 @@ TEST_CASE("messages become one text, which ends where the next question would be
        {"max_completion_tokens", 5},
        {"logprobs", true},
        {"top_logprobs", 3}});
-  CHECK(request.texts.prompt ==
+  CHECK(request.texts.prompts.at(0) ==
         tokenizer().encode_prompt("Be brief.\nQuestion: One plus?\nAnswer: Two.\nQuestion: And then?\nAnswer:"));
   CHECK(request.texts.stop.strings == std::vector<std::string>{"\nQuestion:"});
   CHECK(request.texts.stop.max_tokens == 5);
@@ -119,13 +120,14 @@ TEST_CASE("a wrong field is named, with what it may be", "[serve]") {
   CHECK(complaint("temperature", 2.5) == "temperature must be a number from 0 to 2, but is 2.5.");
   CHECK(complaint("temperature", "hot") == "temperature must be a number from 0 to 2, but is \"hot\".");
   CHECK(complaint("top_p", -0.1) == "top_p must be a number from 0 to 1, but is -0.1.");
-  CHECK(complaint("max_tokens", 0) == "max_tokens must be a whole number from 1 to 2147483647, but is 0.");
-  CHECK(complaint("max_tokens", 1.5) == "max_tokens must be a whole number from 1 to 2147483647, but is 1.5.");
+  CHECK(complaint("max_tokens", -1) == "max_tokens must be a whole number from 0 to 2147483647, but is -1.");
+  CHECK(complaint("max_tokens", 1.5) == "max_tokens must be a whole number from 0 to 2147483647, but is 1.5.");
+  CHECK(complaint("n_predict", -2) == "n_predict must be a whole number from -1 to 2147483647, but is -2.");
   CHECK(complaint("max_tokens", 1e30) != "");
   CHECK(complaint("seed", 18446744073709551615U) != "");
   CHECK(complaint("seed", true) != "");
   CHECK(complaint("n", 9) == "n must be a whole number from 1 to 8, but is 9.");
-  CHECK(complaint("best_of", 2) == "best_of is not supported: it must be n or left out.");
+  CHECK(complaint("best_of", 9) == "best_of must be a whole number from 1 to 8, but is 9.");
   CHECK(complaint("stop", "").find("1 to 256 bytes each, but is \"\".") != std::string::npos);
   CHECK(complaint("stop", {"a", 1}) != "");
   CHECK(complaint("stop", json(std::vector<std::string>(17, "a"))) != "");
@@ -144,14 +146,23 @@ TEST_CASE("a wrong field is named, with what it may be", "[serve]") {
   CHECK(complaint("response_format", {{"type", "json_schema"}}) != "");
   CHECK(complaint("response_format", {{"type", "json_schema"}, {"json_schema", {{"schema", {{"type", "text"}}}}}})
             .find("\"type\" at #, which is \"text\"") != std::string::npos);
-  CHECK(complaint("echo", true) != "");
-  CHECK(complaint("tools", {{{"type", "function"}}}, endpoint::chat) != "");
+  CHECK(complaint("echo", "yes") == "echo must be true or false, but is \"yes\".");
   CHECK(complaint("model", "huge") == "There is no model \"huge\"; this server has \"tiny\".");
   CHECK(complaint("model", 1) == "model must be a string, but is 1.");
-  CHECK(complaint("prompt", 5) == "prompt must be a string, or an array of token ids that is not empty, but is 5.");
+  CHECK(
+      complaint("prompt", 5) ==
+      "prompt must be a string, an array of token ids, or an array of prompts of one of these kinds, not empty, but is "
+      "5.");
   CHECK(complaint("prompt", json::array()) != "");
   CHECK(complaint("prompt", nullptr).find("prompt is missing") == 0);
-  CHECK(complaint("prompt", {"one", "two"}).find("one prompt a request") != std::string::npos);
+  CHECK(complaint("prompt", json(std::vector<std::string>(9, "a"))) ==
+        "The request asks for 1 texts after each of 9 prompts, but one request may ask for 8 texts at most.");
+  CHECK(complaint("prompt", {"one", {1}}) == "prompt[1] must be a string, as prompt[0] is, but is [1].");
+  CHECK(complaint("prompt", {json::array({1}), "one"}) != "");
+  CHECK(complaint("prompt", {json::array({1}), json::array()}) ==
+        "prompt[1] must be an array of token ids that is not empty, but is [].");
+  CHECK(complaint("prompt", {{1, 2}, {1, 4096}}) == "prompt[1][1] must be a token id from 0 to 4095, but is 4096.");
+  CHECK(complaint("prompt", {nullptr}) != "");
   CHECK(complaint("prompt", {1, 4096}) == "prompt[1] must be a token id from 0 to 4095, but is 4096.");
   CHECK(complaint("prompt", {1, -1}) == "prompt[1] must be a token id from 0 to 4095, but is -1.");
   CHECK(complaint("prompt", {1, "a"}) == "prompt[1] must be a token id from 0 to 4095, but is \"a\".");
@@ -160,9 +171,12 @@ TEST_CASE("a wrong field is named, with what it may be", "[serve]") {
   CHECK(complaint("messages", "Hello", endpoint::chat) != "");
   CHECK(complaint("messages", {5}, endpoint::chat) != "");
   CHECK(complaint("messages", {{{"role", "king"}, {"content", "Hello"}}}, endpoint::chat) ==
-        "messages[0].role must be system, developer, user or assistant, but is \"king\".");
+        "messages[0].role must be system, developer, user, assistant or tool, but is \"king\".");
   CHECK(complaint("messages", {{{"role", "user"}}}, endpoint::chat).find("messages[0].content is missing") == 0);
-  CHECK(complaint("messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}}, endpoint::chat) != "");
+  CHECK(complaint("messages", {{{"role", "user"}, {"content", {{{"type", "image_url"}}}}}}, endpoint::chat) ==
+        "messages[0].content[0] is a part of type \"image_url\", but this model reads text alone: parts must be "
+        "{\"type\": \"text\", \"text\": ...}.");
+  CHECK(complaint("messages", {{{"role", "user"}, {"content", {{{"text", "a"}}}}}}, endpoint::chat) != "");
 }
 
 TEST_CASE("a name that is not known is refused, and the nearest one told", "[serve]") {
@@ -188,9 +202,9 @@ TEST_CASE("a name that is not known is refused, and the nearest one told", "[ser
         "There is no member of response_format \"shema\"; the nearest name is \"schema\".");
   CHECK(complaint("messages", {{{"role", "user"}, {"content", "a"}, {"contents", "b"}}}, endpoint::chat) ==
         "There is no member of messages[0] \"contents\"; the nearest name is \"content\".");
-  CHECK(complaint("messages", {{{"role", "assistant"}, {"content", "a"}, {"tool_calls", {{{"id", "1"}}}}}},
+  CHECK(complaint("messages", {{{"role", "assistant"}, {"content", "a"}, {"function_call", {{"name", "f"}}}}},
                   endpoint::chat) ==
-        "messages[0].tool_calls is not supported: it must be [] or left out, but is [{\"id\":\"1\"}].");
+        "messages[0].function_call is not supported: it must be left out, but is {\"name\":\"f\"}.");
   CHECK(complaint("messages", {{{"role", "user"}, {"name", "Bob"}, {"content", "a"}, {"refusal", nullptr}}},
                   endpoint::chat) == "");
   // A long name is not compared with others, which would take long.
@@ -219,11 +233,52 @@ TEST_CASE("a field that is not supported may have the values that change nothing
         CHECK(complaint(name, neutral, from) == "");
     }
   }
-  CHECK(complaint("tool_choice", "required", endpoint::chat) ==
-        "tool_choice is not supported: it must be \"none\" or \"auto\" or left out, but is \"required\".");
   CHECK(complaint("typical_p", 0.5) == "typical_p is not supported: it must be 1 or left out, but is 0.5.");
-  CHECK(complaint("continue_final_message", true, endpoint::chat) != "");
-  CHECK(complaint("echo", true) == "echo is not supported: it must be false or left out, but is true.");
+  CHECK(complaint("echo", true, endpoint::chat) == "echo is not supported: it must be false or left out, but is true.");
+}
+
+TEST_CASE("several prompts, the best of several texts, and texts after their prompts are read", "[serve]") {
+  const auto several = read(endpoint::completions, {{"prompt", {"The king", "A"}}, {"n", 2}, {"echo", true}});
+  CHECK(several.texts.prompts == std::vector{tokenizer().encode_prompt("The king"), tokenizer().encode_prompt("A")});
+  CHECK(several.texts.n == 2);
+  CHECK(several.texts.n_texts() == 4);
+  CHECK(several.echo);
+  CHECK(several.prompt_texts == std::vector<std::string>{"The king", "A"});
+  CHECK(!several.texts.options.prompt_log_probs);
+  const auto lists = read(endpoint::completions, {{"prompt", {{1, 300}, {5}}}, {"echo", true}, {"logprobs", 0}});
+  CHECK(lists.texts.prompts == std::vector<std::vector<espalier::token_id>>{{1, 300}, {5}});
+  CHECK(lists.prompt_texts.at(0) == tokenizer().decode(lists.texts.prompts[0]));
+  CHECK(lists.texts.options.prompt_log_probs);
+  CHECK(lists.texts.options.log_probs == 0);
+  CHECK(read(endpoint::completions, {{"prompt", json::array({{1, 300}})}}).texts.prompts.size() == 1);
+
+  const auto best = read(endpoint::completions, {{"prompt", "a"}, {"n", 2}, {"best_of", 5}});
+  CHECK(best.n == 2);
+  CHECK(best.texts.n == 5);
+  CHECK(best.texts.options.log_probs == 0);
+  CHECK(!best.shows_log_probs);
+  CHECK(read(endpoint::completions, {{"prompt", "a"}, {"best_of", 2}, {"logprobs", 3}}).texts.options.log_probs == 3);
+  const auto refused = [](const json& body) {
+    try {
+      (void)read(endpoint::completions, body);
+    } catch (const serve::api_error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(refused({{"prompt", "a"}, {"n", 3}, {"best_of", 2}}) == "best_of must be at least n, which is 3, but is 2.");
+  CHECK(refused({{"prompt", "a"}, {"best_of", 2}, {"stream", true}}).find("best_of does not go with") == 0);
+  CHECK(refused({{"prompt", {"a", "b", "c"}}, {"n", 3}}) ==
+        "The request asks for 3 texts after each of 3 prompts, but one request may ask for 8 texts at most.");
+  CHECK(refused({{"prompt", "a"}, {"max_tokens", 3}, {"n_predict", 4}}) ==
+        "n_predict and max_tokens differ: one of them must be left out.");
+
+  // A prompt that nothing is written after may fill the context.
+  const json full = std::vector<int>(64, 5);
+  CHECK(read(endpoint::completions, {{"prompt", full}, {"max_tokens", 0}}).texts.stop.max_tokens == 0);
+  CHECK(refused({{"prompt", full}, {"max_tokens", 1}}) != "");
+  CHECK(refused({{"prompt", std::vector<int>(65, 5)}, {"max_tokens", 0}}) != "");
+  CHECK(read(endpoint::completions, {{"prompt", "a"}, {"n_predict", -1}}).texts.stop.max_tokens == 2147483647);
 }
 
 TEST_CASE("docs/serving.md lists the fields that are known", "[serve]") {

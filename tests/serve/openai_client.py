@@ -2,6 +2,7 @@
 """openai_client.py SERVE MODELS: what OpenAI's own Python client gets from the server. 77 where it is not installed."""
 
 import concurrent.futures
+import json
 import os
 import signal
 import subprocess
@@ -88,6 +89,28 @@ def check_chat(client):
         next(iter(stream))
 
 
+def check_tools(client):
+    tools = [{"type": "function", "function": {
+        "name": "weather", "parameters": {"type": "object", "properties": {"city": {"enum": ["Rome", "Oslo"]}},
+                                          "required": ["city"], "additionalProperties": False}}}]
+    asked = dict(model="tiny", messages=[{"role": "user", "content": "The weather?"}], tools=tools, seed=3,
+                 tool_choice="required", max_completion_tokens=100)
+    choice = client.chat.completions.create(**asked).choices[0]
+    call = choice.message.tool_calls[0]
+    assert choice.finish_reason == "tool_calls" and choice.message.content is None
+    assert call.function.name == "weather" and json.loads(call.function.arguments)["city"] in ("Rome", "Oslo")
+    chunks = list(client.chat.completions.create(**asked, stream=True))
+    streamed = [c for chunk in chunks for c in chunk.choices[0].delta.tool_calls or []]
+    assert [c.function.arguments for c in streamed] == [call.function.arguments]
+    turns = asked["messages"] + [choice.message, {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
+    answer = client.chat.completions.create(**{**asked, "messages": turns, "tool_choice": "none"}).choices[0]
+    assert answer.message.content and answer.message.tool_calls is None
+
+    both = client.completions.create(model="tiny", prompt=["The king", "A"], max_tokens=3, echo=True, temperature=0)
+    assert [c.text.split()[0] for c in both.choices] == ["The", "A"]
+    raised(openai.NotFoundError, client.responses.create, model="tiny", input="a")
+
+
 def raised(kind, call, **asked):
     try:
         call(**asked)
@@ -131,6 +154,7 @@ def main():
         client = openai.OpenAI(base_url=url, api_key=KEY, max_retries=0, timeout=60)
         check_completions(client)
         check_chat(client)
+        check_tools(client)
         check_errors(client)
         end(process)
         process, url = start(program, models, "--max-texts", "1", "--max-waiting", "1")

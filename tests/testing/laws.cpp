@@ -257,3 +257,19 @@ TEST_CASE("drafters that mishear a verdict, or propose another run, are caught")
   CHECK(says(broken([&] { testing::check_sequence_drafter([] { return short_lookup(); }, look_up); }), "propose_run("));
   CHECK(says(broken([&] { testing::check_sequence_drafter([] { return counting_lookup(); }, look_up); }), "match"));
 }
+
+TEST_CASE("a drafter of rows refuses what no policy may ask") {
+  testing::row_drafter drafter(2, [](std::span<const token_id>) { return std::vector<double>{0.5, 0.5}; });
+  drafter.reserve(4);
+  tree<> t(4);
+  t.reset(0);
+  t.append(root_node, 1, 0);
+  const auto ask = [&](std::vector<node_id> nodes) { return broken([&] { drafter.propose(t.view(), nodes); }); };
+  CHECK(says(ask({0, 1}), "the root together with other nodes"));
+  CHECK(says(ask({1, 0}), "the root together with other nodes"));
+  CHECK(ask({0}).empty());
+  CHECK(says(ask({1, 0}), "the root together with other nodes"));
+  CHECK(ask({1}).empty());
+  CHECK(says(ask({1}), "node 1 twice"));
+  CHECK(ask({0}).empty());
+}

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "espalier/core/error.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/static/arena.hpp"
 #include "espalier/core/static/list.hpp"
@@ -53,8 +54,11 @@ class tree_order {
 
   //! Computes the order of the nodes of a tree.
   //!
-  //! Pre         the tree has at most as many nodes as the constructor made room for
+  //! Errors      input_error for a tree of more nodes than the constructor made room for, or of none
   void compute(tree_view tree, node_order order) {
+    const auto room = static_cast<std::int32_t>(nodes_.size());
+    if (tree.n_nodes < 1 || tree.n_nodes > room)
+      raise<input_error>("a tree of ", tree.n_nodes, " nodes does not fit an order of 1 to ", room, " nodes.");
     n_ = tree.n_nodes;
     switch (order) {
       case node_order::insertion:

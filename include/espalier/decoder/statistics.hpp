@@ -21,7 +21,7 @@ struct statistics {
   std::int64_t accepted = 0;        //!< draft tokens committed
   std::int64_t deepest = 0;         //!< sum over rounds of the depth of the tree
   std::int64_t forwarded_rows = 0;  //!< rows of the target's passes in rounds
-  std::int64_t texts = 0;
+  std::int64_t texts = 0;  //!< texts whose first round was seen; one that was saved after it counts where it began
   std::int64_t first_tokens = 0;   //!< tokens that first rounds committed
   double first_token_seconds = 0;  //!< sum over first rounds of their time, with the reading of the prompt
   std::array<std::int64_t, n_tree_limits> limited_by{};  //!< [tree_limit] rounds whose tree ended for this reason

@@ -79,8 +79,9 @@ class text_table {
   // Returns memory for a text, which add() then makes known. Errors: input_error if too many wait already.
   entry& spare(const PolicyT& policy, std::int32_t n_served, const ProcessorT& processor = {}) {
     if (n_waiting() >= max_waiting_ + max_texts_ - n_served) {
-      raise<input_error>("no more than ", max_waiting_, " texts may wait for the ", max_texts_,
-                         " places: add the text later, or raise max_waiting.");
+      raise<input_error>(n_waiting(), " texts wait already, and no more than max_waiting (", max_waiting_,
+                         ") may, besides those for which there are free places (", max_texts_ - n_served,
+                         "): add the text later, or raise max_waiting.");
     }
     if (!spare_) {
       if (free_.empty()) {

@@ -18,8 +18,8 @@ namespace espalier::testing {
 //! A StepDrafter without a model: the row after each node is a function of the path to it, root included.
 //!
 //! Errors      law_error from propose() if a policy asks about a node that is not in the tree or whose number is above
-//!             the one that reserve() was called with, about a node before its parent, or about a node twice in a
-//!             round. The root alone opens a round
+//!             the one that reserve() was called with, about a node before its parent, about a node twice in a
+//!             round, or about the root together with others. The root alone opens a round
 template <class NumberT>
 class basic_row_drafter {
  public:
@@ -35,6 +35,10 @@ class basic_row_drafter {
 
   void propose(tree_view tree, std::span<const node_id> nodes) {
     ++passes;
+    for (const node_id u : nodes)
+      require_law(u != root_node || nodes.size() == 1,
+                  "the policy asks about the root together with other nodes: it "
+                  "opens a round, alone.");
     if (nodes.size() == 1 && nodes[0] == root_node) {
       data_.clear();
       std::fill(row_of_.begin(), row_of_.end(), -1);

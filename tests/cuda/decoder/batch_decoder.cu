@@ -615,7 +615,7 @@ TEST_CASE("Texts are cancelled, resumed and asked about by number") {
                                  target_only(), kv, target, {.max_texts = 2, .max_waiting = 1});
   const auto texts = some_texts(4, 0.8F);
   const text_id a = add(decode, texts[0]), b = add(decode, texts[1]), c = add(decode, texts[2]);
-  CHECK(says(message_of<input_error>([&] { add(decode, texts[3]); }), "no more than 1 texts may wait"));
+  CHECK(says(message_of<input_error>([&] { add(decode, texts[3]); }), "no more than max_waiting (1) may"));
   decode.step();
   decode.cancel(b);  // in the middle of a round
   CHECK(says(message_of<input_error>([&] { (void)decode.current(b); }), "text 1 is not known"));

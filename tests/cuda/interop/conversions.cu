@@ -267,6 +267,63 @@ TEST_CASE("Captured conversions replay with the tree of the time") {
   device::require(cudaStreamDestroy(stream), "cudaStreamDestroy");
 }
 
+TEST_CASE("A tree that a format cannot hold is reported from the device, and of several the first found") {
+  tree_batch b;
+  b.add(tree_of({-1}), node_order::breadth_first, 3);
+  b.add(tree_of({-1, 0, 1, 1, 0}), node_order::insertion, 5);  // row 4 is the root's child, after those of row 1
+  // Without padding, so that sequences have different numbers of rows.
+  const compiled_batch on_device(b, node_order::insertion, 5);
+  const device::forward_batch_view& batch = on_device.view();
+  const auto memory = spoiled<std::int32_t>(2 * 5 * 5);
+  const auto found = to_device(std::vector<device_io::misfit>(1));
+  const auto message = [&](auto write) {
+    device::require(cudaMemset(found.data(), 0, sizeof(device_io::misfit)), "cudaMemset");
+    write();
+    const device_io::misfit m = to_host(found).front();
+    return message_of<input_error>([&] { device_io::raise_misfit(m); });
+  };
+  std::int32_t* const p = memory.data();
+  const auto paths = spoiled<std::int32_t>(2 * 5 * 5), words = spoiled<std::int32_t>(2 * 5);
+  const auto write_tree = [&](std::int32_t max_path) {
+    return message([&] {
+      device_io::write_tensorrt_tree(batch, {5, max_path}, {paths.data(), words.data(), p}, nullptr, found.data());
+    });
+  };
+  CHECK(says(write_tree(3), "row 4 of sequence", "breadth-first"));
+  tree_batch deep;
+  deep.add(tree_of({-1}), node_order::breadth_first, 3);
+  deep.add(tree_of({-1, 0, 1, 2}), node_order::breadth_first, 5);
+  const compiled_batch chains(deep, node_order::breadth_first, 5);
+  const auto write_chain = [&](std::int32_t max_path) {
+    return message([&] {
+      device_io::write_tensorrt_tree(chains.view(), {5, max_path}, {paths.data(), words.data(), p}, nullptr,
+                                     found.data());
+    });
+  };
+  CHECK(write_chain(4).empty());
+  CHECK(says(write_chain(3), "row 3 of sequence", "deeper"));
+  // Three rows a sequence on average, but one has four.
+  device::forward_batch_view fewer = chains.view();
+  fewer.n_rows = 6;
+  const auto bytes = spoiled<std::uint8_t>(2 * 3 * max_context);
+  CHECK(says(message([&] {
+               device_io::write_sglang_mask(fewer, {io::sglang_mask_mode::qlen_only, 3}, bytes.data(),
+                                            2 * 3 * max_context, nullptr, found.data());
+             }),
+             "has 4 rows"));
+  const auto links = spoiled<std::int64_t>(4 * 2 * 3);
+  std::int64_t* const l = links.data();
+  CHECK(says(message([&] {
+               device_io::write_sglang_tree<std::int64_t>(fewer, 3, {l, l + 6, l + 12, l + 18}, nullptr,
+                                                          io::tree_numbering::of_batch, found.data());
+             }),
+             "has 4 rows"));
+  CHECK(says(message([&] {
+               device_io::write_tensorrt_tree(fewer, {3, 4}, {paths.data(), words.data(), p}, nullptr, found.data());
+             }),
+             "has 4 rows"));
+}
+
 TEST_CASE("Shapes that a format has no room for are refused before anything is launched") {
   const tree_batch b = small_batch(2);
   const compiled_batch on_device(b, node_order::breadth_first, 40);

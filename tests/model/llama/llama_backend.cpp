@@ -327,6 +327,26 @@ TEST_CASE("a bad batch is refused with a sentence, and nothing has happened then
   CHECK(backend.forward(kv, good.view()).n_rows == 1);
 }
 
+TEST_CASE("hidden states are those of the last batch, and of no row that it did not have") {
+  using Catch::Matchers::ContainsSubstring;
+  llama_backend backend = wide_backend({.max_rows = 8, .hidden_layers = {0}});
+  auto kv = llama_driver::cache_for(backend, 64);
+  CHECK_THROWS_WITH(backend.hidden(0, 0), ContainsSubstring("row 0 is none of the last pass, which had 0 rows"));
+  for (const int n : {5, 2}) {
+    forward_batch batch;
+    batch.begin_sequence(0, kv.append(0, n), n);
+    for (int i = 0; i < n; ++i)
+      batch.add_row(1, kv.size(0) + i, i, true).include_first(i);
+    backend.forward(kv, batch.view());
+    CHECK(backend.hidden(0, n - 1).size() == static_cast<std::size_t>(backend.config().hidden_size));
+    for (const int row : {-1, n, 7}) {
+      CHECK_THROWS_AS(backend.hidden(0, row), input_error);
+      CHECK_THROWS_WITH(backend.hidden(0, row), ContainsSubstring("had " + std::to_string(n) + " rows"));
+    }
+    kv.commit(0, {});
+  }
+}
+
 TEST_CASE("options out of range name themselves") {
   using Catch::Matchers::ContainsSubstring;
   CHECK_THROWS_WITH(golden_backend("llama", {.max_rows = 0}), ContainsSubstring("option max_rows is 0"));

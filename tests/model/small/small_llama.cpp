@@ -345,4 +345,25 @@ TEST_CASE("a batch that does not fit a small model gives no rows") {
   CHECK(n_rows(other, 1, 1, 0) == 0);
   CHECK(n_rows(longer, 1, 1, 0) == 0);
   CHECK(n_rows(kv, 2, 1, 0) == 2);
+  // Rows of sequences that the store does not have, or that are not in the batch.
+  forward_batch batch;
+  batch.begin_sequence(0, kv.append(0, 2), 2);
+  for (int i = 0; i < 2; ++i)
+    batch.add_row(1, i, i, true).include_first(i);
+  const auto rows_of = [&](batch_sequence changed) {
+    forward_batch_view view = batch.view();
+    view.sequences = {&changed, 1};
+    return target->forward(kv, view).n_rows;
+  };
+  const batch_sequence good = batch.view().sequences.front();
+  const auto with = [&](auto change) {
+    batch_sequence s = good;
+    change(s);
+    return rows_of(s);
+  };
+  CHECK(rows_of(good) == 2);
+  CHECK(with([](batch_sequence& s) { s.sequence = 1; }) == 0);
+  CHECK(with([](batch_sequence& s) { s.sequence = -1; }) == 0);
+  CHECK(with([](batch_sequence& s) { s.row_end = 3; }) == 0);
+  CHECK(with([](batch_sequence& s) { s.row_begin = -1; }) == 0);
 }

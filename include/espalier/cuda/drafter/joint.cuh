@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <span>
 #include <tuple>
 #include <type_traits>
@@ -19,6 +18,7 @@
 #include "espalier/cuda/concepts/backend.cuh"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/core/host_failure.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/prompt_chunk.cuh"
@@ -122,17 +122,11 @@ class joint {
   //! Throws the exception that a model of the host has thrown since the last call, if there is one. If models of
   //! several drafters have thrown, it throws the exception of the first of them.
   void raise_failure() requires(detail::KeepsFailure<std::remove_reference_t<DraftersT>> || ...) {
-    std::exception_ptr first;
+    host_failure first;
     each([&]<class DrafterT>(DrafterT& drafter) {
-      if constexpr (detail::KeepsFailure<DrafterT>) {
-        try {
-          drafter.raise_failure();
-        } catch (...) {
-          if (!first) first = std::current_exception();
-        }
-      }
+      if constexpr (detail::KeepsFailure<DrafterT>) first.guard([&] { drafter.raise_failure(); });
     });
-    if (first) std::rethrow_exception(first);
+    first.raise();
   }
 
   //! Passes hidden states on to the drafters that read them, as FeatureDrafter says.

@@ -8,6 +8,7 @@
 
 #include "espalier/config.hpp"
 #include "espalier/cuda/core/forward_batch.cuh"
+#include "espalier/cuda/interop/misfit.cuh"
 #include "espalier/cuda/interop/packed_bytes.cuh"
 #include "espalier/interop/sglang_mask.hpp"
 
@@ -17,8 +18,17 @@ using espalier::interop::sglang_mask_layout;
 
 namespace detail {
 
+// Reports a sequence of more than n rows.
+__device__ inline void require_rows(const batch_sequence& s, std::int32_t n, misfit* found) {
+  const std::int32_t rows = s.row_end - s.row_begin;
+  if (rows > n) report(found, misfit::kind::too_many_rows, s.sequence, rows);
+}
+
 struct sglang_mask_format {
   sglang_mask_layout layout;
+  const batch_sequence* sequences;  // [n_sequences]
+  std::int32_t n_sequences;
+  misfit* found;
 
   ESPALIER_HOST_DEVICE std::int64_t bytes(const espalier::interop::sequence_mask& mask) const {
     return layout.bytes(mask.prefix);
@@ -26,7 +36,9 @@ struct sglang_mask_format {
   ESPALIER_HOST_DEVICE std::uint8_t byte(const espalier::interop::sequence_mask& mask, std::int64_t i) const {
     return layout.byte(mask, i);
   }
-  ESPALIER_HOST_DEVICE void began(std::int32_t, std::int64_t) const {}
+  __device__ void began(std::int32_t s, std::int64_t) const {
+    if (s < n_sequences) require_rows(sequences[s], layout.n, found);
+  }
 };
 
 // Checks that sequences have at most n rows on average. In a batch that was compiled without packing all sequences have
@@ -53,17 +65,18 @@ inline std::int64_t sglang_mask_capacity(const forward_batch_view& batch, const 
 //! Shapes      out [capacity], on the device, laid out as by espalier::interop::write_sglang_mask
 //! Complexity  one launch, writes the bytes of the mask; no synchronisation
 //! Law         the same bytes as espalier::interop::write_sglang_mask
-//! Pre         no sequence has more rows than layout.n
-//! Errors      input_error if sequences have more rows than that on average, n is not from 1 to 2^15 (32 in bits), or
-//!             capacity is less than sglang_mask_capacity; cuda_error
+//! Errors      a misfit in `found`, if that is not null, for a sequence of more rows than layout.n, the first of which
+//!             are written; input_error if sequences have more rows than that on average, n is not from 1 to 2^15 (32
+//!             in bits), or capacity is less than sglang_mask_capacity; cuda_error
 inline void write_sglang_mask(const forward_batch_view& batch, const sglang_mask_layout& layout, std::uint8_t* out,
-                              std::int64_t capacity, cudaStream_t stream) {
+                              std::int64_t capacity, cudaStream_t stream, misfit* found = nullptr) {
   layout.check();
   detail::require_rows("SGLang's mask", batch, layout.n);
   const std::int64_t needed = sglang_mask_capacity(batch, layout);
   espalier::interop::detail::require_room("SGLang's mask", static_cast<std::size_t>(capacity), needed);
-  detail::launch_packed_bytes("write_sglang_mask", batch, detail::sglang_mask_format{layout}, out, capacity, needed,
-                              stream);
+  detail::launch_packed_bytes("write_sglang_mask", batch,
+                              detail::sglang_mask_format{layout, batch.sequences, batch.n_sequences, found}, out,
+                              capacity, needed, stream);
 }
 
 }  // namespace espalier::cuda::interop

@@ -36,8 +36,9 @@ namespace detail {
 // each row.
 template <class IntegerT>
 ESPALIER_KERNEL void write_sglang_links(forward_batch_view batch, std::int32_t n, sglang_tree<IntegerT> out,
-                                        tree_numbering numbering) {
+                                        tree_numbering numbering, misfit* found) {
   const batch_sequence s = batch.sequences[blockIdx.x];
+  if (threadIdx.x == 0) require_rows(s, n, found);
   const espalier::interop::sequence_mask mask(s, batch.mask);
   auto* const parent = reinterpret_cast<std::int32_t*>(shared_memory());
   std::int32_t* const first = parent + n;
@@ -79,18 +80,19 @@ ESPALIER_KERNEL void write_sglang_links(forward_batch_view batch, std::int32_t n
 //!
 //! Complexity  one launch; a row looks at its mask words and at the rows up to its next sibling. No synchronisation
 //! Law         the same arrays as espalier::interop::write_sglang_tree
-//! Pre         no sequence has more rows than n
-//! Errors      input_error if sequences have more rows than n on average, or n is beyond 4096; cuda_error
+//! Errors      a misfit in `found`, if that is not null, for a sequence of more rows than n, the first of which are
+//!             written; input_error if sequences have more rows than n on average, or n is beyond 4096; cuda_error
 template <class IntegerT>
 void write_sglang_tree(const forward_batch_view& batch, std::int32_t n, const sglang_tree<IntegerT>& out,
-                       cudaStream_t stream, tree_numbering numbering = tree_numbering::of_batch) {
+                       cudaStream_t stream, tree_numbering numbering = tree_numbering::of_batch,
+                       misfit* found = nullptr) {
   detail::require_rows("SGLang's tree", batch, n);
   if (n > 4096) raise<input_error>("SGLang's tree has ", n, " rows, but at most 4096 can be linked on the device.");
   launch("write_sglang_links", detail::write_sglang_links<IntegerT>,
          {.grid = static_cast<unsigned>(batch.n_sequences),
           .threads = n <= 128 ? 128U : 512U,
           .shared_bytes = 3 * static_cast<std::size_t>(n) * sizeof(std::int32_t)},
-         stream, batch, n, out, numbering);
+         stream, batch, n, out, numbering, found);
 }
 
 }  // namespace espalier::cuda::interop

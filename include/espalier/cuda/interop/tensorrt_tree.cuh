@@ -40,10 +40,12 @@ struct tensorrt_memory {
 // Writes the arrays; a block works for a sequence. The path of a leaf has as its number how many leaves come before it
 // in preorder.
 template <int Threads, int Items>
-ESPALIER_KERNEL void write_tensorrt_arrays(forward_batch_view batch, tensorrt_tree_shape shape, tensorrt_tree out) {
+ESPALIER_KERNEL void write_tensorrt_arrays(forward_batch_view batch, tensorrt_tree_shape shape, tensorrt_tree out,
+                                           misfit* found) {
   auto& m = *reinterpret_cast<tensorrt_memory<Threads, Items>*>(shared_memory());
   const batch_sequence s = batch.sequences[blockIdx.x];
   const espalier::interop::sequence_mask mask(s, batch.mask);
+  if (threadIdx.x == 0) require_rows(s, shape.max_tokens, found);
   const std::int32_t* const positions = batch.positions + s.row_begin;
   const std::int32_t n = mask.n_rows < shape.max_tokens ? mask.n_rows : shape.max_tokens;
   std::int32_t* const paths = out.paths + blockIdx.x * shape.n_paths();
@@ -63,7 +65,10 @@ ESPALIER_KERNEL void write_tensorrt_arrays(forward_batch_view batch, tensorrt_tr
   });
   __syncthreads();
   block.each([&](int row) {
-    if (row > 0) atomicExch(&m.is_leaf[m.order.parent[row]], 0);
+    if (row == 0) return;
+    atomicExch(&m.is_leaf[m.order.parent[row]], 0);
+    if (m.order.parent[row] < m.order.parent[row - 1]) report(found, misfit::kind::wrong_order, s.sequence, row);
+    if (positions[row] - positions[0] >= shape.max_path) report(found, misfit::kind::long_path, s.sequence, row);
   });
   __syncthreads();
   block.each([&](int row) { m.order.below[row] = m.is_leaf[row]; });
@@ -79,34 +84,34 @@ ESPALIER_KERNEL void write_tensorrt_arrays(forward_batch_view batch, tensorrt_tr
 
 template <int Threads, int Items>
 void launch_tensorrt_arrays(const forward_batch_view& batch, const tensorrt_tree_shape& shape, const tensorrt_tree& out,
-                            cudaStream_t stream) {
+                            cudaStream_t stream, misfit* found) {
   launch("write_tensorrt_arrays", write_tensorrt_arrays<Threads, Items>,
          {.grid = static_cast<unsigned>(batch.n_sequences),
           .threads = Threads,
           .shared_bytes = sizeof(tensorrt_memory<Threads, Items>)},
-         stream, batch, shape, out);
+         stream, batch, shape, out, found);
 }
 
 }  // namespace detail
 
-//! Writes TensorRT-LLM's arrays of the trees of a forward batch, on the device. The rows must be in breadth-first
-//! order, which is not checked; of paths beyond max_path the beginning is written.
+//! Writes TensorRT-LLM's arrays of the trees of a forward batch, on the device.
 //!
 //! Complexity  one launch, a block a sequence; writes the arrays once. No synchronisation
 //! Law         the same arrays as espalier::interop::write_tensorrt_tree
-//! Pre         no sequence has more rows than max_tokens
-//! Errors      input_error for a shape that its check() refuses, if sequences have more rows than max_tokens on
-//!             average, or if max_tokens is beyond 1088; cuda_error
+//! Errors      a misfit in `found`, if that is not null, for rows that are not in breadth-first order, a sequence of
+//!             more rows than max_tokens, and a path beyond max_path, of which the beginning is written; input_error
+//!             for a shape that its check() refuses, if sequences have more rows than max_tokens on average, or
+//!             if max_tokens is beyond 1088; cuda_error
 inline void write_tensorrt_tree(const forward_batch_view& batch, const tensorrt_tree_shape& shape,
-                                const tensorrt_tree& out, cudaStream_t stream) {
+                                const tensorrt_tree& out, cudaStream_t stream, misfit* found = nullptr) {
   shape.check();
   detail::require_rows("TensorRT-LLM's tree", batch, shape.max_tokens);
   if (shape.max_tokens <= 96) {
-    detail::launch_tensorrt_arrays<96, 1>(batch, shape, out, stream);
+    detail::launch_tensorrt_arrays<96, 1>(batch, shape, out, stream, found);
   } else if (shape.max_tokens <= 544) {
-    detail::launch_tensorrt_arrays<544, 1>(batch, shape, out, stream);
+    detail::launch_tensorrt_arrays<544, 1>(batch, shape, out, stream, found);
   } else if (shape.max_tokens <= 1088) {
-    detail::launch_tensorrt_arrays<544, 2>(batch, shape, out, stream);
+    detail::launch_tensorrt_arrays<544, 2>(batch, shape, out, stream, found);
   } else {
     raise<input_error>("TensorRT-LLM's tree has ", shape.max_tokens,
                        " tokens, but at most 1088 can be put on paths on the device.");

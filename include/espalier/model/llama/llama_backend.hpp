@@ -140,8 +140,8 @@ class llama_backend {
   //! Returns the residual stream of a row of the last batch after `layer`, before the final norm.
   //!
   //! Shapes      [hidden_size], valid until the next forward
-  //! Errors      option_error if the layer is not among options.hidden_layers, or the row is below 0 or not below
-  //!             max_rows(); a row beyond those of the last batch is not noticed
+  //! Errors      option_error if the layer is not among options.hidden_layers; input_error for a row that the last
+  //!             batch did not have
   std::span<const float> hidden(int layer, int row) const { return pass_.hidden(layer, row); }
 
  private:

@@ -90,6 +90,7 @@ class transformer_pass {
   // Takes memory for passes of up to max_rows rows.
   void reserve(int max_rows) {
     options_.max_rows = max_rows;
+    n_rows_ = 0;
     products_ = {*team_, max_rows, options_.max_inputs, options_.arithmetic};
     buffers_ = {};
     place_buffers();
@@ -109,10 +110,11 @@ class transformer_pass {
 
   // Returns the stream of a row after a layer of the last pass, [hidden_size].
   //
-  // Errors: option_error if the layer is not kept, or the row is not below reserve()'s max_rows
+  // Errors: option_error if the layer is not kept; input_error if the last pass, if any, had no such row
   std::span<const float> hidden(int layer, int row) const {
     if (!keeps(layer)) raise<option_error>("option hidden_layers does not list layer ", layer, ".");
-    require_option("row", row, 0, options_.max_rows - 1);
+    if (row < 0 || row >= n_rows_)
+      raise<input_error>("row ", row, " is none of the last pass, which had ", n_rows_, " rows.");
     return {kept(layer, row), static_cast<std::size_t>(config_.hidden_size)};
   }
   bool keeps(int layer) const {
@@ -124,6 +126,7 @@ class transformer_pass {
   // Pre: the batch fits the store, the model and reserve(); places without make() do not throw
   template <class PlaceT, class WeightsT, class KVStoreT>
   void run(PlaceT& place, const WeightsT& weights, KVStoreT& kv, const forward_batch_view& batch) {
+    n_rows_ = 0;
     if constexpr (HostRecurrentStore<KVStoreT>) mamba_.begin(kv, batch);
     reserve_slots(kv.capacity());
     const std::span<const model_step> steps = steps_.all();
@@ -143,6 +146,7 @@ class transformer_pass {
       begin = end;
     }
     if constexpr (HostRecurrentStore<KVStoreT>) mamba_.end(kv);
+    n_rows_ = batch.n_rows();
   }
 
   // Writes the thread's columns of y (+)= W x. Rows of y are y_stride floats apart; 0: as many as W has outputs.
@@ -490,6 +494,7 @@ class transformer_pass {
   float_block buffers_;
   std::array<float*, n_arrays> rows_{};
   float* own_normed_ = nullptr;  // [normed, mlp_normed][n_threads][alone_rows][hidden_size]
+  std::int32_t n_rows_ = 0;      // rows of the last pass; 0 while one is under way
   float* hidden_ = nullptr;      // [hidden_layers][max_rows][hidden_size]
 };
 

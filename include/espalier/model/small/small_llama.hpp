@@ -148,6 +148,13 @@ class small_pass {
     const auto are_below = [](std::span<const std::int32_t> numbers, std::int32_t end) {
       return std::all_of(numbers.begin(), numbers.end(), [&](std::int32_t i) { return i >= 0 && i < end; });
     };
+    std::int32_t end = 0;  // of the rows of the sequences so far
+    for (const batch_sequence& sequence : batch.sequences) {
+      if (sequence.sequence < 0 || sequence.sequence >= kv.n_sequences()) return false;
+      if (sequence.row_begin < end || sequence.row_end < sequence.row_begin || sequence.row_end > batch.n_rows())
+        return false;
+      end = sequence.row_end;
+    }
     return are_below(batch.tokens, s.vocab) && are_below(batch.positions, s.positions) &&
            are_below(batch.slots, kv.capacity()) && are_below(batch.outputs, batch.n_rows());
   }
