@@ -198,12 +198,17 @@ def changed(value):
         yield from ({"a": 1}, -5, 1.25, "!", None)
 
 
+def validator_of(schema):
+    kind = jsonschema.validators.validator_for(schema)
+    return kind(schema, format_checker=kind.FORMAT_CHECKER)
+
+
 def make():
     n = 0
     while n < 300:
         schema, value = root()
         try:
-            check = jsonschema.validators.validator_for(schema)(schema, format_checker=jsonschema.FormatChecker())
+            check = validator_of(schema)
         except jsonschema.SchemaError:
             continue
         near = list(changed(value))
@@ -223,7 +228,7 @@ def check(path):
     for line in open(path, encoding="utf-8"):
         one = json.loads(line)
         schema = json.loads(one["schema"])
-        checker = jsonschema.validators.validator_for(schema)(schema, format_checker=jsonschema.FormatChecker())
+        checker = validator_of(schema)
         for written in one["written"]:
             n += 1
             try:
