@@ -59,7 +59,9 @@ class byte_dfa {
   bool accepts(std::int32_t state) const { return state != dead && at(state).accepts; }
   std::int32_t size() const { return static_cast<std::int32_t>(states_.size()); }
   // Bytes that it takes, about.
-  std::size_t bytes() const { return bytes_ + static_cast<std::size_t>(nfa_.size()) * (sizeof(nfa_[0]) + sizeof(mark)); }
+  std::size_t bytes() const {
+    return bytes_ + static_cast<std::size_t>(nfa_.size()) * (sizeof(nfa_[0]) + sizeof(mark));
+  }
   void set_max_bytes(std::size_t max_bytes) { max_bytes_ = max_bytes; }
   // Sets the number of steps that the calls of next() from now on may take together.
   void allow_steps(std::int64_t n) { steps_left_ = n_allowed_ = n; }
