@@ -42,7 +42,6 @@ ESPALIER_NAMES_MEMBER(NamesReserve, reserve);
 ESPALIER_NAMES_MEMBER(NamesArgmaxOnly, argmax_only);
 ESPALIER_NAMES_MEMBER(NamesTargetAlone, target_alone);
 ESPALIER_NAMES_MEMBER(NamesPrescribed, prescribed);
-ESPALIER_NAMES_MEMBER(NamesNRead, n_read);
 ESPALIER_NAMES_MEMBER(NamesVocabSize, vocab_size);
 ESPALIER_NAMES_MEMBER(NamesRows, rows);
 ESPALIER_NAMES_MEMBER(NamesForwardSeconds, forward_seconds);
@@ -217,6 +216,11 @@ constexpr auto verifier_mistake() {
   else
     return found<no_mistake>;
 }
+
+// Whether a drafter has n_read, under whatever conditions it can be called. A wrapper whose n_read is there for some
+// drafters alone (factorised) has none for the others.
+template <class DrafterT>
+concept NamesNRead = requires { &DrafterT::n_read; };
 
 ESPALIER_MISTAKE(drafter_features, "this drafter reads hidden states, which this backend does not offer");
 ESPALIER_MISTAKE(drafter_n_read, "the drafter's member n_read cannot be called as n_read() -> int: see FeatureDrafter");
