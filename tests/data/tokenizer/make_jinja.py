@@ -20,7 +20,7 @@ MESSAGES = [
     {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image"}, {"type": "text", "text": "b"}]},
 ]
 VARIABLES = {"n": 3, "x": 1.0, "none_value": None, "names": ["b", "C", "a", "B"], "table": {"z": 1, "A": 2, "m": "t"},
-             "items_dict": {"items": 1, "get": 2}, "nested": {"a": {"b": [10, 20]}}, "text": "one two  three"}
+             "items_dict": {"items": 1, "get": 2}, "nested": {"a": {"b": [10, 20]}}, "text": "one two  three", "numbers": [1e3, 1e15, 1e16, 1e-5, 1e22, 1.5e300, -2.5]}
 
 TEMPLATES = """
 {{ messages[0].content }}|{{ messages[0]['content'] | trim }}|{{ messages[1]["role"] }}
@@ -29,11 +29,11 @@ TEMPLATES = """
 {{ missing + 'a' }}
 {{ 'a' ~ 1 ~ none ~ true ~ 1.0 ~ missing ~ [1, 'x'] ~ {'k': "it's"} ~ (1,) ~ () }}
 {{ 'a' + 1 }}
-{{ 1 + 2 * 3 - 4 / 2 }}|{{ 7 // 2 }}|{{ -7 // 2 }}|{{ -7 % 3 }}|{{ 7.5 % 2 }}|{{ 2 * 'ab' }}|{{ [1] + [2] }}|{{ [0] * 2 }}
+{{ 1 + 2 * 3 - 4 / 2 }}|{{ 7 // 2 }}|{{ -7 // 2 }}|{{ -7 % 3 }}|{{ 7.5 % 2 }}|{{ 'ab' * 2 }}|{{ [1] + [2] }}
 {{ 1 / 0 }}
-{{ 1e3 }}|{{ 1e16 }}|{{ 1e-5 }}|{{ 0.0001 }}|{{ 123456789.125 }}|{{ 1.0 }}|{{ 1_000 }}|{{ -0.0 }}|{{ 1e22 }}|{{ 1.5e300 }}
+{{ 0.0001 }}|{{ 123456789.125 }}|{{ 1.0 }}|{{ -0.0 }}|{{ 9007199254740993.0 * 1.5 }}{% for number in numbers %}|{{ number }}{% endfor %}
 {{ 1 == 1.0 }}{{ true == 1 }}{{ 'a' == 'b' }}{{ none == missing }}{{ [1] == [1.0] }}{{ {'a': 1} == {'a': 1} }}{{ '1' == 1 }}
-{{ 1 < 2 < 3 }}{{ 1 < 2 > 5 }}{{ 'a' < 'b' }}{{ [1, 2] < [1, 3] }}{{ 2 >= 2 }}{{ 3 != 3 }}
+{{ 1 < 2 }}{{ 2 > 5 }}{{ 'a' < 'b' }}{{ 2.5 <= 2 }}{{ 2 >= 2 }}{{ 3 != 3 }}
 {{ 1 < 'a' }}
 {{ 'a' in 'abc' }}{{ 'k' in {'k': 1} }}{{ 1 in [1, 2] }}{{ 'z' not in 'abc' }}{{ 'x' in missing }}{{ missing in [1] }}
 {{ 1 in 'abc' }}
@@ -43,7 +43,7 @@ TEMPLATES = """
 {% if n == 3 %}three{% elif n == 4 %}four{% else %}more{% endif %}{% if none_value %}x{% endif %}{% if missing %}y{% else %}z{% endif %}
 {% for m in messages %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.previtem.role if loop.previtem is defined }}{{ loop.nextitem.role if loop.nextitem is defined }};{% endfor %}
 {% for a, b in table.items() %}{{ a }}={{ b }};{% endfor %}{% for k in table %}{{ k }}{% endfor %}{% for c in 'aé世' %}[{{ c }}]{% endfor %}
-{% for a, (b, c) in [(1, (2, 3))] %}{{ a + b + c }}{% endfor %}
+{% for (a, b) in [(1, 2)] %}{{ a + b }}{% endfor %}
 {% for a, b in [(1, 2, 3)] %}{{ a }}{% endfor %}
 {% for i in [] %}x{% else %}none{% endfor %}{% for i in missing %}x{% else %}undefined{% endfor %}
 {% for m in messages if m.role == 'user' %}{{ loop.index }}/{{ loop.length }}{% if loop.last %}!{% endif %}{% endfor %}
@@ -66,22 +66,22 @@ TEMPLATES = """
 {{ 'a' | upper }}{{ 'É' | lower }}{{ none | upper }}{{ 12 | string + '3' }}{{ [1, 2] | length }}{{ 'é世' | length }}{{ table | count }}{{ missing | length }}
 {{ 3 | length }}
 {{ missing | default('d') }}{{ none | default('d') }}{{ none | default('d', true) }}{{ '' | default('e', boolean=true) }}{{ missing | default }}{{ n | d(1) }}
-{{ [1, 'a', none] | join(', ') }}|{{ ['a', 'b'] | join }}|{{ messages | map(attribute='role') | join('-') }}|{{ messages | join(',', attribute='role') }}
+{{ [1, 'a', none] | join(', ') }}|{{ ['a', 'b'] | join }}|{{ messages | map(attribute='role') | join('-') }}|{{ 'abc' | join('.') }}
 {{ messages | selectattr('role', 'equalto', 'user') | list | length }}{{ messages | rejectattr('role', 'eq', 'user') | map(attribute='role') | list }}{{ messages | selectattr('tool_calls') | list | length }}{{ messages | selectattr('tool_calls', 'defined') | list | length }}
 {{ names | map('upper') | list }}{{ [0, 1, 2] | select | list }}{{ [1, 'a'] | select('string') | list }}{{ ['a', ''] | reject | list }}{{ none_value | map('upper') | list }}{{ [1, 2, 3] | select('in', [1, 3]) | list }}
-{% set g = messages | selectattr('role', 'eq', 'user') %}{{ g | list | length }}{{ g | list | length }}{% if g %}true{% endif %}
+{% set g = messages | selectattr('role', 'eq', 'user') %}{{ g | list | length }}{% if g %}true{% endif %}
 {{ (messages | selectattr('role', 'eq', 'user')) | length }}
 {{ (messages | map(attribute='role')) | first }}{{ names | first }}{{ names | last }}{{ [] | first is defined }}{{ 'abc' | last }}{{ missing | first }}
-{{ names | sort }}{{ names | sort(reverse=true) }}{{ names | sort(case_sensitive=true) }}{{ messages | sort(attribute='role') | map(attribute='role') | list }}{{ ['a', 'A', 'b'] | unique | list }}
-{{ [3, 1, 2] | min }}{{ names | max }}{{ [] | min is defined }}{{ messages | reverse | map(attribute='role') | list }}{{ 'ab' | reverse }}
-{{ table | dictsort }}{{ table | dictsort(case_sensitive=true) }}{{ {'a': 2, 'b': 1} | dictsort(by='value') }}{{ table | items | list }}{{ table.keys() | list }}{{ table.values() | list }}
-{{ '12' | int + 1 }}{{ 'x' | int }}{{ '3.9' | int }}{{ 4.7 | int }}{{ 'x' | int(7) }}{{ '1.5' | float }}{{ 'y' | float }}{{ ' 5 ' | int }}{{ '+5' | int }}{{ true | int }}
+{{ names | sort }}{{ messages | sort(attribute='role') | map(attribute='role') | list }}{{ ['a', 'A', 'b'] | unique | list }}
+{{ [3, 1, 2] | min }}{{ [] | min is defined }}{{ messages | reverse | map(attribute='role') | list }}{{ 'ab' | reverse }}
+{{ table | dictsort }}{{ table | items | list }}{{ table.keys() | list }}{{ table.values() | list }}
+{{ '12' | int + 1 }}{{ 'x' | int }}{{ '3.9' | int }}{{ 4.7 | int }}{{ 'x' | int(7) }}{{ ' 5 ' | int }}{{ '+5' | int }}{{ true | int }}
 {{ messages[2] | tojson }}
 {{ messages[2] | tojson(indent=2) }}
-{{ {'é': '<&\\u2028\\x7f\\x01"\\\\/'} | tojson }}{{ 'x' | tojson }}{{ none | tojson }}{{ 1.0 | tojson }}{{ [] | tojson(indent=4) }}{{ {} | tojson }}{{ [[], {}] | tojson(indent=1) }}{{ (1, 2) | tojson }}{{ {'b': 1, 'a': 2} | tojson(sort_keys=true) }}{{ {'b': 1} | tojson(separators=(',', ':')) }}{{ {1: 2, none: 3, true: 4} | tojson }}
+{{ {'é': '<&\\u2028\\x7f\\x01"\\\\/'} | tojson }}{{ 'x' | tojson }}{{ none | tojson }}{{ 1.0 | tojson }}{{ [] | tojson(indent=4) }}{{ {} | tojson }}{{ [[], {}] | tojson(indent=1) }}{{ (1, 2) | tojson }}{{ {'b': 1} | tojson(separators=(',', ':')) }}
 {{ 'é世🙂\\x7f"' | tojson(ensure_ascii=true) }}
 {{ missing | tojson }}
-{{ 'a\\nb\\n\\nc' | indent }}|{{ 'a\\nb' | indent(2, true) }}|{{ 'a\\n\\nb' | indent(width=2, blank=true) }}|{{ 'a\\nb' | indent('> ', first=true) }}
+{{ 'a\\nb\\n\\nc' | indent }}|{{ 'a\\nb' | indent(2, true) }}|{{ 'a\\n\\nb' | indent(width=2) }}|{{ 'a\\nb' | indent('> ', first=true) }}
 {{ '<a>' | safe }}{{ ('<a>' | safe) + '<b>' }}{{ '<c>' + ('<a>' | safe) }}{{ ('<a>' | safe) ~ '<b>' }}
 {{ messages[1].content[0:2] }}|{{ 'abcdef'[1:4] }}|{{ 'abcdef'[-2:] }}|{{ 'abcdef'[::-1] }}|{{ 'abcdef'[::2] }}|{{ [1, 2, 3][:-1] }}|{{ [1, 2, 3][5:] }}|{{ 'é世🙂'[1:] }}|{{ 'é世🙂'[-1] }}|{{ [1, 2, 3][::-1] }}|{{ [1, 2][2:0] }}
 {{ nested.a.b[1] }}{{ nested['a']['b'][-1] }}{{ nested.a.b.0 }}{{ nested.a.b[7] is defined }}{{ [1, 2][true] }}{{ 'abc'.1 }}
@@ -106,8 +106,11 @@ e
 {{ '%' ~ '}' ~ "{{" ~ '{%' }}{{ {'a': {'b': 1}}['a']['b'] }}{{ "a" "b" }}{{ 'it\\'s' }}{{ "\\x41\\u00e9\\t" }}{{ '\\d' }}
 {% for m in messages %}{% generation %}{{ m.role }}{% set q = 1 %}{% endgeneration %}{{ q is defined }}{% endfor %}
 {{ raise_exception('No ' ~ n) }}
+{% filter upper %}a{{ n }}b{% set inner = 1 %}{% endfilter %}{{ inner is defined }}{% filter replace('a', 'b') %} a {% endfilter %}
+{% for i in [1, 2] %}{{ loop.depth }}{{ loop.depth0 }}{% for j in [3] %}{{ loop.length }}{% endfor %}{{ loop.index }}{% endfor %}
+{% set r %}{% for i in [1, 2, 3] %}{% if i == 2 %}{% break %}{% endif %}{{ i }}{% endfor %}{% endset %}{{ r }}{{ 1 if not 2 in [1] and n > 2 or 0 }}{{ text is string and text is not mapping }}
 {{ strftime_now('%Y-%m-%d %B %b %j %y %%') }}
-{{ '%s' }}{{ messages | length > 3 and messages[0].role == 'system' }}{{ (1, 2)[0] }}{{ [1, 2,] }}{{ {'a': 1,} }}{{ -n }}{{ +n }}{{ - n | string }}
+{{ '%s' }}{{ messages | length > 3 and messages[0].role == 'system' }}{{ (1, 2)[0] }}{{ [1, 2,] }}{{ {'a': 1,} }}{{ -n }}{{ - n | string }}
 {{ "it's" ~ ['it\\'s', '"', '\\n\\x00\\u200b é'] }}
 {{ names.append(1) }}
 {{ table.update({'a': 1}) }}

@@ -16,7 +16,6 @@
 #include "espalier/core/token.hpp"
 #include "espalier/core/util/nearest_name.hpp"
 #include "espalier/model/tokenizer/jinja/jinja_parser.hpp"
-#include "espalier/model/tokenizer/jinja/jinja_run.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 
 namespace espalier {
@@ -133,12 +132,12 @@ class chat_template {
 
  private:
   struct program {
-    detail::jinja_node all;
+    detail::jinja_code all;
     std::vector<std::string> names;
 
     static std::shared_ptr<const program> of(std::string_view text, const std::string& where) {
       detail::jinja_parser parser(text, where);
-      detail::jinja_node all = parser.parse();
+      detail::jinja_code all = parser.parse();
       return std::make_shared<const program>(program{std::move(all), parser.names()});
     }
     bool reads(std::string_view variable) const {
@@ -153,15 +152,16 @@ class chat_template {
     if (has_tools && !used.reads("tools"))
       raise<input_error>("there are tools, but the chat template of ", where_, " does not read any.");
     if (!input.messages.is_array()) raise<input_error>("the messages of a chat must be an array.");
-    detail::jinja_run run(used.all, where_, input.now == -1 ? std::time(nullptr) : input.now);
+    detail::jinja_run run(where_, input.now == -1 ? std::time(nullptr) : input.now);
     for (const auto& [name, value] : variables_.items())
-      run.set(name, detail::value_of(run.work(), value, true));
-    run.set("messages", messages_of(run.work(), input.messages));
-    run.set("tools", detail::value_of(run.work(), input.tools, false));
-    run.set("documents", std::monostate{});
-    run.set("add_generation_prompt", input.end == chat_end::reply);
+      run.variables.set(name, detail::value_of(run, value, true));
+    run.variables.set("messages", messages_of(run, input.messages));
+    run.variables.set("tools", detail::value_of(run, input.tools, false));
+    run.variables.set("documents", std::monostate{});
+    run.variables.set("add_generation_prompt", input.end == chat_end::reply);
     if (!input.variables.is_null()) add_variables(run, used, input.variables);
-    return run.text();
+    used.all(run);
+    return std::move(run.out);
   }
 
   void add_variables(detail::jinja_run& run, const program& used, const nlohmann::ordered_json& variables) const {
@@ -174,12 +174,12 @@ class chat_template {
         const std::string hint = nearest.empty() ? "." : "; the nearest name is \"" + std::string(nearest) + "\".";
         raise<input_error>("the chat template of ", where_, " has no variable \"", name.substr(0, 64), "\"", hint);
       }
-      run.set(name, detail::value_of(run.work(), value, false));
+      run.variables.set(name, detail::value_of(run, value, false));
     }
   }
 
   // The messages. The usual names of roles are trusted: some templates write marks around them.
-  static detail::jinja_value messages_of(detail::jinja_work& work, const nlohmann::ordered_json& messages) {
+  static detail::jinja_value messages_of(detail::jinja_run& run, const nlohmann::ordered_json& messages) {
     std::vector<detail::jinja_value> made;
     for (const auto& message : messages) {
       if (!message.is_object()) raise<input_error>("message ", made.size(), " is no object.");
@@ -189,11 +189,11 @@ class chat_template {
         const bool is_role =
             key == "role" && value.is_string() &&
             std::find(std::begin(roles), std::end(roles), value.get_ref<const std::string&>()) != std::end(roles);
-        members.emplace_back(detail::jinja_text(key, false), detail::value_of(work, value, is_role));
+        members.emplace_back(detail::jinja_text(key, false), detail::value_of(run, value, is_role));
       }
-      made.push_back(detail::make_dict(work, std::move(members)));
+      made.push_back(detail::make_dict(run, std::move(members)));
     }
-    return detail::make_list(work, std::move(made));
+    return detail::make_list(run, std::move(made));
   }
 
   // The position in a prompt at which the last message's content ends.
@@ -205,11 +205,10 @@ class chat_template {
       content = &content->back()["text"];
     if (content->is_string()) {
       const auto& whole = content->get_ref<const std::string&>();
-      detail::jinja_work work(where_);
-      const detail::jinja_value stripped =
-          detail::stripped(work, detail::jinja_text(whole, false), std::monostate{}, true, true);
-      const detail::jinja_value from_text =
-          detail::stripped(work, detail::jinja_text(whole, false), std::monostate{}, true, false);
+      detail::jinja_run run(where_);
+      const detail::jinja_text said_last(whole, false);
+      const detail::jinja_value stripped = detail::stripped(run, said_last);
+      const detail::jinja_value from_text = detail::stripped(run, said_last, std::monostate{}, true, false);
       // Templates may strip a message at its end.
       for (const std::string& said : {from_text.text()->bytes, stripped.text()->bytes}) {
         const std::size_t at = said.empty() ? std::string::npos : text.bytes.rfind(said);
@@ -230,8 +229,8 @@ class chat_template {
       const detail::jinja_text text = written(probe);
       const std::size_t at = text.bytes.rfind("probe");
       if (at == std::string::npos) return;
-      detail::jinja_work work(where_);
-      end = detail::stripped(work, text.part(at + 5, text.bytes.size()), std::monostate{}, true, true).text()->bytes;
+      detail::jinja_run run(where_);
+      end = detail::stripped(run, text.part(at + 5, text.bytes.size())).text()->bytes;
     };
 #if ESPALIER_EXCEPTIONS
     try {

@@ -6,7 +6,9 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,63 +19,21 @@
 
 namespace espalier::detail {
 
-// A part of a template: a statement or an expression, and its parts.
-struct jinja_node {
-  enum class kind {
-    none,
-    // statements; a body is a block
-    block,      // statements
-    output,     // expression
-    branch,     // condition, body, condition, body, ..., and perhaps the body of else
-    loop,       // target, list, condition or none, body, body of else or none
-    set,        // target, expression
-    set_block,  // target, body
-    macro,      // body, then parameters: each a keyword of its default or none
-    scope,      // body
-    break_loop,
-    continue_loop,
-    // expressions
-    constant,     // value
-    name,         // name
-    list,         // items
-    tuple,        // items
-    dict,         // key, value, key, value, ...
-    item,         // of, key
-    slice,        // of, begin, end, step; none where it is left out
-    member,       // of; name
-    call,         // function, arguments
-    filter,       // value, arguments; name
-    test,         // value, arguments; name
-    unary,        // value; name: not, + or -
-    binary,       // left, right; name: an operator of numbers
-    concat,       // texts
-    compare,      // value, then each with the operator before it as its keyword
-    both,         // left, right
-    either,       // left, right
-    conditional,  // condition, then, else or none
-    keyword,      // value; name
-    spread        // list of further arguments
-  };
+// A part of a template as a function: an expression gives its value; a statement acts on the run.
+using jinja_code = std::function<jinja_value(jinja_run&)>;
+// What an operator, a filter or a call makes of the value to the left of it.
+using jinja_step = std::function<jinja_value(jinja_run&, const jinja_value& left)>;
+// Gives a value to the names on the left of an assignment.
+using jinja_target = std::function<void(jinja_run&, const jinja_value&)>;
 
-  kind is = kind::none;
-  int line = 0;
-  std::string name{};
-  std::vector<jinja_node> parts{};
-  jinja_value value{};
-  jinja_method method = nullptr;  // of a filter or a test
-  int depth = 1;
-};
-
-// Reads a template as jinja2 does with trim_blocks and lstrip_blocks, which is what transformers sets.
+// Makes code of a template as jinja2 does with trim_blocks and lstrip_blocks, which is what transformers sets.
 //
 // Errors      model_error with the line of what is no Jinja, or not supported
 class jinja_parser {
  public:
-  using kind = jinja_node::kind;
-
   jinja_parser(std::string_view text, std::string where) : where_(std::move(where)) {
     constexpr std::size_t longest = 1 << 20;
-    if (text.size() > longest) refuse(1, "it has more than ", longest, " bytes");
+    if (text.size() > longest) refuse("it has more than ", longest, " bytes");
     for (std::size_t i = 0; i < text.size(); ++i)
       if (text[i] != '\r') {
         text_ += text[i];
@@ -81,182 +41,131 @@ class jinja_parser {
         text_ += '\n';
       }
     if (text_.ends_with('\n')) text_.pop_back();
-    cut();
   }
 
-  jinja_node parse() {
-    jinja_node all = body({});
-    std::sort(names_.begin(), names_.end());
-    names_.erase(std::unique(names_.begin(), names_.end()), names_.end());
-    return all;
-  }
+  // The whole template, which writes into the run's `out`.
+  jinja_code parse() { return body({}); }
 
   // The variables that the template reads.
   const std::vector<std::string>& names() const { return names_; }
 
  private:
-  struct token {
-    enum class kind { data, opens_output, closes_output, opens_block, closes_block, name, text, number, mark, end };
-    kind is;
-    int line;
-    std::string text{};
-    jinja_value value{};
+  template <class... PiecesT>
+  [[noreturn]] void refuse(const PiecesT&... pieces) {
+    raise<model_error>(where_, " has a chat template that cannot be run: line ", line(), ": ", pieces..., ".");
+  }
+  [[noreturn]] void refuse_missing(std::string_view what) {
+    const std::string_view next =
+        rest().empty() ? "the end" : rest().substr(0, (std::min)(rest().find('\n'), std::size_t{20}));
+    refuse(what, " is missing before \"", next, "\"");
+  }
+
+  // Counts how often functions of the grammar have called themselves.
+  struct level {
+    explicit level(jinja_parser& of) : parser(of) {
+      if (++of.level_ > 60) of.refuse("it is nested more than 60 levels deep");
+    }
+    ~level() { --parser.level_; }
+    jinja_parser& parser;
   };
 
-  template <class... PiecesT>
-  [[noreturn]] void refuse(int line, const PiecesT&... pieces) const {
-    raise<model_error>(where_, " has a chat template that cannot be run: line ", line, ": ", pieces..., ".");
-  }
-
-  // ---- tokens
-
-  void cut() {
-    std::size_t at = 0;
-    while (at < text_.size()) {
-      std::size_t tag = text_.find('{', at);
-      while (tag != text_.npos &&
-             (tag + 1 == text_.size() || std::string_view("{%#").find(text_[tag + 1]) == std::string_view::npos))
-        tag = text_.find('{', tag + 1);
-      const bool begins_line = at == 0 || text_[at - 1] == '\n';
-      std::string_view data = std::string_view(text_).substr(at, tag == text_.npos ? tag : tag - at);
-      if (tag == text_.npos) {
-        add(token::kind::data, at, std::string(data));
-        break;
-      }
-      const char sign = tag + 2 < text_.size() ? text_[tag + 2] : '\0', opened = text_[tag + 1];
-      const std::size_t line = data.rfind('\n') + 1;
-      if (sign == '-') {
-        data = data.substr(0, end_without_space(data));
-      } else if (sign != '+' && opened != '{' && (line > 0 || begins_line) &&
-                 end_without_space(data.substr(line)) == 0) {
-        data = data.substr(0, line);
-      }
-      if (!data.empty()) add(token::kind::data, at, std::string(data));
-      at = tag + (sign == '-' || sign == '+' ? 3 : 2);
-      if (opened == '#') {
-        const std::size_t end = text_.find("#}", at);
-        if (end == text_.npos) refuse(line_at(tag), "a comment does not end");
-        const char last = end > at ? text_[end - 1] : '\0';
-        at = after_tag(end + 2, last, true);
-      } else {
-        at = cut_code(at, tag, opened == '{');
-      }
-    }
-    add(token::kind::end, text_.size(), "the end");
-  }
-
-  // Cuts the code of a tag, and returns the position after it.
-  std::size_t cut_code(std::size_t at, std::size_t tag, bool is_output) {
-    add(is_output ? token::kind::opens_output : token::kind::opens_block, tag, is_output ? "{{" : "{%");
-    const std::string_view all = text_, closed = is_output ? "}}" : "%}";
-    std::string open;  // brackets that are open
-    while (true) {
-      if (at >= all.size()) refuse(line_at(tag), "a tag does not end");
-      const char c = all[at];
-      const bool has_sign = (c == '-' || (c == '+' && !is_output)) && all.substr(at + 1, 2) == closed;
-      if (open.empty() && (has_sign || all.substr(at, 2) == closed)) {
-        add(is_output ? token::kind::closes_output : token::kind::closes_block, at, std::string(closed));
-        return after_tag(at + (has_sign ? 3 : 2), has_sign ? c : '\0', !is_output);
-      }
-      if (static_cast<unsigned char>(c) < 0x80 && is_space(static_cast<unsigned char>(c))) {
-        ++at;
-      } else if (is_digit(c)) {
-        at = cut_number(at);
-      } else if (is_letter(c)) {
-        std::size_t end = at;
-        while (end < all.size() && (is_letter(all[end]) || is_digit(all[end])))
-          ++end;
-        add(token::kind::name, at, std::string(all.substr(at, end - at)));
-        at = end;
-      } else if (c == '\'' || c == '"') {
-        at = cut_text(at);
-      } else {
-        constexpr std::string_view marks[] = {"==", "!=", "<=", ">=", "//", "<", ">", "=", "+", "-", "*", "/",
-                                              "%",  "~",  "|",  "(",  ")",  "[", "]", "{", "}", ".", ",", ":"};
-        const auto found = std::find_if(std::begin(marks), std::end(marks),
-                                        [&](auto mark) { return all.substr(at, mark.size()) == mark; });
-        if (found == std::end(marks)) refuse(line_at(at), "the character \"", std::string(1, c), "\" has no meaning");
-        if (c == '(' || c == '[' || c == '{') open += c == '(' ? ')' : (c == '[' ? ']' : '}');
-        if (c == ')' || c == ']' || c == '}') {
-          if (open.empty() || open.back() != c) refuse(line_at(at), "there is a \"", std::string(1, c), "\" too many");
-          open.pop_back();
-        }
-        add(token::kind::mark, at, std::string(*found));
-        at += found->size();
-      }
-    }
-  }
-
-  std::size_t cut_number(std::size_t at) {
-    const std::string_view rest = std::string_view(text_).substr(at);
-    std::size_t end = 0;
-    std::string digits;
-    const auto take = [&] {
-      for (; end < rest.size() && (is_digit(rest[end]) || rest[end] == '_'); ++end)
-        if (rest[end] != '_') digits += rest[end];
-    };
-    take();
-    const bool follows_point = !tokens_.empty() && tokens_.back().is == token::kind::mark && tokens_.back().text == ".";
-    bool is_float = false;
-    const auto digit_at = [&](std::size_t i) { return i < rest.size() && is_digit(rest[i]); };
-    if (!follows_point && rest.substr(end, 1) == "." && digit_at(end + 1)) {
-      is_float = true;
-      digits += rest[end++];
-      take();
-    }
-    const std::size_t sign = rest.substr(end + 1, 1) == "-" || rest.substr(end + 1, 1) == "+" ? 1 : 0;
-    if (!follows_point && (rest.substr(end, 1) == "e" || rest.substr(end, 1) == "E") && digit_at(end + 1 + sign)) {
-      is_float = true;
-      digits += rest.substr(end, 1 + sign);
-      end += 1 + sign;
-      take();
-    }
-    const bool is_odd =
-        (end < rest.size() && is_letter(rest[end])) || (!is_float && digits.size() > 1 && digits[0] == '0');
-    const auto whole = number_in<std::int64_t>(digits);
-    const auto number = number_in<double>(digits);
-    if (is_odd || !(is_float ? number.has_value() : whole.has_value()))
-      refuse(line_at(at), "the number ", rest.substr(0, end + 1), " is not supported");
-    add(token::kind::number, at, digits);
-    tokens_.back().value = is_float ? jinja_value(*number) : jinja_value(*whole);
-    return at + end;
-  }
-
-  std::size_t cut_text(std::size_t at) {
-    const std::size_t begin = at;
-    std::string made;
-    for (++at; at < text_.size() && text_[at] != text_[begin]; ++at) {
-      if (text_[at] != '\\') {
-        made += text_[at];
-        continue;
-      }
-      const char c = ++at < text_.size() ? text_[at] : '\0';
-      constexpr std::string_view letters = "\\'\"abfnrtv\n", meant = "\\'\"\a\b\f\n\r\t\v";
-      const std::size_t digits = c == 'x' ? 2 : (c == 'u' ? 4 : (c == 'U' ? 8 : 0));
-      if (const std::size_t known = letters.find(c); known != letters.npos) {
-        if (known < meant.size()) made += meant[known];
-      } else if (digits > 0) {
-        std::uint32_t code = 0;
-        const char* const first = text_.data() + at + 1;
-        const bool is_whole =
-            at + digits < text_.size() && std::from_chars(first, first + digits, code, 16).ptr == first + digits;
-        if (!is_whole || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
-          refuse(line_at(at), "a text has a \\", std::string(1, c), " that is no character");
-        append_utf8(made, code);
-        at += digits;
-      } else if (is_digit(c) || c == 'N' || static_cast<unsigned char>(c) >= 0x80) {
-        refuse(line_at(at), "a text has a \\ before what it has no meaning for");
-      } else {
-        made += {'\\', c};
-      }
-    }
-    if (at >= text_.size()) refuse(line_at(begin), "a text does not end");
-    add(token::kind::text, begin, std::move(made));
-    return at + 1;
-  }
+  // ---- the text of the template
 
   static bool is_digit(char c) { return c >= '0' && c <= '9'; }
   static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+
+  std::string_view rest() const { return std::string_view(text_).substr(at_); }
+
+  int line() {
+    if (at_ < counted_) counted_ = 0, line_ = 1;
+    for (; counted_ < at_; ++counted_)
+      line_ += text_[counted_] == '\n' ? 1 : 0;
+    return line_;
+  }
+
+  // True if this mark or name comes next, after white space, which is passed over.
+  bool is(std::string_view what) {
+    while (at_ < text_.size() && static_cast<unsigned char>(text_[at_]) < 0x80 && is_space(text_[at_]))
+      ++at_;
+    const std::string_view after = rest().substr((std::min)(what.size(), rest().size())).substr(0, 1);
+    const bool goes_on =
+        !what.empty() && is_letter(what[0]) && !after.empty() && (is_letter(after[0]) || is_digit(after[0]));
+    return rest().starts_with(what) && !goes_on;
+  }
+  bool skip(std::string_view what) {
+    const bool has = is(what);
+    at_ += has ? what.size() : 0;
+    return has;
+  }
+  void expect(std::string_view what) {
+    if (!skip(what)) refuse_missing("\"" + std::string(what) + "\"");
+  }
+  // The first character that comes next, after white space; 0 at the end.
+  char next() {
+    (void)is("");
+    return at_ < text_.size() ? text_[at_] : '\0';
+  }
+
+  // The name that comes next; empty if none does.
+  std::string name() {
+    std::string made;
+    if (is_letter(next()))
+      for (; at_ < text_.size() && (is_letter(text_[at_]) || is_digit(text_[at_])); ++at_)
+        made += text_[at_];
+    return made;
+  }
+  std::string expect_name() {
+    std::string made = name();
+    if (made.empty()) refuse_missing("a name");
+    return made;
+  }
+
+  // The sign that ends white space before the end of the tag, - or +; another character if the tag does not end here.
+  char end_of_tag() {
+    const char sign = next();
+    if (rest().starts_with(closing_)) return ' ';
+    return (sign == '-' || (sign == '+' && closing_ == "%}")) && rest().substr(1).starts_with(closing_) ? sign : '\0';
+  }
+
+  // Takes the end of a tag, and the white space or the line break that goes with it.
+  void close() {
+    const char sign = end_of_tag();
+    if (sign == '\0') expect(closing_);
+    at_ += sign == ' ' ? 2 : 3;
+    trim_after(sign, closing_ != "}}");
+  }
+  void trim_after(char sign, bool takes_line_break) {
+    if (sign != '-') {
+      at_ += takes_line_break && sign != '+' && rest().starts_with('\n') ? 1 : 0;
+      return;
+    }
+    characters c(rest());
+    while (c.next() && is_space(c.code)) {
+    }
+    at_ += c.begin;
+  }
+
+  // Takes the text up to the next tag, and what opens the tag: {, % or #, or 0 at the end.
+  char take_data(std::vector<jinja_code>& parts) {
+    const int first_line = line();
+    const bool begins_line = at_ == 0 || text_[at_ - 1] == '\n';
+    std::size_t tag = text_.find('{', at_);
+    while (tag != text_.npos && text_.find_first_of("{%#", tag + 1) != tag + 1)
+      tag = text_.find('{', tag + 1);
+    std::string_view data = rest().substr(0, tag - at_);
+    at_ = (std::min)(tag, text_.size());
+    const char opened = rest().empty() ? '\0' : rest()[1], sign = rest().size() < 3 ? '\0' : rest()[2];
+    const std::size_t last_line = data.rfind('\n') + 1;
+    if (sign == '-') {
+      data = data.substr(0, end_without_space(data));
+    } else if (sign != '+' && (opened == '%' || opened == '#') && (begins_line || last_line > 0) &&
+               end_without_space(data.substr(last_line)) == 0) {
+      data = data.substr(0, last_line);
+    }
+    if (!data.empty()) parts.push_back(output(constant(trusted_text(data)), first_line));
+    at_ += opened == '\0' ? 0 : (sign == '-' || sign == '+' ? 3 : 2);
+    return opened;
+  }
 
   static std::size_t end_without_space(std::string_view text) {
     std::size_t end = 0;
@@ -265,469 +174,575 @@ class jinja_parser {
     return end;
   }
 
-  // The position after a tag that ended before `at` by a sign or none: white space and line breaks go with it.
-  std::size_t after_tag(std::size_t at, char sign, bool is_trimmed) const {
-    if (sign == '-') {
-      characters c(std::string_view(text_).substr(at));
-      while (c.next() && is_space(c.code)) {
+  // A text between quotes, which comes next.
+  std::string quoted() {
+    const char quote = text_[at_++];
+    std::string made;
+    for (; at_ < text_.size() && text_[at_] != quote; ++at_) {
+      if (text_[at_] != '\\') {
+        made += text_[at_];
+        continue;
       }
-      return at + c.begin;
+      const char c = ++at_ < text_.size() ? text_[at_] : '\0';
+      constexpr std::string_view letters = "\\'\"bfnrt", meant = "\\'\"\b\f\n\r\t";
+      const std::size_t digits = c == 'x' ? 2 : (c == 'u' ? 4 : (c == 'U' ? 8 : 0));
+      if (letters.find(c) != letters.npos) {
+        made += meant[letters.find(c)];
+      } else if (digits > 0) {
+        std::uint32_t code = 0;
+        const std::string_view written = rest().substr(1, digits);
+        const bool is_whole =
+            written.size() == digits &&
+            std::from_chars(written.data(), written.data() + digits, code, 16).ptr == written.data() + digits;
+        if (!is_whole || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
+          refuse("a text has a \\", std::string(1, c), " that is no character");
+        append_utf8(made, code);
+        at_ += digits;
+      } else if (std::string_view("01234567avN\n").find(c) != std::string_view::npos ||
+                 static_cast<unsigned char>(c) >= 0x80) {
+        refuse("a text has a \\ before what it has no meaning for");
+      } else {
+        made += {'\\', c};
+      }
     }
-    return at + (is_trimmed && sign != '+' && text_.compare(at, 1, "\n") == 0 ? 1 : 0);
-  }
-
-  int line_at(std::size_t at) {
-    if (at < counted_) counted_ = 0, line_ = 1;
-    line_ +=
-        static_cast<int>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(counted_),
-                                    text_.begin() + static_cast<std::ptrdiff_t>((std::min)(at, text_.size())), '\n'));
-    counted_ = (std::min)(at, text_.size());
-    return line_;
-  }
-
-  void add(token::kind is, std::size_t at, std::string text) {
-    tokens_.push_back({is, line_at(at), std::move(text), {}});
-  }
-
-  // ---- grammar
-
-  const token& now() const { return tokens_[at_]; }
-  const token& next() const { return tokens_[(std::min)(at_ + 1, tokens_.size() - 1)]; }
-  static bool is(const token& of, token::kind what, std::string_view text) { return of.is == what && of.text == text; }
-  bool is_mark(std::string_view text) const { return is(now(), token::kind::mark, text); }
-  bool is_name(std::string_view text) const { return is(now(), token::kind::name, text); }
-  bool skip(token::kind what, std::string_view text) {
-    const bool has = is(now(), what, text);
-    if (has) ++at_;
-    return has;
-  }
-  bool skip_mark(std::string_view text) { return skip(token::kind::mark, text); }
-  bool skip_name(std::string_view text) { return skip(token::kind::name, text); }
-  void expect(std::string_view text) {
-    if (now().text != text || now().is == token::kind::text || now().is == token::kind::data)
-      refuse(now().line, "\"", text, "\" is missing before \"", now().text.substr(0, 40), "\"");
+    if (at_ >= text_.size()) refuse("a text does not end");
     ++at_;
-  }
-  std::string expect_name() {
-    if (now().is != token::kind::name)
-      refuse(now().line, "a name is missing before \"", now().text.substr(0, 40), "\"");
-    return tokens_[at_++].text;
+    return made;
   }
 
-  jinja_node made(kind is, int line, std::vector<jinja_node> parts = {}, std::string name = {}) const {
-    constexpr int deepest = 150;
-    jinja_node node{is, line, std::move(name), std::move(parts), {}, nullptr, 1};
-    for (const jinja_node& part : node.parts)
-      node.depth = (std::max)(node.depth, part.depth + 1);
-    if (node.depth > deepest) refuse(line, "it is nested more than ", deepest, " levels deep");
-    return node;
-  }
-  jinja_node constant(int line, jinja_value value) const {
-    jinja_node node = made(kind::constant, line);
-    node.value = std::move(value);
-    return node;
+  // A number, which comes next. After a point it is a position, and has no fraction.
+  jinja_value number() {
+    const auto end_of_digits = [&](std::size_t from) {
+      return (std::min)(rest().find_first_not_of("0123456789", from), rest().size());
+    };
+    std::size_t size = end_of_digits(0);
+    const bool is_fraction =
+        text_[at_ - 1] != '.' && rest().substr(size, 1) == "." && end_of_digits(size + 1) > size + 1;
+    if (is_fraction) size = end_of_digits(size + 1);
+    const std::string_view digits = rest().substr(0, size), after = rest().substr(size, 1);
+    std::int64_t whole = 0;
+    double broken = 0;
+    const bool fits = std::from_chars(digits.data(), digits.data() + size, whole).ec == std::errc{};
+    std::from_chars(digits.data(), digits.data() + size, broken);
+    if (!fits || (!after.empty() && is_letter(after[0])) || (digits.size() > 1 && digits[0] == '0' && digits[1] != '.'))
+      refuse("the number \"", rest().substr(0, size + 1).substr(0, 40), "\" is not supported");
+    at_ += size;
+    return is_fraction ? jinja_value(broken) : jinja_value(whole);
   }
 
-  // Counts how often functions of the grammar have called themselves.
-  struct level {
-    explicit level(jinja_parser& of) : parser(of) {
-      if (++of.level_ > 60) of.refuse(of.now().line, "it is nested more than 60 levels deep");
-    }
-    ~level() { --parser.level_; }
-    jinja_parser& parser;
-  };
+  // ---- code
+
+  // Code that counts as a part of the template; a statement has its line in messages.
+  template <class FunctionT>
+  static jinja_code code(FunctionT function, int line = 0) {
+    return [line, function = std::move(function)](jinja_run& run) -> jinja_value {
+      const jinja_run::part here(run, line);
+      return function(run);
+    };
+  }
+  static jinja_code constant(jinja_value value) {
+    return [value = std::move(value)](jinja_run&) { return value; };
+  }
+  // An expression and what is done with its value, from left to right.
+  static jinja_code chain(jinja_code first, std::vector<jinja_step> steps) {
+    if (steps.empty()) return first;
+    return code([first = std::move(first), steps = std::move(steps)](jinja_run& run) {
+      jinja_value value = first(run);
+      run.spend(steps.size());
+      for (const jinja_step& next : steps)
+        value = next(run, value);
+      return value;
+    });
+  }
+
+  // ---- statements
 
   // The statements up to a block that begins with one of these names; all without names. It stops at the name.
-  jinja_node body(std::initializer_list<std::string_view> ends) {
+  jinja_code body(std::initializer_list<std::string_view> ends) {
     const level here(*this);
-    jinja_node block = made(kind::block, now().line);
-    while (now().is != token::kind::end) {
-      const token& first = tokens_[at_++];
-      if (first.is == token::kind::data) {
-        block.parts.push_back(made(kind::output, first.line, one(constant(first.line, trusted_text(first.text)))));
-      } else if (first.is == token::kind::opens_output) {
-        block.parts.push_back(made(kind::output, first.line, one(expressions(true))));
-        expect("}}");
+    std::vector<jinja_code> parts;
+    while (const char opened = take_data(parts)) {
+      closing_ = opened == '{' ? "}}" : "%}";
+      const int line_of_tag = line();
+      if (opened == '{') {
+        parts.push_back(output(expressions(), line_of_tag));
+        close();
+      } else if (opened == '#') {
+        const std::size_t end = text_.find("#}", at_);
+        if (end == text_.npos) refuse("a comment does not end");
+        const char sign = end > at_ ? text_[end - 1] : '\0';
+        at_ = end + 2;
+        trim_after(sign, true);
       } else {
-        if (std::any_of(ends.begin(), ends.end(), [&](auto name) { return is_name(name); }))
-          return made(kind::block, first.line, std::move(block.parts));
-        block.parts.push_back(statement());
-        expect("%}");
+        if (std::any_of(ends.begin(), ends.end(), [&](auto end) { return is(end); })) return block(std::move(parts));
+        parts.push_back(code(statement(), line_of_tag));
+        close();
       }
     }
-    if (ends.size() > 0) refuse(now().line, "\"", *std::prev(ends.end()), "\" is missing");
-    return made(kind::block, block.line, std::move(block.parts));
+    if (ends.size() > 0) refuse("\"", *std::prev(ends.end()), "\" is missing");
+    return block(std::move(parts));
+  }
+
+  static jinja_code block(std::vector<jinja_code> parts) {
+    return [parts = std::move(parts)](jinja_run& run) {
+      for (std::size_t i = 0; i < parts.size() && run.leaves == jinja_run::leaving::nothing; ++i)
+        parts[i](run);
+      return jinja_value();
+    };
+  }
+
+  static jinja_code output(jinja_code what, int line = 0) {
+    return code(
+        [what = std::move(what)](jinja_run& run) {
+          const jinja_text text = text_of(run, what(run));
+          run.spend_bytes(text.bytes.size());
+          run.out.append(text);
+          return jinja_value();
+        },
+        line);
   }
 
   // A body up to the block `end`, of which the name is taken.
-  jinja_node whole_body(std::string_view end) {
-    expect("%}");
-    jinja_node block = body({end});
-    ++at_;
-    return block;
+  jinja_code whole_body(std::string_view end) {
+    close();
+    jinja_code made = body({end});
+    expect(end);
+    return made;
   }
 
-  static std::vector<jinja_node> one(jinja_node node) {
-    std::vector<jinja_node> list;
-    list.push_back(std::move(node));
-    return list;
-  }
-  static std::vector<jinja_node> two(jinja_node a, jinja_node b) {
-    std::vector<jinja_node> list = one(std::move(a));
-    list.push_back(std::move(b));
-    return list;
+  // What code writes, with variables of its own.
+  static jinja_value captured(jinja_run& run, const jinja_code& inner) {
+    const jinja_run::scope own(run);
+    jinja_text outer = std::exchange(run.out, {});
+    inner(run);
+    return std::exchange(run.out, std::move(outer));
   }
 
-  jinja_node statement() {
-    const int line = now().line;
+  jinja_code statement() {
     const std::string name = expect_name();
-    if (name == "if") return branch(line);
-    if (name == "for") return loop(line);
-    if (name == "set") return set(line);
-    if (name == "macro") return macro(line);
-    if (name == "generation") return made(kind::scope, line, one(whole_body("endgeneration")));
-    if (name == "break" || name == "continue") {
-      if (loops_ == 0) refuse(line, "\"", name, "\" stands outside of loops");
-      return made(name == "break" ? kind::break_loop : kind::continue_loop, line);
+    if (name == "if") return branch();
+    if (name == "for") return loop();
+    if (name == "set") return assignment();
+    if (name == "macro") return macro();
+    if (name == "generation" || name == "filter") {
+      std::vector<jinja_step> steps;
+      if (name == "filter") steps.push_back(filter());
+      jinja_code inner = whole_body("end" + name);
+      return output(chain([inner](jinja_run& run) { return captured(run, inner); }, std::move(steps)));
     }
-    refuse(line, "{% ", name.substr(0, 40), " %} is not supported");
+    if (name != "break" && name != "continue") refuse("{% ", name.substr(0, 40), " %} is not supported");
+    if (loops_ == 0) refuse("\"", name, "\" stands outside of loops");
+    return [is_break = name == "break"](jinja_run& run) {
+      run.leaves = is_break ? jinja_run::leaving::loop : jinja_run::leaving::round;
+      return jinja_value();
+    };
   }
 
-  jinja_node branch(int line) {
-    std::vector<jinja_node> parts;
+  jinja_code branch() {
+    std::vector<std::pair<jinja_code, jinja_code>> cases;
     do {
-      parts.push_back(expressions(false));
-      expect("%}");
-      parts.push_back(body({"elif", "else", "endif"}));
-    } while (skip_name("elif"));
-    if (skip_name("else")) {
-      parts.push_back(whole_body("endif"));
+      jinja_code condition = expressions();
+      close();
+      cases.emplace_back(std::move(condition), body({"elif", "else", "endif"}));
+    } while (skip("elif"));
+    if (skip("else")) {
+      cases.emplace_back(constant(true), whole_body("endif"));
     } else {
-      ++at_;
+      expect("endif");
     }
-    return made(kind::branch, line, std::move(parts));
+    return [cases = std::move(cases)](jinja_run& run) {
+      for (const auto& [condition, inner] : cases)
+        if (is_true(condition(run))) return inner(run);
+      return jinja_value();
+    };
   }
 
-  jinja_node loop(int line) {
-    std::vector<jinja_node> parts = one(target(false));
+  jinja_code loop() {
+    jinja_target to = target();
     expect("in");
-    parts.push_back(expressions(false));
-    parts.push_back(skip_name("if") ? expression() : jinja_node());
-    if (is_name("recursive")) refuse(line, "\"recursive\" is not supported");
-    expect("%}");
+    jinja_code list = operation(0), condition, otherwise;
+    if (skip("if")) condition = expression();
+    close();
     ++loops_;
-    parts.push_back(body({"else", "endfor"}));
+    jinja_code round = body({"else", "endfor"});
     --loops_;
-    parts.push_back(skip_name("else") ? whole_body("endfor") : (++at_, jinja_node()));
-    return made(kind::loop, line, std::move(parts));
-  }
-
-  jinja_node set(int line) {
-    jinja_node to = target(true);
-    if (skip_mark("=")) return made(kind::set, line, two(std::move(to), expressions(true)));
-    std::vector<jinja_node> parts = one(std::move(to));
-    parts.push_back(whole_body("endset"));
-    return made(kind::set_block, line, std::move(parts));
-  }
-
-  jinja_node macro(int line) {
-    std::string name = expect_name();
-    std::vector<jinja_node> parts(1);
-    expect("(");
-    while (!is_mark(")")) {
-      if (parts.size() > 1) expect(",");
-      if (is_mark(")")) break;
-      std::string parameter = expect_name();
-      parts.push_back(
-          made(kind::keyword, line, one(skip_mark("=") ? expression() : jinja_node()), std::move(parameter)));
+    if (skip("else")) {
+      otherwise = whole_body("endfor");
+    } else {
+      expect("endfor");
     }
-    expect(")");
-    const int loops = std::exchange(loops_, 0);
-    parts[0] = whole_body("endmacro");
-    loops_ = loops;
-    return made(kind::macro, line, std::move(parts), std::move(name));
+    return [to, list, condition, otherwise, round](jinja_run& run) {
+      std::vector<jinja_value> items = items_of(run, list(run));
+      const auto is_left_out = [&](const jinja_value& item) {
+        const jinja_run::scope own(run);
+        to(run, item);
+        return !is_true(condition(run));
+      };
+      if (condition) items.erase(std::remove_if(items.begin(), items.end(), is_left_out), items.end());
+      for (std::size_t i = 0; i < items.size() && run.leaves != jinja_run::leaving::loop; ++i) {
+        run.leaves = jinja_run::leaving::nothing;
+        run.spend(8);
+        const jinja_run::scope own(run);
+        run.frame->set("loop", loop_state(items, i));
+        to(run, items[i]);
+        round(run);
+      }
+      run.leaves = jinja_run::leaving::nothing;
+      if (items.empty() && otherwise) {
+        const jinja_run::scope own(run);
+        otherwise(run);
+      }
+      return jinja_value();
+    };
+  }
+
+  // The variable `loop` in the round i of a loop over these items.
+  static jinja_value loop_state(const std::vector<jinja_value>& items, std::size_t i) {
+    static const std::vector<jinja_value> names = [] {
+      std::vector<jinja_value> made;
+      for (const char* name : {"index", "index0", "revindex", "revindex0", "length", "depth", "depth0", "first", "last",
+                               "previtem", "nextitem"})
+        made.push_back(trusted_text(name));
+      return made;
+    }();
+    const auto at = static_cast<std::int64_t>(i), size = static_cast<std::int64_t>(items.size());
+    const jinja_value before = at > 0 ? items[i - 1] : undefined("loop.previtem"),
+                      after = at + 1 < size ? items[i + 1] : undefined("loop.nextitem");
+    const std::vector<jinja_value> values = {
+        at + 1,          at,      size - at,      size - at - 1, size, std::int64_t{1},
+        std::int64_t{0}, at == 0, at + 1 == size, before,        after};
+    auto made = std::make_shared<jinja_dict>();
+    for (std::size_t k = 0; k < names.size(); ++k)
+      made->items.emplace_back(names[k], values[k]);
+    made->depth = 1 + (std::max)(before.depth(), after.depth());
+    return std::shared_ptr<const jinja_dict>(std::move(made));
+  }
+
+  jinja_code assignment() {
+    jinja_target to = target();
+    jinja_code from;
+    if (skip("=")) {
+      from = expressions();
+    } else {
+      from = [inner = whole_body("endset")](jinja_run& run) { return captured(run, inner); };
+    }
+    return [to, from](jinja_run& run) {
+      to(run, from(run));
+      return jinja_value();
+    };
   }
 
   // What is assigned to: a name, names between commas, or a member of a namespace.
-  jinja_node target(bool takes_member) {
-    const int line = now().line;
-    std::vector<jinja_node> parts;
+  jinja_target target() {
+    std::vector<jinja_target> parts;
     bool is_tuple = false;
-    const bool has_brackets = skip_mark("(");
+    const bool has_brackets = skip("(");
     do {
-      if (has_brackets ? is_mark(")") : now().is != token::kind::name && !is_mark("(")) break;
-      if (is_mark("(")) {
-        const level here(*this);
-        parts.push_back(target(false));
-      } else {
-        parts.push_back(made(kind::name, line, {}, expect_name()));
-        if (takes_member && skip_mark("."))
-          parts.back() = made(kind::member, line, one(std::move(parts.back())), expect_name());
-      }
-      is_tuple = is_tuple || is_mark(",");
-    } while (skip_mark(","));
+      if (!parts.empty() && !is_letter(next())) break;
+      parts.push_back(single_target());
+      is_tuple = is_tuple || is(",");
+    } while (skip(","));
     if (has_brackets) expect(")");
-    if (parts.empty()) refuse(line, "a name is missing before \"", now().text.substr(0, 40), "\"");
-    return is_tuple ? made(kind::tuple, line, std::move(parts)) : std::move(parts.front());
+    if (!is_tuple) return parts.front();
+    return [parts](jinja_run& run, const jinja_value& value) {
+      const std::vector<jinja_value> items = items_of(run, value);
+      if (items.size() != parts.size()) run.fail(parts.size(), " names are given ", items.size(), " values");
+      for (std::size_t i = 0; i < items.size(); ++i)
+        parts[i](run, items[i]);
+    };
   }
+
+  jinja_target single_target() {
+    const std::string name = expect_name(), member = skip(".") ? expect_name() : std::string();
+    return [name, member](jinja_run& run, const jinja_value& value) {
+      jinja_frame* const to = member.empty() ? run.frame : looked_up(run, name).name_space();
+      if (!to) run.fail("\"", name, "\" is no namespace, so its members cannot be set");
+      run.spend(to->variables.size() / 16);
+      to->set(member.empty() ? name : member, value);
+    };
+  }
+
+  jinja_code macro() {
+    const std::string name = expect_name();
+    std::vector<std::pair<std::string, jinja_code>> parameters;  // each with its value where it is not given
+    expect("(");
+    while (!skip(")")) {
+      if (!parameters.empty()) expect(",");
+      std::string parameter = expect_name();
+      jinja_code otherwise = skip("=") ? expression() : constant(undefined(parameter));
+      parameters.emplace_back(std::move(parameter), std::move(otherwise));
+    }
+    const int loops = std::exchange(loops_, 0);
+    jinja_code inner = whole_body("endmacro");
+    loops_ = loops;
+    const auto call = [parameters, inner](jinja_run& run, jinja_arguments& given) {
+      const jinja_run::scope own(run, run.variables);
+      for (const auto& [parameter, otherwise] : parameters) {
+        std::optional<jinja_value> value = given.take(parameter);
+        run.frame->set(parameter, value ? std::move(*value) : otherwise(run));
+      }
+      given.finish(run);
+      return captured(run, inner);
+    };
+    const auto function = std::make_shared<const jinja_function>(call);
+    return [name, function](jinja_run& run) {
+      if (run.frame != &run.variables) run.fail("a macro inside of another part of a template is not supported");
+      run.frame->set(name, function);
+      return jinja_value();
+    };
+  }
+
+  // ---- expressions
 
   // One expression, or several between commas, which are a tuple.
-  jinja_node expressions(bool takes_condition) {
-    const int line = now().line;
-    std::vector<jinja_node> parts;
+  jinja_code expressions() {
+    std::vector<jinja_code> parts;
     bool is_tuple = false;
     do {
-      if (now().is == token::kind::closes_block || now().is == token::kind::closes_output || is_mark(")")) break;
-      parts.push_back(takes_condition ? expression() : either());
-      is_tuple = is_tuple || is_mark(",");
-    } while (skip_mark(","));
-    if (is_tuple) return made(kind::tuple, line, std::move(parts));
-    if (parts.empty()) refuse(line, "an expression is missing before \"", now().text.substr(0, 40), "\"");
-    return std::move(parts.front());
+      if (!parts.empty() && (end_of_tag() != '\0' || is(")"))) break;
+      parts.push_back(expression());
+      is_tuple = is_tuple || is(",");
+    } while (skip(","));
+    return is_tuple ? list_of(std::move(parts), jinja_list::form::tuple) : std::move(parts.front());
   }
 
-  jinja_node expression() {
+  static jinja_code list_of(std::vector<jinja_code> parts, jinja_list::form form) {
+    return code([parts = std::move(parts), form](jinja_run& run) {
+      std::vector<jinja_value> items;
+      for (const jinja_code& part : parts)
+        items.push_back(part(run));
+      return make_list(run, std::move(items), form);
+    });
+  }
+
+  jinja_code expression() {
     const level here(*this);
-    const int line = now().line;
-    jinja_node value = either();
-    while (skip_name("if")) {
-      std::vector<jinja_node> parts = one(either());
-      parts.push_back(std::move(value));
-      parts.push_back(skip_name("else") ? expression() : jinja_node());
-      value = made(kind::conditional, line, std::move(parts));
-    }
-    return value;
+    jinja_code value = operation(0);
+    if (!skip("if")) return value;
+    jinja_code condition = operation(0);
+    jinja_code otherwise = skip("else") ? expression() : constant(undefined("an expression without else"));
+    return code([value, condition, otherwise](jinja_run& run) {
+      return is_true(condition(run)) ? value(run) : otherwise(run);
+    });
   }
 
-  jinja_node either() {
-    jinja_node left = both();
-    while (is_name("or")) {
-      const int line = tokens_[at_++].line;
-      left = made(kind::either, line, two(std::move(left), both()));
-    }
-    return left;
-  }
-
-  jinja_node both() {
-    jinja_node left = negated();
-    while (is_name("and")) {
-      const int line = tokens_[at_++].line;
-      left = made(kind::both, line, two(std::move(left), negated()));
-    }
-    return left;
-  }
-
-  jinja_node negated() {
-    if (!is_name("not")) return compared();
-    const level here(*this);
-    const int line = tokens_[at_++].line;
-    return made(kind::unary, line, one(negated()), "not");
-  }
-
-  jinja_node compared() {
-    const int line = now().line;
-    std::vector<jinja_node> parts = one(operation(0));
-    while (true) {
-      constexpr std::string_view marks[] = {"==", "!=", "<", "<=", ">", ">="};
-      std::string op;
-      if (now().is == token::kind::mark &&
-          std::find(std::begin(marks), std::end(marks), now().text) != std::end(marks)) {
-        op = tokens_[at_++].text;
-      } else if (skip_name("in")) {
-        op = "in";
-      } else if (is_name("not") && is(next(), token::kind::name, "in")) {
-        at_ += 2;
-        op = "not in";
-      } else {
-        break;
-      }
-      parts.push_back(made(kind::keyword, line, one(operation(0)), std::move(op)));
-    }
-    return parts.size() == 1 ? std::move(parts.front()) : made(kind::compare, line, std::move(parts));
-  }
-
-  // Operators by rank, the loosest first: + -, then ~, then * / // %.
-  jinja_node operation(int rank) {
-    if (rank == 3) return unary(true);
-    constexpr std::string_view ranks[] = {" + - ", " ~ ", " * / // % "};
-    jinja_node left = operation(rank + 1);
-    std::vector<jinja_node> texts;
-    while (now().is == token::kind::mark && ranks[rank].find(" " + now().text + " ") != std::string_view::npos) {
-      const token op = tokens_[at_++];
-      jinja_node right = operation(rank + 1);
-      if (op.text == "~" && left.is == kind::concat && !left.name.empty()) {
-        left.parts.push_back(std::move(right));
-      } else {
-        left = made(op.text == "~" ? kind::concat : kind::binary, op.line, two(std::move(left), std::move(right)),
-                    op.text);
-      }
-    }
-    if (left.is == kind::concat) left.name.clear();
-    return left;
-  }
-
-  jinja_node unary(bool takes_filters) {
-    const int line = now().line;
-    jinja_node value;
-    if (is_mark("-") || is_mark("+")) {
+  // Values with operators between them, by ranks, the loosest first.
+  jinja_code operation(std::size_t rank) {
+    static const std::vector<std::string_view> ranks[] = {{"or"},     {"and"}, {"==", "!=", "<=", ">=", "<", ">", "in"},
+                                                          {"+", "-"}, {"~"},   {"*", "//", "/", "%"}};
+    constexpr std::size_t comparison = 2;
+    if (rank == std::size(ranks)) return unary(true);
+    if (rank == comparison && skip("not")) {
       const level here(*this);
-      const std::string op = tokens_[at_++].text;
-      value = made(kind::unary, line, one(unary(false)), op);
-    } else {
-      value = primary();
+      return code([of = operation(rank)](jinja_run& run) { return !is_true(of(run)); });
     }
-    value = postfix(std::move(value));
-    while (takes_filters) {
-      if (is_mark("|")) {
-        value = filter(std::move(value));
-      } else if (is_name("is")) {
-        value = test(std::move(value));
-      } else if (is_mark("(")) {
-        value = postfix(std::move(value));
-      } else {
+    jinja_code first = operation(rank + 1);
+    std::vector<jinja_step> steps;
+    while (end_of_tag() == '\0') {
+      const std::size_t before = at_;
+      const bool is_not = rank == comparison && skip("not") && is("in");
+      const auto op = std::find_if(ranks[rank].begin(), ranks[rank].end(), [&](auto one) { return skip(one); });
+      if (op == ranks[rank].end()) {
+        at_ = before;
         break;
       }
+      if (rank == comparison && !steps.empty()) refuse("a comparison of a comparison is not supported");
+      steps.push_back([op = *op, is_not, right = operation(rank + 1)](jinja_run& run, const jinja_value& left) {
+        if (op == "or" || op == "and") return is_true(left) == (op == "or") ? left : right(run);
+        const jinja_value value = operated(run, op, left, right(run));
+        return is_not ? jinja_value(!is_true(value)) : value;
+      });
     }
-    return value;
+    return chain(std::move(first), std::move(steps));
   }
 
-  jinja_node primary() {
+  // A value with its sign, members, items, calls, filters and tests.
+  jinja_code unary(bool takes_filters) {
+    jinja_code first;
+    if (skip("-")) {
+      const level here(*this);
+      first = code([of = unary(false)](jinja_run& run) {
+        const jinja_value value = of(run);
+        if (!defined(run, value).is_number()) run.fail(kind_of(value), " has no sign");
+        return operated(run, "*", value, std::int64_t{-1});
+      });
+    } else {
+      first = primary();
+    }
+    std::vector<jinja_step> steps;
+    while (true) {
+      if (is("(")) {
+        steps.push_back([given = arguments()](jinja_run& run, const jinja_value& of) {
+          jinja_arguments values = evaluated(run, given);
+          if (!defined(run, of).function()) run.fail(kind_of(of), " cannot be called");
+          return (*of.function())(run, values);
+        });
+      } else if (skip(".")) {
+        const bool is_number = is_digit(next());
+        jinja_code key = is_number ? primary() : constant(trusted_text(expect_name()));
+        steps.push_back([key, is_number](jinja_run& run, const jinja_value& of) {
+          const jinja_value name = key(run);
+          return is_number ? item_of(run, of, name) : member_of(run, of, name.text()->bytes);
+        });
+      } else if (skip("[")) {
+        steps.push_back(subscript());
+      } else if (takes_filters && skip("|")) {
+        steps.push_back(filter());
+      } else if (takes_filters && skip("is")) {
+        steps.push_back(test());
+      } else {
+        return chain(std::move(first), std::move(steps));
+      }
+    }
+  }
+
+  jinja_code primary() {
     const level here(*this);
-    const token first = tokens_[at_++];
-    if (first.is == token::kind::name) {
-      if (first.text == "true" || first.text == "True") return constant(first.line, true);
-      if (first.text == "false" || first.text == "False") return constant(first.line, false);
-      if (first.text == "none" || first.text == "None") return constant(first.line, std::monostate{});
-      names_.push_back(first.text);
-      return made(kind::name, first.line, {}, first.text);
+    const char first = next();
+    if (is_letter(first)) {
+      const std::string found = expect_name();
+      if (found == "true" || found == "True") return constant(true);
+      if (found == "false" || found == "False") return constant(false);
+      if (found == "none" || found == "None") return constant(std::monostate{});
+      if (std::find(names_.begin(), names_.end(), found) == names_.end()) names_.push_back(found);
+      return [found](jinja_run& run) { return looked_up(run, found); };
     }
-    if (first.is == token::kind::number) return constant(first.line, first.value);
-    if (first.is == token::kind::text) {
-      std::string text = first.text;
-      while (now().is == token::kind::text)
-        text += tokens_[at_++].text;
-      return constant(first.line, trusted_text(std::move(text)));
+    if (is_digit(first)) return constant(number());
+    if (first == '\'' || first == '"') {
+      std::string text;
+      while (next() == '\'' || next() == '"')
+        text += quoted();
+      return constant(trusted_text(text));
     }
-    const bool is_list = is(first, token::kind::mark, "["), is_dict = is(first, token::kind::mark, "{");
-    if (is(first, token::kind::mark, "(")) {
-      if (skip_mark(")")) return made(kind::tuple, first.line);
-      jinja_node inner = expressions(true);
+    if (skip("(")) {
+      if (skip(")")) return list_of({}, jinja_list::form::tuple);
+      jinja_code inner = expressions();
       expect(")");
       return inner;
     }
-    if (!is_list && !is_dict) refuse(first.line, "an expression is missing before \"", first.text.substr(0, 40), "\"");
-    std::vector<jinja_node> parts;
-    const std::string_view end = is_list ? "]" : "}";
-    while (!is_mark(end)) {
+    if (!skip("[") && !skip("{")) refuse_missing("an expression");
+    std::vector<jinja_code> parts;
+    const bool is_list = first == '[';
+    while (!skip(is_list ? "]" : "}")) {
       if (!parts.empty()) expect(",");
-      if (is_mark(end)) break;
+      if (skip(is_list ? "]" : "}")) break;
       parts.push_back(expression());
       if (is_list) continue;
       expect(":");
       parts.push_back(expression());
     }
-    ++at_;
-    return made(is_list ? kind::list : kind::dict, first.line, std::move(parts));
+    if (is_list) return list_of(std::move(parts), jinja_list::form::list);
+    return code([parts = std::move(parts)](jinja_run& run) {
+      std::vector<std::pair<jinja_value, jinja_value>> items;
+      for (std::size_t i = 0; i < parts.size(); i += 2)
+        items.emplace_back(parts[i](run), parts[i + 1](run));
+      return make_dict(run, std::move(items));
+    });
   }
 
-  jinja_node postfix(jinja_node value) {
-    while (true) {
-      const int line = now().line;
-      if (skip_mark(".")) {
-        if (now().is == token::kind::number) {
-          value = made(kind::item, line, two(std::move(value), constant(line, tokens_[at_].value)));
-          ++at_;
-        } else {
-          value = made(kind::member, line, one(std::move(value)), expect_name());
-        }
-      } else if (skip_mark("[")) {
-        value = subscript(std::move(value), line);
-      } else if (is_mark("(")) {
-        std::vector<jinja_node> parts = one(std::move(value));
-        arguments(parts);
-        value = made(kind::call, line, std::move(parts));
+  static jinja_value looked_up(jinja_run& run, const std::string& name) {
+    run.spend(1);
+    for (jinja_frame* frame = run.frame; frame; frame = frame->around) {
+      run.spend(frame->variables.size() / 16);
+      if (const jinja_value* const found = frame->find(name)) return *found;
+    }
+    if (const jinja_builtin* const found = find_builtin(name)) return bound(found, {});
+    for (const std::string_view other : {"dict", "cycler", "joiner", "lipsum", "self", "varargs", "kwargs", "caller"})
+      if (name == other) run.fail("\"", name, "\" is not supported");
+    return undefined(name);
+  }
+
+  // What stands between [ and ], of which the first was taken: a key, or the places of a slice.
+  jinja_step subscript() {
+    std::vector<jinja_code> parts(1);
+    while (!skip("]")) {
+      if (skip(":")) {
+        parts.emplace_back();
+      } else if (parts.back()) {
+        expect("]");
       } else {
-        return value;
+        parts.back() = expression();
       }
     }
+    if (parts.size() == 1 && !parts[0]) refuse_missing("an expression");
+    if (parts.size() == 1)
+      return [key = parts[0]](jinja_run& run, const jinja_value& of) { return item_of(run, of, key(run)); };
+    if (parts.size() > 3) refuse("a slice has more than three places");
+    parts.resize(3);
+    return [parts](jinja_run& run, const jinja_value& of) {
+      std::vector<jinja_value> places;
+      for (const jinja_code& part : parts)
+        places.push_back(part ? part(run) : jinja_value(std::monostate{}));
+      return slice_of(run, of, places[0], places[1], places[2]);
+    };
   }
 
-  jinja_node subscript(jinja_node value, int line) {
-    std::vector<jinja_node> parts = one(std::move(value));
-    if (!is_mark(":")) parts.push_back(expression());
-    if (!is_mark(":")) {
-      expect("]");
-      return made(kind::item, line, std::move(parts));
-    }
-    if (parts.size() == 1) parts.emplace_back();
-    while (skip_mark(":")) {
-      const bool is_left_out = is_mark(":") || is_mark("]");
-      parts.push_back(is_left_out ? jinja_node() : expression());
-    }
-    expect("]");
-    parts.resize(4);
-    return made(kind::slice, line, std::move(parts));
-  }
+  // The arguments of a call: with a name, without, or * before a list of arguments.
+  using written_arguments = std::vector<std::pair<std::string, jinja_code>>;
 
-  void arguments(std::vector<jinja_node>& parts) {
-    const std::size_t before = parts.size();
+  written_arguments arguments() {
+    written_arguments made;
     expect("(");
-    while (!is_mark(")")) {
-      if (parts.size() > before) expect(",");
-      if (is_mark(")")) break;
-      const int line = now().line;
-      if (skip_mark("*")) {
-        parts.push_back(made(kind::spread, line, one(expression())));
-      } else if (now().is == token::kind::name && is(next(), token::kind::mark, "=")) {
-        std::string name = expect_name();
-        ++at_;
-        parts.push_back(made(kind::keyword, line, one(expression()), std::move(name)));
-      } else {
-        if (parts.size() > before && parts.back().is == kind::keyword)
-          refuse(line, "an argument without a name follows one with a name");
-        parts.push_back(expression());
+    while (!skip(")")) {
+      if (!made.empty()) expect(",");
+      if (skip(")")) break;
+      const std::size_t before = at_;
+      std::string with = skip("*") ? "*" : name();
+      if (with != "*" && (is("==") || !skip("="))) {
+        with.clear();
+        at_ = before;
       }
+      if (with.empty() && !made.empty() && !made.back().first.empty())
+        refuse("an argument without a name follows one with a name");
+      made.emplace_back(std::move(with), expression());
     }
-    expect(")");
+    return made;
   }
 
-  jinja_node filter(jinja_node value) {
-    const int line = tokens_[at_++].line;
-    std::string name = expect_name();
-    std::vector<jinja_node> parts = one(std::move(value));
-    if (is_mark("(")) arguments(parts);
-    value = made(kind::filter, line, std::move(parts), name);
-    value.method = found(jinja_filters(), name, "filter", line);
-    return value;
+  static jinja_arguments evaluated(jinja_run& run, const written_arguments& written) {
+    jinja_arguments made;
+    for (const auto& [name, value] : written)
+      if (name == "*") {
+        for (jinja_value& item : items_of(run, value(run)))
+          made.values.push_back(std::move(item));
+      } else if (name.empty()) {
+        made.values.push_back(value(run));
+      } else {
+        made.named.emplace_back(name, value(run));
+      }
+    return made;
   }
 
-  jinja_node test(jinja_node value) {
-    const int line = tokens_[at_++].line;
-    const bool is_not = skip_name("not");
-    std::string name = expect_name();
-    std::vector<jinja_node> parts = one(std::move(value));
-    const bool has_value = now().is == token::kind::text || now().is == token::kind::number || is_mark("[") ||
-                           is_mark("{") ||
-                           (now().is == token::kind::name && !is_name("else") && !is_name("or") && !is_name("and"));
-    if (is_mark("(")) {
-      arguments(parts);
-    } else if (has_value) {
-      if (is_name("is")) refuse(line, "a test of a test is no Jinja");
-      parts.push_back(postfix(primary()));
-    }
-    value = made(kind::test, line, std::move(parts), name);
-    value.method = found(jinja_tests(), name, "test", line);
-    return is_not ? made(kind::unary, line, one(std::move(value)), "not") : std::move(value);
+  // A filter or a test whose name comes next, with its arguments.
+  jinja_step filter() {
+    const std::string found = expect_name();
+    return builtin("|" + found, "filter", is("(") ? arguments() : written_arguments());
   }
 
-  jinja_method found(const jinja_table& table, std::string_view name, std::string_view what, int line) const {
-    const auto at = table.find(name);
-    if (at == table.end()) refuse(line, "the ", what, " \"", name.substr(0, 40), "\" is not supported");
-    return at->second;
+  jinja_step test() {
+    const bool is_not = skip("not");
+    const std::string found = expect_name();
+    written_arguments given;
+    const char c = next();
+    const bool has_value = c == '\'' || c == '"' || c == '[' || c == '{' || is_digit(c) ||
+                           (is_letter(c) && !is("else") && !is("or") && !is("and"));
+    if (is("(")) given = arguments();
+    if (has_value) given.emplace_back("", unary(false));
+    jinja_step made = builtin("?" + found, "test", std::move(given));
+    if (!is_not) return made;
+    return [made](jinja_run& run, const jinja_value& of) { return jinja_value(!is_true(made(run, of))); };
+  }
+
+  jinja_step builtin(const std::string& key, std::string_view what, written_arguments given) {
+    const jinja_builtin* const found = find_builtin(key);
+    if (!found) refuse("the ", what, " \"", key.substr(1, 40), "\" is not supported");
+    return [found, given = std::move(given)](jinja_run& run, const jinja_value& self) {
+      return found->call(run, self, evaluated(run, given));
+    };
   }
 
   std::string where_, text_;
-  std::vector<token> tokens_;
+  std::string_view closing_;  // of the tag that is read
   std::vector<std::string> names_;
   std::size_t at_ = 0, counted_ = 0;
   int line_ = 1, level_ = 0, loops_ = 0;
