@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Compares ways of decoding without a draft model: chains over prompt look-up and n-grams beside policies that adapt,
-// on free text, greedy text, and text that is copied with changes.
+// Compares ways of decoding without a draft model: chains over prompt look-up and n-grams, chains and trees over counts,
+// and policies that adapt, on free text, greedy text, and text that is copied with changes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,9 @@
 #include "espalier/drafter/ngram.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
+#include "espalier/drafter/text_counts.hpp"
 #include "espalier/tree_policy/adaptive_chain.hpp"
+#include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/cost_aware.hpp"
 #include "espalier/tree_policy/plain.hpp"
@@ -112,7 +114,7 @@ method over(std::string name, bool is_static, MakeT make, PolicyT policy) {
       }};
 }
 
-std::vector<method> methods_of(const espalier::cost_model& costs) {
+std::vector<method> methods_of(const espalier::cost_model& costs, std::int32_t vocab) {
   std::vector<method> list;
   list.push_back(over(
       "plain", true, [] { return espalier::no_drafter(); }, [] { return espalier::plain(); }));
@@ -126,6 +128,18 @@ std::vector<method> methods_of(const espalier::cost_model& costs) {
   };
   add("look-up", [] { return espalier::prompt_lookup({.capacity = 2048}); });
   add("n-grams", [] { return espalier::ngram({.capacity = 2048}); });
+  const auto counts = [vocab] { return espalier::text_counts(vocab, {.capacity = 2048}); };
+  for (const std::int32_t length : {2, 4, 8}) {
+    list.push_back(over(fmt::format("chain {}, counts", length), true, counts,
+                        [=] { return espalier::chain({.length = length}); }));
+  }
+  for (const std::int32_t budget : {4, 8, 16}) {
+    list.push_back(over(fmt::format("best first {}, counts", budget), true, counts,
+                        [=] { return espalier::best_first({.budget = budget}); }));
+  }
+  list.push_back(over("cost-aware, counts", false, counts, [free = costs.without_draft()] {
+    return espalier::cost_aware({}, free);
+  }));
   return list;
 }
 
@@ -259,7 +273,7 @@ int run(const arguments& a) {
   auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = 320});
   const std::vector<kind> kinds = kinds_of(models, a);
   const espalier::cost_model costs = costs_of(models, a.quick ? 1 : report::n_costs);
-  const std::vector<method> methods = methods_of(costs);
+  const std::vector<method> methods = methods_of(costs, models.target.vocab_size());
   std::vector<bench::prompt_domain> domains;
   for (const kind& k : kinds)
     domains.push_back({k.name, k.prompts, k.temperature});

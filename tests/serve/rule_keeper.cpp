@@ -63,6 +63,15 @@ std::string target_alone() {
   return folder.string();
 }
 
+// Letters and digits, each written twice: the bytes are of many kinds, so that each state takes much memory.
+const std::string doubled = [] {
+  std::string pattern = "(";
+  for (const char c : std::string("abcdefghijklmnopqrstuvwxyz0123456789"))
+    pattern += {c, c, '|'};
+  pattern.back() = ')';
+  return pattern;
+}();
+
 }  // namespace
 
 TEST_CASE("a rule is compiled once for all requests that give it", "[serve][rules]") {
@@ -128,10 +137,10 @@ TEST_CASE("a text sits out while another thread finds what its rule allows", "[s
 
 TEST_CASE("a rule that takes too much memory is refused in a sentence, and others go on", "[serve][rules]") {
   serve::rule_keeper keeper({.rule_memory = 16});
-  const auto costly = keeper.compile("costly", expression("((.?a?)?b?){0,300}"));
-  // Each letter leads to a state of 20 KiB and more; the rule may take 4 MiB.
+  const auto costly = keeper.compile("costly", expression(doubled + "{0,10000}"));
+  // Each letter leads to another state, of 200 bytes and more; the rule may take 4 MiB.
   serve::served_rule::state_type after{costly->rule()->start};
-  after.unread.assign(500, 'x');
+  after.unread.assign(19'990, 'a');
   const std::string why = found(keeper, {costly, after});
   INFO(why);
   CHECK(says(why, "more than 4194304 bytes", "Lower"));
@@ -143,11 +152,11 @@ TEST_CASE("a rule that takes too much memory is refused in a sentence, and other
 TEST_CASE("rules that no text uses are dropped, the least recently used first", "[serve][rules]") {
   serve::rule_keeper keeper({.rule_memory = 16});
   std::vector<std::shared_ptr<serve::rule_use>> uses;
-  const auto pattern = [](int i) { return "[a-y]{200}" + std::string(static_cast<std::size_t>(i), 'z'); };
-  // Reads a text, so that the rule grows: by a state of over 1 KiB a letter.
+  const auto pattern = [](int i) { return doubled + "{0,1000}" + std::string(static_cast<std::size_t>(i), '!'); };
+  // Reads a text, so that the rule grows by a state of 200 bytes and more a letter.
   const auto grow = [&](const std::shared_ptr<serve::rule_use>& use) {
     serve::served_rule::state_type after{use->rule()->start};
-    after.unread.assign(190, 'a');
+    after.unread.assign(1990, 'a');
     REQUIRE(found(keeper, {use, after}).empty());
   };
   for (int i = 0; i < 8; ++i) {
@@ -183,9 +192,10 @@ TEST_CASE("what waits for a keeper that ends is told so", "[serve][rules]") {
 }
 
 TEST_CASE("a request whose rule takes too much is answered with 422, while others are served", "[serve][load]") {
-  server_process server({"--policy", "chain", "--rule-seconds", "1"});
+  server_process server({"--policy", "chain", "--rule-memory", "16"});
   raw_client hostile(server.port());
-  hostile.send(post("/v1/completions", R"({"prompt": "The king", "guided_regex": "((.?a?)?b?){0,1500}"})"));
+  hostile.send(post("/v1/completions",
+                    R"({"prompt": "The king", "max_tokens": 450, "guided_regex": "[a-z ]*[a-z][a-z ]{2000}"})"));
   raw_client guest(server.port());
   guest.send(post("/v1/completions", R"({"prompt": "The king", "max_tokens": 4, "guided_regex": "[a-z ]{1,20}"})",
                   "Connection: close\r\n"));

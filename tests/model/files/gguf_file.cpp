@@ -151,7 +151,7 @@ TEST_CASE("tensors that contradict themselves or one another are refused by name
   CHECK_NOTHROW(gguf_writer::open(with(12, {3, 256}, 3 * 144)));
   refused(with(77, {3}, 12),
           "tensor \"w\" is of type 77, which is not known; a model's may be F32, F16, BF16, Q4_0, Q4_1, "
-          "Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K.");
+          "Q5_0, Q5_1, Q8_0, IQ4_NL, MXFP4, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K or IQ4_XS.");
   refused(with(0, {1, 1, 1, 1, 1}, 4), "tensor \"w\" has 5 dimensions");
   refused(with(2, {3, 16}, 100), "tensor \"w\" has rows of 16 weights, but Q4_0 needs a multiple of 32");
   refused(with(0, {1U << 31, 1U << 31, 1U << 31}, 4), "tensor \"w\" has a shape whose size overflows");
