@@ -150,11 +150,11 @@ inline jinja_value cased(jinja_run& run, const jinja_text& text, letter_case for
                  : c.code == 0x130 || c.code == 0x3A3;
     if (is_odd) run.fail("the case of \"", text.bytes.substr(c.begin, c.end - c.begin), "\" cannot be changed");
     const auto code = static_cast<utf8proc_int32_t>(c.code);
-    const utf8proc_int32_t large = utf8proc_toupper(code), small = utf8proc_tolower(code);
+    const utf8proc_int32_t upper = utf8proc_toupper(code), lower = utf8proc_tolower(code);
     std::string written;
-    append_utf8(written, static_cast<char32_t>(is_large ? large : small));
+    append_utf8(written, static_cast<char32_t>(is_large ? upper : lower));
     made.append(jinja_text(std::move(written), text.is_trusted_at(c.begin)));
-    begins = (form == letter_case::words && large == small) ||
+    begins = (form == letter_case::words && upper == lower) ||
              (form == letter_case::parts &&
               (is_space(c.code) || (c.code < 0x80 && std::string_view("-({[<").find(text.bytes[c.begin]) < 5)));
   }
