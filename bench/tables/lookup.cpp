@@ -137,9 +137,8 @@ std::vector<method> methods_of(const espalier::cost_model& costs, std::int32_t v
     list.push_back(over(fmt::format("best first {}, counts", budget), true, counts,
                         [=] { return espalier::best_first({.budget = budget}); }));
   }
-  list.push_back(over("cost-aware, counts", false, counts, [free = costs.without_draft()] {
-    return espalier::cost_aware({}, free);
-  }));
+  list.push_back(over("cost-aware, counts", false, counts,
+                      [free = costs.without_draft()] { return espalier::cost_aware({}, free); }));
   return list;
 }
 

@@ -61,10 +61,8 @@ struct device_models {
   }
   backend load(const std::string& path, const std::vector<int>& hidden_layers) const {
     const std::int32_t positions = (std::min)(context, context_of(path));
-    return backend::load(path, {.max_rows = rows,
-                                .max_positions = positions,
-                                .max_context = positions,
-                                .hidden_layers = hidden_layers});
+    return backend::load(
+        path, {.max_rows = rows, .max_positions = positions, .max_context = positions, .hidden_layers = hidden_layers});
   }
   cache make_cache(const backend& model) const {
     return cache(model.config().n_layers, model.config().kv_size(), 1, model.max_positions());

@@ -357,8 +357,7 @@ std::shared_ptr<rule_use> use_of(const given_rule& rule, const request_rules& ru
     return models::text_rule(espalier::json_schema(rule.text, vocabulary, rule.options));
   };
   try {
-    if (rules.keeper != nullptr)
-      return rules.keeper->compile(key_of(rule), make);
+    if (rules.keeper != nullptr) return rules.keeper->compile(key_of(rule), make);
     constexpr espalier::automaton_limits limits;
     return std::make_shared<rule_use>(std::make_shared<kept_rule>(make()), limits.bytes, limits.steps);
   } catch (const espalier::input_error& error) {
@@ -388,13 +387,15 @@ espalier::minimum_length read_minimum(const fields& body, const request_rules& r
 
 // Reads the processor of a text that ends where `stop` says, and its rule.
 void read_processor(const fields& body, endpoint to, std::string_view text, const request_rules& rules,
-                    const espalier::tokenizer& tokenizer, const std::optional<tool_use>& tools,
-                    text_request& texts) {
+                    const espalier::tokenizer& tokenizer, const std::optional<tool_use>& tools, text_request& texts) {
   const espalier::penalties penalties({.repetition = body.number("repetition_penalty", 0.01, 100, 1),
                                        .presence = body.number("presence_penalty", -2, 2, 0),
                                        .frequency = body.number("frequency_penalty", -2, 2, 0)});
   const std::optional<given_rule> rule = read_rule(body, to, text, tools);
-  if (rule) texts.rule = use_of(*rule, rules, tokenizer);
+  if (rule) {
+    texts.rule = use_of(*rule, rules, tokenizer);
+    texts.rule_field = rule->field;
+  }
   texts.process = text_processor(
       read_logit_bias(body, rules.vocab_size), penalties, read_allowed_tokens(body, rules.vocab_size),
       read_bad_words(body, tokenizer, rules.vocab_size), read_minimum(body, rules, texts.stop),

@@ -7,7 +7,7 @@
 
 namespace serve {
 
-//! What the rules of requests, such as schemas, may take.
+//! Limits of the memory and time that the rules of requests, such as schemas, may take.
 struct rule_options {
   std::int32_t rule_memory = 256;  //!< MiB of all rules together; each may take a quarter
   std::int32_t rule_seconds = 2;   //!< seconds of one processor for a request, and 1/20 s more for each mask

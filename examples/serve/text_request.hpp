@@ -34,6 +34,7 @@ struct text_request {
   espalier::text_options options;
   text_processor process{};
   std::shared_ptr<rule_use> rule{};  //!< the rule in `process`; null: none
+  std::string rule_field{};          //!< the field of the request that gives the rule
   std::int32_t n = 1;
   bool tells_tokens = false;  //!< true if events have the tokens that were written
 
@@ -66,6 +67,7 @@ struct text_event {
   espalier::status state = espalier::status::running;
   std::string message{};          //!< the reason of a refusal or failure, a sentence
   bool is_clients_fault = false;  //!< of a failure: the request asks for what cannot be done
+  std::string field{};            //!< the field of the request that asks for it
 
   //! True if this is the last event of its text.
   bool ends() const { return what == kind::failed || (what == kind::written && state != espalier::status::running); }

@@ -61,7 +61,7 @@ class text_writer {
     for (std::size_t i = 0; i < ids.size(); ++i)
       texts_.emplace(ids[i],
                      place{job.request, static_cast<std::int32_t>(i), job.events, job.asked, job.texts.tells_tokens});
-    of_request_.emplace(job.request, asked_texts{std::move(ids), job.texts.rule});
+    of_request_.emplace(job.request, asked_texts{std::move(ids), job.texts.rule, job.texts.rule_field});
   }
 
   //! Cancels a request, which may also have ended or been refused.
@@ -85,7 +85,8 @@ class text_writer {
     end(answer.text, {.what = text_event::kind::failed,
                       .choice = found->second.choice,
                       .message = answer.why,
-                      .is_clients_fault = true});
+                      .is_clients_fault = true,
+                      .field = of_request_.at(found->second.request).rule_field});
   }
 
   //! Ends all texts with this reason.
@@ -125,6 +126,7 @@ class text_writer {
   struct asked_texts {
     std::vector<espalier::text_id> ids;
     std::shared_ptr<rule_use> rule;
+    std::string rule_field;
   };
 
   // Returns whether a text has failed only because its rule needs time; then it is made to wait.

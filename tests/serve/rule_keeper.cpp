@@ -205,6 +205,7 @@ TEST_CASE("a request whose rule takes too much is answered with 422, while other
   CHECK(reply.find("HTTP/1.1 422") == 0);
   CHECK(reply.find("rule_too_large") != std::string::npos);
   CHECK(reply.find("Lower its numbers of repetitions") != std::string::npos);
+  CHECK(reply.find("\"guided_regex\"") != std::string::npos);
 }
 
 TEST_CASE("without a draft model the server drafts from the text", "[serve][load]") {

@@ -220,7 +220,9 @@ constexpr auto verifier_mistake() {
 // Whether a drafter has n_read, under whatever conditions it can be called. A wrapper whose n_read is there for some
 // drafters alone (factorised) has none for the others.
 template <class DrafterT>
-concept NamesNRead = requires { &DrafterT::n_read; };
+concept NamesNRead = requires {
+  &DrafterT::n_read;
+};
 
 ESPALIER_MISTAKE(drafter_features, "this drafter reads hidden states, which this backend does not offer");
 ESPALIER_MISTAKE(drafter_n_read, "the drafter's member n_read cannot be called as n_read() -> int: see FeatureDrafter");

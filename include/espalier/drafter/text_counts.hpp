@@ -205,8 +205,7 @@ class context_trust {
 //! Complexity  add(): O(1) a token, expected; no allocation after construction, which takes 500 to 800 bytes a token
 class text_memory {
  public:
-  explicit text_memory(std::int32_t capacity = 1 << 18)
-      : half_((capacity + 1) / 2), newer_(half_), older_(half_) {
+  explicit text_memory(std::int32_t capacity = 1 << 18) : half_((capacity + 1) / 2), newer_(half_), older_(half_) {
     if (capacity < 2)
       raise<option_error>("a text_memory has a capacity of ", capacity, " tokens; at least 2 are needed.");
   }
@@ -435,7 +434,7 @@ class text_counts {
   std::uint32_t round_ = 0;
   std::unique_ptr<float[]> rows_;  // [nodes][vocab]
   std::int32_t n_rows_ = 0;
-  std::int32_t n_clean_ = 0;  // rows that were written since reserve()
+  std::int32_t n_clean_ = 0;       // rows that were written since reserve()
   std::vector<token_id> written_;  // [nodes][most_tokens] tokens of each row that are above 0, lowest first, then -1
   detail::list<std::int32_t> row_of_, renumbered_;  // [nodes]
 };

@@ -297,7 +297,7 @@ class byte_dfa {
       return std::tuple(c.s, f.state, f.below, f.number);
     };
     std::sort(set_.begin(), set_.end(), [&](const config& a, const config& b) { return key(a) < key(b); });
-    // Of two that differ in the top number alone, the lower one can go on as the other can, and perhaps longer.
+    // If two configurations differ in the top number alone, the lower can go on as the other, and perhaps longer.
     const auto last = std::unique(set_.begin(), set_.end(), [&](const config& a, const config& b) {
       if (a == b) return true;
       const frame &f = frame_of(a.stack), &g = frame_of(b.stack);

@@ -37,10 +37,10 @@ class byte_nfa {
     pop     // leads to `to` without the frame if its number is at least `least`
   };
 
-  // What a byte state is to the states beside it. free_text, counted_text: a character of free text begins here, of
-  // which any number may follow, or as many as the frame on the stack leaves. closing: of the
-  // states of one group that could be read at once, only those of the lowest rank are. stop: the end of one of several
-  // parts that are read side by side.
+  // Role of a byte state among the states beside it. free_text, counted_text: a character of free text begins here, of
+  // which any number may follow, or as many as the frame on the stack leaves. closing: of the states of one group that
+  // could be read at once, only the states of the lowest rank are. stop: the end of one of several parts that are read
+  // side by side.
   enum class role : std::uint8_t { none, free_text, counted_text, closing, stop };
 
   // One state; -1 stands for no state.

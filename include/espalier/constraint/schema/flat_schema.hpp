@@ -118,7 +118,7 @@ class schema_flattener {
     return std::any_of(list.begin(), list.end(), [&](const json& one) { return are_same(one, value); });
   }
 
-  // What an object's schema says of a property that it does not name.
+  // Rule of an object's schema for a property that it does not name.
   static json others(const json& s, const std::string& name) {
     json all = true;
     bool is_found = false;
@@ -415,7 +415,7 @@ class schema_flattener {
       if (theirs.contains(key) && theirs[key] == false) return true;
       if (ours.contains(key) && theirs.contains(key) && excludes(ours[key], theirs[key], path, depth + 1)) return true;
     }
-    // What the other one requires, this one may not have.
+    // A property that the other one requires may not be in this one.
     return std::any_of(demanded.begin(), demanded.end(), [&](const json& name) {
       if (!name.is_string()) return false;
       const auto key = name.get<std::string>();

@@ -460,14 +460,14 @@ class schema_parser {
     refuse(path, keyword, "which leaves no way to go on after ", begin.substr(0, begin.size() - 1), ".");
   }
 
-  // What takes the closing mark of one text of a group from the others; the text is given with its closing mark.
+  // Takes the closing mark of one text of a group from the others; the text is given with its closing mark.
   nfa_part ghost(std::string text, std::int32_t group) {
     text.pop_back();
     const nfa_part all = nfa_->then(nfa_->bytes(text), nfa_->closing('"', group, 0));
     return {all.begin, nfa_->never().end};
   }
 
-  // What may stand between a mark and what follows it: nothing or, as options_ ask, a line break and spaces.
+  // Part for the space between a mark and what follows it: nothing or, as options_ ask, a line break and spaces.
   nfa_part space(bool may_be_one) {
     nfa_part all = may_be_one ? nfa_->optional(nfa_->bytes(" "), false) : nfa_->nothing();
     if (!options_.allow_lines) return all;

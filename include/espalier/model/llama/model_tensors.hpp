@@ -325,7 +325,7 @@ class model_tensors {
         // The causal mask.
         return name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias");
       default:
-        // What sees pictures.
+        // Tensors of the part that sees pictures.
         return !c_.tensor_prefix.empty() &&
                (name.starts_with("vision_tower.") || name.starts_with("multi_modal_projector."));
     }

@@ -27,7 +27,7 @@ enum class chat_end {
   complete    //!< after the last message
 };
 
-//! What a chat template is given. Objects keep the order of their members, in which a template writes them.
+//! Values that a chat template is given. Objects keep the order of their members, in which a template writes them.
 struct chat_input {
   //! An array of objects, each a message with the members that the template reads: role, content, tool_calls, ...
   nlohmann::ordered_json messages;
@@ -44,9 +44,10 @@ struct chat_input {
 //! filters, tests, and methods of texts and dicts that published templates use. What is not supported is refused when
 //! the template is read. A run is bounded in steps, text and nesting.
 //!
-//! What the template itself writes is trusted; what comes from messages, tools and variables is not, whatever the
-//! template does with it, but for the names of the usual roles. So if marks are special tokens, no message can contain
-//! one. Llama 2, the first Mistral, and templates with labels have marks of plain text, which a user can write, too.
+//! Text that the template itself writes is trusted; text that comes from messages, tools and variables is not, whatever
+//! the template does with it, but for the names of the usual roles. So if marks are special tokens, no message can
+//! contain one. Llama 2, the first Mistral, and templates with labels have marks of plain text, which a user can write,
+//! too.
 //!
 //!     const auto chat = espalier::chat_template::of(tokenizer);
 //!     const std::vector<espalier::token_id> prompt = chat.tokens(tokenizer, {.messages = {{{"role", "user"}, ...}}});
@@ -219,7 +220,7 @@ class chat_template {
                        where_, " writes.");
   }
 
-  // What follows the assistant's answer, without white space at its ends; empty if no answer shows it.
+  // Text that follows the assistant's answer, without white space at its ends; empty if no answer shows it.
   std::string found_end() const {
     std::string end;
     const auto find = [&] {

@@ -223,7 +223,7 @@ inline jinja_value view_of(jinja_run& run, const jinja_value& dict, bool keys, b
   return make_list(run, std::move(items), form);
 }
 
-// What each item becomes by a filter, or its attribute.
+// List of what a filter makes of each item, or of each item's attribute.
 inline jinja_value mapped(jinja_run& run, const jinja_value& self, jinja_arguments& given) {
   const bool by_filter = !given.values.empty();
   const jinja_value what = given.take(by_filter ? "" : "attribute").value_or(jinja_value());

@@ -21,7 +21,7 @@ namespace espalier::detail {
 
 // A part of a template as a function: an expression gives its value; a statement acts on the run.
 using jinja_code = std::function<jinja_value(jinja_run&)>;
-// What an operator, a filter or a call makes of the value to the left of it.
+// Step of an operator, a filter or a call: it turns the value to the left of it into another.
 using jinja_step = std::function<jinja_value(jinja_run&, const jinja_value& left)>;
 // Gives a value to the names on the left of an assignment.
 using jinja_target = std::function<void(jinja_run&, const jinja_value&)>;
@@ -310,7 +310,7 @@ class jinja_parser {
     return made;
   }
 
-  // What code writes, with variables of its own.
+  // Text that code writes, with variables of its own.
   static jinja_value captured(jinja_run& run, const jinja_code& inner) {
     const jinja_run::scope own(run);
     jinja_text outer = std::exchange(run.out, {});
@@ -432,7 +432,7 @@ class jinja_parser {
     };
   }
 
-  // What is assigned to: a name, names between commas, or a member of a namespace.
+  // Target of an assignment: a name, names between commas, or a member of a namespace.
   jinja_target target() {
     std::vector<jinja_target> parts;
     bool is_tuple = false;
@@ -652,7 +652,7 @@ class jinja_parser {
     return undefined(name);
   }
 
-  // What stands between [ and ], of which the first was taken: a key, or the places of a slice.
+  // Reads what stands between [ and ], of which the first was taken: a key, or the places of a slice.
   jinja_step subscript() {
     std::vector<jinja_code> parts(1);
     while (!skip("]")) {

@@ -11,7 +11,7 @@
 
 namespace espalier::detail {
 
-// What a name in "tokenizer.ggml.pre" of a GGUF file says of a byte-pair encoding.
+// Rules of a byte-pair encoding that a name in "tokenizer.ggml.pre" of a GGUF file stands for.
 struct gguf_cuts {
   std::string_view names;                         // with a space between any two
   std::array<std::string_view, 6> patterns = {};  // each cuts the words that the one before it leaves
