@@ -9,12 +9,6 @@ elseif(MSVC)
   target_compile_options(espalier_build_flags INTERFACE /W4 /permissive- /utf-8)
 endif()
 
-# On a machine with much memory g++ collects its garbage only when it has doubled: sooner, it needs a third less.
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  target_compile_options(espalier_build_flags INTERFACE
-    "$<$<COMPILE_LANGUAGE:CXX>:--param=ggc-min-expand=20;--param=ggc-min-heapsize=262144>")
-endif()
-
 # For translation units whose only product is the verdict of the compiler.
 if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
   set(espalier_no_optimisation -O0)
