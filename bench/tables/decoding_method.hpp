@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "espalier/drafter/no_drafter.hpp"
+#include "espalier/tree_policy/adaptive_chain.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
+#include "espalier/tree_policy/eagle2.hpp"
 #include "espalier/tree_policy/fixed.hpp"
 #include "espalier/tree_policy/plain.hpp"
 #include "espalier/verifier/greedy.hpp"
@@ -21,7 +23,9 @@ namespace bench {
 //! A way of decoding greedily, with its options.
 struct decoding_method {
   std::string name;
-  std::variant<espalier::plain, espalier::chain_options, espalier::fixed_options, espalier::dynatree_options> policy;
+  std::variant<espalier::plain, espalier::chain_options, espalier::adaptive_chain_options, espalier::eagle2_options,
+               espalier::fixed_options, espalier::dynatree_options>
+      policy;
 };
 
 //! Decodes greedily with a pair of models.
@@ -44,23 +48,41 @@ class greedy_writer {
 
  private:
   static espalier::chain policy_of(espalier::chain_options options) { return espalier::chain(options); }
+  static espalier::adaptive_chain policy_of(espalier::adaptive_chain_options options) {
+    return espalier::adaptive_chain(options);
+  }
+  static espalier::eagle2 policy_of(espalier::eagle2_options options) { return espalier::eagle2(options); }
   static espalier::fixed policy_of(espalier::fixed_options options) { return espalier::fixed(options); }
   static espalier::dynatree policy_of(espalier::dynatree_options options) { return espalier::dynatree(options); }
 
   text_writer writer_;
 };
 
-//! The methods of DynaTree's tables: those of Table 1 and of the ablation of Table 4 (second paper), and the first
-//! paper's tree.
+//! The fixed tree that both papers compare with: the first paper's generator with D = 5, B = 2 and tau = 0.05.
+inline espalier::dynatree_options fixed_tree_of_papers() {
+  auto options = espalier::dynatree_options::first_paper();
+  options.base_depth = options.max_depth = 5;
+  options.min_breadth = options.mid_breadth = options.max_breadth = 2;
+  options.prune_probability = 0.05;
+  return options;
+}
+
+//! The methods of DynaTree's tables: the methods of Table 1 and of the ablation of Table 4 (second paper), the first
+//! paper's tree, EAGLE-2's, and a tree of the fixed tree's depth and breadth that is not pruned.
 inline std::vector<decoding_method> paper_methods() {
   espalier::dynatree_options without_history;
   without_history.history = false;
   return {{"plain", espalier::plain()},
+          {"assisted generation", espalier::adaptive_chain_options()},
           {"chain K=5", espalier::chain_options{.length = 5}},
-          {"fixed D=5 B=2", espalier::fixed_options{.depth = 5, .breadth = 2, .budget = 64}},
+          {"chain K=6", espalier::chain_options{.length = 6}},
+          {"chain K=7", espalier::chain_options{.length = 7}},
+          {"unpruned D=5 B=2", espalier::fixed_options{.depth = 5, .breadth = 2, .budget = 64}},
+          {"fixed tree", fixed_tree_of_papers()},
           {"+ breadth and depth", without_history},
           {"+ history", espalier::dynatree_options()},
-          {"first paper", espalier::dynatree_options::first_paper()}};
+          {"first paper", espalier::dynatree_options::first_paper()},
+          {"EAGLE-2", espalier::eagle2_options()}};
 }
 
 }  // namespace bench

@@ -31,6 +31,7 @@ struct arguments : bench::table_arguments {
   int repeats = 3;
   int tune = 5;
   std::string plot;
+  std::vector<std::string> methods;
 };
 
 void add_arguments(bench::program& program, arguments& a) {
@@ -40,15 +41,40 @@ void add_arguments(bench::program& program, arguments& a) {
   program.add("--tune", a.tune,
               "prompts of each domain on which the best chain and trees are chosen; the tables are of the others");
   program.add("--plot", a.plot, "also draw the speedups to this file, as SVG");
+  program.add("--methods", a.methods,
+              "only these of the published methods, beside plain, the fixed tree and the chosen ones; empty: all");
 }
 
 std::string describe(const decoding_method& method) {
   if (const auto* chain = std::get_if<espalier::chain_options>(&method.policy))
     return fmt::format("length {}", chain->length);
+  if (const auto* assisted = std::get_if<espalier::adaptive_chain_options>(&method.policy))
+    return fmt::format("length {} at first, at most {}, confidence {:g}", assisted->length, assisted->max_length,
+                       assisted->confidence);
+  if (const auto* eagle = std::get_if<espalier::eagle2_options>(&method.policy))
+    return fmt::format("beam {}, depth {}, budget {}", eagle->beam, eagle->depth, eagle->budget);
   if (const auto* fixed = std::get_if<espalier::fixed_options>(&method.policy))
     return fmt::format("depth {}, breadth {}, budget {}", fixed->depth, fixed->breadth, fixed->budget);
   if (const auto* o = std::get_if<espalier::dynatree_options>(&method.policy)) return bench::in_words(*o);
   return "one token a round";
+}
+
+// The papers' Accept columns are tokens a round, the bonus token included, over a length of theirs: the first paper's is
+// K for a chain and D + 1 for a tree, the second paper's is D_0 + 2. 0 where the paper names none.
+double length_of_first_paper(const decoding_method& method) {
+  if (const auto* chain = std::get_if<espalier::chain_options>(&method.policy)) return chain->length;
+  if (const auto* fixed = std::get_if<espalier::fixed_options>(&method.policy)) return fixed->depth + 1;
+  if (const auto* tree = std::get_if<espalier::dynatree_options>(&method.policy)) return tree->base_depth + 1;
+  return 0;
+}
+
+double length_of_second_paper(const decoding_method& method) {
+  const auto* tree = std::get_if<espalier::dynatree_options>(&method.policy);
+  return tree == nullptr ? 0 : tree->base_depth + 2;
+}
+
+std::string share_of(double tokens, double length) {
+  return length == 0 ? "" : fmt::format("{:.1f} %", 100 * tokens / length);
 }
 
 struct report_texts {
@@ -56,6 +82,8 @@ struct report_texts {
   nlohmann::json json;
   std::string plot;
 };
+
+constexpr const char* fixed_name = "fixed tree";
 
 std::size_t find(const std::vector<decoding_method>& list, const std::string& name) {
   return static_cast<std::size_t>(
@@ -65,7 +93,7 @@ std::size_t find(const std::vector<decoding_method>& list, const std::string& na
 report_texts make_report(const std::vector<decoding_method>& list, const bench::timed_texts& written,
                          const std::vector<bench::prompt_domain>& domains, const arguments& a) {
   constexpr std::size_t plain = 0;
-  const std::size_t fixed = find(list, "fixed D=5 B=2");
+  const std::size_t fixed = find(list, fixed_name);
   std::vector<std::string> groups;
   std::size_t n_prompts = 0;
   for (const auto& domain : domains) {
@@ -78,7 +106,8 @@ report_texts make_report(const std::vector<decoding_method>& list, const bench::
       speedup("Speedup over plain decoding (Table 1)", groups);
   markdown_table tokens_a_round("Tokens a round (Table 3)", groups);
   markdown_table efficiency("Verification (Table 3), all domains",
-                            {"drafted a round", "accepted of drafted", "path length", "tree depth", "rounds a text"});
+                            {"drafted a round", "accepted of drafted", "path length", "tree depth", "rounds a text",
+                             "Accept (first paper)", "Accept (second paper)"});
   markdown_table latency("Latency (Table 2), milliseconds, all domains", {"to the first token", "a token after it"});
   markdown_table ablation("Ablation (Table 4), average of the domains",
                           {"tokens a second", "speedup", "against fixed"});
@@ -102,10 +131,12 @@ report_texts make_report(const std::vector<decoding_method>& list, const bench::
     efficiency.row(name, {fmt::format("{:.1f}", sum.drafted_per_round()),
                           m == plain ? "" : fmt::format("{:.1f} %", 100 * sum.acceptance_rate()),
                           fmt::format("{:.2f}", sum.acceptance_length()), fmt::format("{:.1f}", sum.depth()),
-                          fmt::format("{:.1f}", static_cast<double>(sum.rounds) / texts)});
+                          fmt::format("{:.1f}", static_cast<double>(sum.rounds) / texts),
+                          share_of(sum.tokens_per_round(), length_of_first_paper(list[m])),
+                          share_of(sum.tokens_per_round(), length_of_second_paper(list[m]))});
     latency.row(name, {fmt::format("{:.2f}", 1e3 * sum.time_to_first_token()),
                        fmt::format("{:.3f}", 1e3 * sum.time_per_token())});
-    if (name == "fixed D=5 B=2" || name.starts_with("+")) {
+    if (name == fixed_name || name.starts_with("+")) {
       ablation.row(name, {bench::in_words(rate.back(), 0), bench::in_words(gain.back(), 2),
                           fmt::format("{:+.1f} %", 100 * (gain.back().mean / fixed_speedup.back().mean - 1))});
     }
@@ -176,12 +207,30 @@ report_texts make_report(const std::vector<decoding_method>& list, const bench::
   return out;
 }
 
+// The methods of the papers that were asked for, and plain and the fixed tree, which the others are compared with.
+std::vector<decoding_method> published_methods(const std::vector<std::string>& asked) {
+  std::vector<decoding_method> all = bench::paper_methods();
+  if (asked.empty()) return all;
+  std::string names;
+  for (const decoding_method& method : all)
+    names += (names.empty() ? "" : ", ") + method.name;
+  for (const std::string& name : asked) {
+    if (find(all, name) == all.size())
+      espalier::raise<espalier::input_error>("There is no published method \"", name, "\": there are ", names, ".");
+  }
+  std::erase_if(all, [&](const decoding_method& method) {
+    return method.name != "plain" && method.name != fixed_name &&
+           std::find(asked.begin(), asked.end(), method.name) == asked.end();
+  });
+  return all;
+}
+
 int run(const arguments& a) {
   auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = 320});
   auto domains = bench::read_prompt_domains(a.prompts, models, a.domains, a.tokens);
   const std::vector<bench::prompt_domain> tuning = bench::take_first_prompts(domains, a.tune);
   bench::greedy_writer writer(models);
-  std::vector<decoding_method> methods = bench::paper_methods();
+  std::vector<decoding_method> methods = published_methods(a.methods);
   const bench::tuned_methods best = bench::tune(writer, tuning, a.tokens);
   methods.push_back({"first paper, tuned", best.first_paper});
   methods.push_back({"best chain", best.chain});
