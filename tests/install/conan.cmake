@@ -1,0 +1,6 @@
+cmake_minimum_required(VERSION 3.24)
+include("${CMAKE_CURRENT_LIST_DIR}/step.cmake")
+set(ENV{CONAN_HOME} "${WORK}/conan")
+file(REMOVE_RECURSE "$ENV{CONAN_HOME}")
+step("${CONAN}" profile detect)
+step("${CONAN}" create "${PROJECT}/cmake/packages/conan" -s compiler.cppstd=20 --no-remote)
