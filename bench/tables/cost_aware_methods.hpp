@@ -127,10 +127,10 @@ inline std::vector<timed_method> sampled_methods(const espalier::cost_model& cos
         timed(fmt::format("dyspec greedy {}", budget), espalier::dyspec_greedy({.budget = budget}), distinct));
   }
   for (const espalier::dyspec_threshold_options o :
-       {espalier::dyspec_threshold_options{.budget = 8, .threshold = 0.2},
-        espalier::dyspec_threshold_options{.budget = 8, .threshold = 0.4},
-        espalier::dyspec_threshold_options{.budget = 16, .threshold = 0.4},
-        espalier::dyspec_threshold_options{.budget = 16, .threshold = 0.7}}) {
+       {espalier::dyspec_threshold_options{.budget = 8, .threshold = 0.2, .adapt = false},
+        espalier::dyspec_threshold_options{.budget = 8, .threshold = 0.4, .adapt = false},
+        espalier::dyspec_threshold_options{.budget = 16, .threshold = 0.4, .adapt = false},
+        espalier::dyspec_threshold_options{.budget = 16, .threshold = 0.7, .adapt = false}}) {
     list.push_back(timed(fmt::format("dyspec threshold {:g}, at most {}", o.threshold, o.budget),
                          espalier::dyspec_threshold(o), distinct));
   }

@@ -156,6 +156,7 @@ class measurement {
       };
       results.methods[t].push_back({bench::dyspec_greedy_method(how_.budgets[b]), best(0, n_thresholds),
                                     best(n_thresholds, 2 * n_thresholds),
+                                    bench::dyspec_adapting_method(how_.budgets[b]),
                                     bench::sequoia_method(how_.budgets[b], results.acceptance[t]),
                                     best(2 * n_thresholds, candidates[b].size())});
     }
@@ -212,7 +213,7 @@ class measurement {
 
   static espalier::dyspec_threshold policy_of(const bench::budget_share& row) {
     return espalier::dyspec_threshold(
-        {.budget = row.budget, .max_depth = 32, .threshold = row.threshold, .fill = row.fill});
+        {.budget = row.budget, .max_depth = 32, .threshold = row.threshold, .fill = row.fill, .adapt = false});
   }
 
   bench::timed_texts decode(const bench::dyspec_results& results, std::vector<bench::prompt_domain> domains) {

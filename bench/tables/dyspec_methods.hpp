@@ -49,8 +49,14 @@ inline tree_method dyspec_greedy_method(int budget) {
 inline tree_method dyspec_threshold_method(int budget, double threshold, bool fill) {
   return method_of(
       fmt::format("{:g}", threshold),
-      espalier::dyspec_threshold({.budget = budget, .max_depth = 32, .threshold = threshold, .fill = fill}),
+      espalier::dyspec_threshold({.budget = budget, .max_depth = 32, .threshold = threshold, .fill = fill, .adapt = false}),
       espalier::residual_walk());
+}
+
+//! The threshold that goes with the budget, from round to round.
+inline tree_method dyspec_adapting_method(int budget) {
+  return method_of("", espalier::dyspec_threshold({.budget = budget, .max_depth = 32, .threshold = 0}),
+                   espalier::residual_walk());
 }
 
 inline tree_method sequoia_method(int budget, std::span<const double> acceptance) {

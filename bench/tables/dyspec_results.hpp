@@ -34,9 +34,9 @@ struct dyspec_run {
 
 inline constexpr std::array<float, 2> dyspec_temperatures = {0.0F, 0.6F};
 
-enum dyspec_method : std::size_t { by_greedy, by_threshold, by_filling, by_sequoia, by_specinfer };
-inline constexpr std::array<const char*, 5> dyspec_method_names = {"DySpec, greedy", "DySpec, threshold",
-                                                                   "DySpec, adaptive", "Sequoia", "SpecInfer"};
+enum dyspec_method : std::size_t { by_greedy, by_threshold, by_filling, by_adapting, by_sequoia, by_specinfer };
+inline constexpr std::array<const char*, 6> dyspec_method_names = {
+    "DySpec, greedy", "DySpec, threshold", "DySpec, filled", "DySpec, adapted threshold", "Sequoia", "SpecInfer"};
 
 using sums_by_prompt = std::vector<std::vector<round_sums>>;  // [domains][prompts]
 

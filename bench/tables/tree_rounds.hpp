@@ -79,7 +79,8 @@ class tree_rounds {
             .draft_passes = static_cast<double>(drafter_.n_passes - passes)};
   }
 
-  //! Drafts one round and verifies it several times; calls observer(tree, verdict) for every verification.
+  //! Drafts one round and verifies it several times; calls observer(tree, verdict) for every verification. The policy
+  //! learns from the last one.
   template <class PolicyT, class VerifierT, class ObserverT>
   round_sums run(PolicyT& policy, VerifierT& verifier, const ObserverT& observer) {
     round_sums sums = draft(policy);
@@ -91,6 +92,7 @@ class tree_rounds {
       const espalier::verdict v = verifier.verify(tree, drafter_.rows(), *target_, chance);
       observer(tree, v);
       sums.tokens += static_cast<double>(tree.depth[v.accepted] + 1) / trials_;
+      if (trial == trials_) policy.observe(tree, v);
     }
     return sums;
   }

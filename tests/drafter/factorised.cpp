@@ -251,7 +251,7 @@ TEST_CASE(
       REQUIRE(bias(w, iid_paths({.paths = 2, .length = 2}), spectr(), length, outcomes) < 1e-12);
       REQUIRE(bias(w, delayed({.paths = 2, .trunk = 1, .length = 1}), traversal(), length, outcomes) < 1e-12);
       REQUIRE(bias(w, dyspec_greedy({.budget = 4}), residual_walk(), length, outcomes) < 1e-12);
-      REQUIRE(bias(w, dyspec_threshold({.budget = 4, .max_depth = 3, .threshold = 0.1}),
+      REQUIRE(bias(w, dyspec_threshold({.budget = 4, .max_depth = 3, .threshold = 0.1, .adapt = false}),
                    traversal_without_replacement(), length, outcomes) < 1e-12);
       REQUIRE(bias(w, dynatree({.budget = 6, .base_depth = 2, .max_depth = 2}), target_only(), length, outcomes) <
               1e-12);

@@ -60,9 +60,9 @@ inline std::array<dyspec_greedy_options, 2> tiny(dyspec_greedy_options) {
   return {{{.budget = 4}, {.budget = 3}}};
 }
 inline std::array<dyspec_threshold_options, 3> tiny(dyspec_threshold_options o) {
-  return {{{.budget = 5, .max_depth = 3, .threshold = 0.1, .fill = o.fill},
+  return {{{.budget = 5, .max_depth = 3, .threshold = 0.1, .fill = o.fill, .adapt = false},
            {.budget = 5, .max_depth = 3, .threshold = 0.5, .fill = o.fill},
-           {.budget = 3, .max_depth = 2, .threshold = 0.3, .fill = o.fill}}};
+           {.budget = 3, .max_depth = 2, .threshold = 0.1, .fill = o.fill}}};
 }
 
 }  // namespace espalier

@@ -55,7 +55,8 @@ TEST_CASE("DySpec's trees are those of the vectors") {
       check_tree(expected,
                  dyspec_threshold({.budget = expected["max_nodes"],
                                    .max_depth = expected["max_depth"],
-                                   .threshold = expected["threshold"]}),
+                                   .threshold = expected["threshold"],
+                                   .adapt = false}),
                  drafter);
     }
   }
@@ -82,7 +83,7 @@ TEST_CASE("no child is drawn twice, and the budget is used where the draft can g
     REQUIRE(t.full());
     REQUIRE(t.size() == 41);
     const tree<> layers =
-        grow_below_none(dyspec_threshold({.budget = 40, .max_depth = 9, .threshold = 0.001}), drafter, chance);
+        grow_below_none(dyspec_threshold({.budget = 40, .max_depth = 9, .threshold = 0.001, .adapt = false}), drafter, chance);
     REQUIRE(layers.view().n_draws == layers.size() - 1);
     REQUIRE(drafter.passes <= 9);
   }

@@ -121,8 +121,8 @@ TEST_CASE("with the value of the last draw as threshold, the layered tree is the
     layered.reset(-1);
     drafter.reserve(200);
     path_chance same{philox_chance(seed, 0, 0), &layered};
-    espalier::grow(dyspec_threshold({.budget = 200, .max_depth = 60, .threshold = last * (1 - 1e-9)}), layered, drafter,
-                   same);
+    espalier::grow(dyspec_threshold({.budget = 200, .max_depth = 60, .threshold = last * (1 - 1e-9), .adapt = false}),
+                   layered, drafter, same);
     REQUIRE(paths_of(layered) == expected);
     ++compared;
   }
@@ -216,4 +216,63 @@ TEST_CASE("filling ends where the rows end, and where the budget or the tree doe
   // A row of which nothing can be drawn.
   testing::row_drafter nothing(3, [](std::span<const token_id>) { return std::vector<double>(3, 0.0); });
   CHECK(threshold_tree(options, nothing, 4).view().n_draws == 0);
+}
+
+TEST_CASE("the threshold of later rounds spends the budget, on depth") {
+  // Mean draws and depth of the last 60 of 100 rounds, whose rows differ.
+  struct means {
+    double draws, depth;
+  };
+  const auto grow_rounds = [&](dyspec_threshold policy) {
+    means found{};
+    for (std::uint32_t round = 0; round < 100; ++round) {
+      testing::row_drafter rows = uneven_drafter(round, 300);
+      philox_chance chance(round, 0, 0);
+      tree<> drawn(policy.max_nodes());
+      drawn.reset(-1);
+      rows.reserve(policy.max_nodes());
+      espalier::grow(policy, drawn, rows, chance);
+      const tree_view view = drawn;
+      if (round >= 40) {
+        found.draws += view.n_draws / 60.0;
+        found.depth += *std::max_element(view.depth, view.depth + view.n_nodes) / 60.0;
+      }
+      policy.observe(view, {root_node, 0});
+    }
+    return found;
+  };
+  for (const int budget : {16, 64, 256}) {
+    CAPTURE(budget);
+    const means adapted = grow_rounds(dyspec_threshold({.budget = budget, .threshold = 0.0001}));
+    const means bush = grow_rounds(dyspec_threshold({.budget = budget, .threshold = 0.0001, .adapt = false}));
+    CHECK(adapted.draws > 0.6 * budget);
+    CHECK(adapted.depth > 1.5 * bush.depth);
+    // A threshold that leaves much of the budget is not lowered below the option.
+    const means above = grow_rounds(dyspec_threshold({.budget = budget, .threshold = 0.5}));
+    const means fixed = grow_rounds(dyspec_threshold({.budget = budget, .threshold = 0.5, .adapt = false}));
+    if (budget == 256) CHECK(above.draws == fixed.draws);
+  }
+}
+
+TEST_CASE("a text begins with the first threshold again, and rounds without draws change nothing") {
+  testing::row_drafter flat(9, [](std::span<const token_id>) { return std::vector<double>(9, 1.0 / 9); });
+  dyspec_threshold policy({.budget = 8, .threshold = 0.01});
+  const auto draws = [&](int limit) {
+    tree<> t(64);
+    t.reset(0, limit);
+    flat.reserve(64);
+    philox_chance chance(3, 0, 0);
+    espalier::grow(policy, t, flat, chance);
+    policy.observe(t, {root_node, 0});
+    return t.view().n_draws;
+  };
+  CHECK(draws(64) == 7);  // 2 / 8 is the first threshold, and the eighth draw is needed with probability 2 / 9
+  for (int round = 0; round < 30; ++round)
+    CHECK(draws(0) == 0);
+  CHECK(draws(64) == 7);
+  for (int round = 0; round < 30; ++round)
+    (void)draws(1);  // the tree's limit is spent, so the threshold rises
+  CHECK(draws(64) < 7);
+  policy.reset();
+  CHECK(draws(64) == 7);
 }

@@ -29,27 +29,81 @@ struct dyspec_threshold_options {
   std::int32_t max_depth = 16;  //!< levels below the root
   double threshold = 0.02;      //!< a draw less likely to be needed than this is made only by `fill`, if at all
   bool fill = false;            //!< after the last level, make less likely draws, too, until the budget is spent
+  bool adapt = true;            //!< in later rounds, use a threshold that spends the budget; never a lower one
 
   static constexpr void describe(auto see) {
-    see(option{"budget", &dyspec_threshold_options::budget, "drafted tokens a round at most", 1, 1024});
-    see(option{"max_depth", &dyspec_threshold_options::max_depth, "levels below the root", 1, 64});
-    see(option{"threshold", &dyspec_threshold_options::threshold, "draws less likely to be needed are not made", 0, 1});
-    see(option{"fill", &dyspec_threshold_options::fill, "at the end, lower the threshold until the budget is spent"});
+    using self = dyspec_threshold_options;
+    see(option{"budget", &self::budget, "drafted tokens a round at most", 1, 1024});
+    see(option{"max_depth", &self::max_depth, "levels below the root", 1, 64});
+    see(option{"threshold", &self::threshold, "draws less likely to be needed are not made", 0, 1});
+    see(option{"fill", &self::fill, "at the end, lower the threshold until the budget is spent"});
+    see(option{"adapt", &self::adapt, "raise the threshold after rounds that it let spend the budget too soon"});
   }
+};
+
+//! The threshold of one text, which goes with the budget if the options say so: a threshold that is far too low spends
+//! the budget on the first levels, on a bush; one that is too high leaves it unused. It is a value, and the same on
+//! host and device.
+class dyspec_threshold_rule {
+ public:
+  dyspec_threshold_rule() = default;
+  ESPALIER_HOST_DEVICE explicit dyspec_threshold_rule(const dyspec_threshold_options& options)
+      : options_(options), threshold_(first()) {}
+
+  ESPALIER_HOST_DEVICE const dyspec_threshold_options& options() const { return options_; }
 
   //! True if a draw that is tested with this probability is to be made.
-  ESPALIER_HOST_DEVICE bool needs(wide_number reach) const {
-    return reach > 0 && reach >= static_cast<wide_number>(threshold);
+  ESPALIER_HOST_DEVICE bool needs(wide_number reach) const { return reach > 0 && reach >= threshold_; }
+
+  //! Takes note that all levels of a round are drawn: `n_draws` in all, and whether there was room for more.
+  ESPALIER_HOST_DEVICE void drawn(std::int32_t n_draws, bool has_room) {
+    if (n_draws == 0) return;
+    spent_ = has_room ? 0 : 1;
+    unused_ = has_room && 4 * n_draws < 3 * options_.budget ? 1 : 0;
   }
+
+  //! Ends the round: raises the threshold by a tenth if the budget was spent, lowers it by as much if more than a
+  //! quarter was left.
+  ESPALIER_HOST_DEVICE void observe(std::int32_t) {
+    if (!options_.adapt) return;
+    const auto least = static_cast<wide_number>(options_.threshold);
+    if (spent_ != 0) threshold_ = threshold_ * step < 1 ? threshold_ * step : wide_number{1};
+    if (unused_ != 0) threshold_ = threshold_ / step > least ? threshold_ / step : least;
+    spent_ = unused_ = 0;
+  }
+
+  ESPALIER_HOST_DEVICE void reset() {
+    threshold_ = first();
+    spent_ = unused_ = 0;
+  }
+
+  template <class ArchiveT>
+  void serialize(ArchiveT& archive) {
+    archive(threshold_);
+    archive.require(threshold_ >= static_cast<wide_number>(options_.threshold) && threshold_ <= 1);
+  }
+
+ private:
+  static constexpr wide_number step = static_cast<wide_number>(1.1);
+
+  // The threshold of the first round. The last of m draws of dyspec_greedy is needed with a probability of about 2 / m.
+  ESPALIER_HOST_DEVICE wide_number first() const {
+    const double guess = options_.adapt ? 2.0 / options_.budget : 0;
+    return static_cast<wide_number>(guess > options_.threshold ? (guess < 1 ? guess : 1) : options_.threshold);
+  }
+
+  dyspec_threshold_options options_;
+  wide_number threshold_ = 0;
+  std::int32_t spent_ = 0, unused_ = 0;
 };
 
 //! DySpec's tree, layer by layer: makes every draw whose probability to be needed, after its ancestors were accepted
 //! and its earlier siblings rejected, is at least the threshold. Draws are without replacement.
 //!
-//! A threshold that suits one round leaves budget unused in the next. With `fill`, the rest of the budget goes to
+//! The threshold of a round follows from the rounds before, so that it neither spends the budget on the first levels
+//! nor leaves much of it (`adapt`). Still some is left in most rounds. With `fill`, the rest of the budget goes to
 //! further draws from the rows that were asked for, the one most likely to be needed first (of equal ones, from the
-//! node that was asked about first). No further node is asked about, so these draws stay leaves. A threshold so low
-//! that it spends the budget on the first levels leaves nothing to fill, and no deep tree: with `fill` it may be high.
+//! node that was asked about first). No further node is asked about, so these draws stay leaves.
 //!
 //! Complexity  one draft pass a level, filled or not; a draw is one or two passes over a row, and O(c * c) for the draw
 //!             after c of the same node; a draw that fills is O(nodes asked about), too. No allocation once warm
@@ -58,18 +112,18 @@ struct dyspec_threshold_options {
 //!             asked about it depends on its probability. The filled tree begins with all draws of the tree without
 //!             `fill`; where to draw next never depends on the token drawn there
 //! Errors      option_error for options out of range
-//! Source      DySpec, Algorithm 2; filling mends the weakness that its appendix B.1 reports. Budget and depth are
-//!             ours: a sure draft never falls below a threshold
+//! Source      DySpec, Algorithm 2; `adapt` and `fill` mend the weakness that its appendix B.1 reports. Budget and
+//!             depth are ours: a sure draft never falls below a threshold
 class dyspec_threshold {
  public:
   static constexpr regime sampling = regime::without_replacement;
 
-  explicit dyspec_threshold(dyspec_threshold_options options = {}) : options_(require_options(options)) {
+  explicit dyspec_threshold(dyspec_threshold_options options = {}) : rule_(require_options(options)) {
     nodes_.reserve(static_cast<std::size_t>(options.budget) + 1);
     reach_.reserve(static_cast<std::size_t>(options.budget) + 1);
   }
 
-  std::int32_t max_nodes() const { return options_.budget; }
+  std::int32_t max_nodes() const { return budget(); }
   //! Number of bytes that the policy takes of an arena at most.
   static constexpr std::size_t bytes(const static_capacity& c) {
     const std::size_t nodes = static_cast<std::size_t>(c.nodes) + 1;
@@ -88,24 +142,35 @@ class dyspec_threshold {
   template <class TreeT, class NumberT, class ChanceT>
   std::span<const node_id> take(TreeT& tree, const node_rows<NumberT>& rows, ChanceT& chance) {
     for (std::size_t i = begin_; i < end_; ++i) {
-      while (tree.left(options_.budget) > 0 && options_.needs(reach_[i]))
+      while (tree.left(budget()) > 0 && rule_.needs(reach_[i]))
         draw(tree, i, rows, chance);
     }
     begin_ = end_;
     ++depth_;
     const auto next = wanted(tree);
-    if (next.empty() && options_.fill) fill(tree, rows, chance);
+    if (next.empty()) {
+      rule_.drawn(tree.view().n_draws, tree.left(budget()) > 0);
+      if (rule_.options().fill) fill(tree, rows, chance);
+    }
     return next;
   }
 
-  void observe(tree_view, verdict) const {}
+  void observe(tree_view tree, verdict v) { rule_.observe(tree.depth[v.accepted]); }
+
+  void reset() { rule_.reset(); }
+  template <class ArchiveT>
+  void serialize(ArchiveT& archive) {
+    rule_.serialize(archive);
+  }
 
  private:
+  std::int32_t budget() const { return rule_.options().budget; }
+
   // The nodes of the next level. Each gives at least one draw, so no more are asked about than the budget has left.
   template <class TreeT>
   std::span<const node_id> wanted(const TreeT& tree) {
-    if (depth_ < options_.max_depth)
-      end_ = (std::min)(nodes_.size(), begin_ + static_cast<std::size_t>(tree.left(options_.budget)));
+    if (depth_ < rule_.options().max_depth)
+      end_ = (std::min)(nodes_.size(), begin_ + static_cast<std::size_t>(tree.left(budget())));
     return std::span<const node_id>(nodes_).subspan(begin_, end_ - begin_);
   }
 
@@ -113,7 +178,7 @@ class dyspec_threshold {
   template <class TreeT, class RowsT, class ChanceT>
   void fill(TreeT& tree, const RowsT& rows, ChanceT& chance) {
     const auto asked = reach_.begin() + static_cast<std::ptrdiff_t>(end_);
-    while (tree.left(options_.budget) > 0) {
+    while (tree.left(budget()) > 0) {
       const auto most = std::max_element(reach_.begin(), asked);
       if (!(*most > 0)) return;
       draw(tree, static_cast<std::size_t>(most - reach_.begin()), rows, chance);
@@ -134,13 +199,13 @@ class dyspec_threshold {
     const wide_number share = undrawn_row.share(drawn);
     const node_id child = tree.append(u, drawn.token, detail::log_prob_of(drawn.probability));
     reach_[i] = reach * (1 - share);
-    if (options_.needs(reach * share)) {
+    if (rule_.needs(reach * share)) {
       nodes_.push_back(child);
       reach_.push_back(reach * share);
     }
   }
 
-  dyspec_threshold_options options_;
+  dyspec_threshold_rule rule_;
   detail::list<node_id> nodes_;  // all expanded nodes, level after level; those of this level are begin .. end
   std::size_t begin_ = 0, end_ = 0;
   std::int32_t depth_ = 0;

@@ -31,12 +31,12 @@ TEST_CASE("DySpec's layered trees on the device are the host's") {
   const dyspec_threshold_options options{.budget = budget, .max_depth = 6, .threshold = threshold, .fill = fill};
   dyspec_threshold host(options);
   gpu::dyspec_threshold device(options);
-  CHECK(grow_both(host, device, table, {.limit = limit, .rounds = 2}) == "");
+  CHECK(grow_both(host, device, table, {.limit = limit, .rounds = 4}) == "");
 }
 
 TEST_CASE("DySpec's layered tree of a real vocabulary is the host's") {
   const auto table = random_table(8, 151936, 3);
-  const dyspec_threshold_options options{.budget = 20, .max_depth = 4, .threshold = 0.1, .fill = true};
+  const dyspec_threshold_options options{.budget = 20, .max_depth = 4, .threshold = 0.1, .fill = true, .adapt = false};
   dyspec_threshold host(options);
   gpu::dyspec_threshold device(options);
   CHECK(grow_both(host, device, table) == "");
@@ -61,6 +61,8 @@ TEST_CASE("A text may have a smaller tree of DySpec's than the others") {
   CHECK_THROWS_AS(device.learnt_with({.budget = 33, .max_depth = 7, .threshold = 0.05}), option_error);
   CHECK_THROWS_AS(device.learnt_with({.budget = 33, .max_depth = 6, .threshold = 0.04}), option_error);
   CHECK_THROWS_AS(device.learnt_with({.budget = 33, .max_depth = 6, .threshold = 0.05, .fill = true}), option_error);
+  gpu::dyspec_threshold still({.budget = 33, .max_depth = 6, .threshold = 0.05, .adapt = false});
+  CHECK_THROWS_AS(still.learnt_with(own), option_error);
   for (const std::int32_t place : {0, 1})
     device.reset(place, nullptr);
   CHECK(grow_both(dyspec_threshold(all), device, table, {.rounds = 2, .fresh = false}) == "");

@@ -22,20 +22,6 @@
 
 namespace espalier::cuda {
 
-namespace detail {
-
-// Tells the rule of each text how many drafted tokens were accepted; one thread works for a lane. Shapes: decisions,
-// rules [places]
-template <class RuleT>
-ESPALIER_KERNEL void observe_round(text_batch texts, const verdict* decisions, RuleT* rules) {
-  const text_in_batch here = texts.here();
-  if (here.place < 0) return;
-  const verdict decision = decisions[here.place];
-  if (decision.token >= 0) rules[here.place].observe(here.tree.depth[decision.accepted]);
-}
-
-}  // namespace detail
-
 //! espalier::dynatree on the device, both papers' settings and history included: the same tree from the same rows.
 //!
 //! Complexity  for each of max_depth + 1 levels: a draft pass with as many rows as the level may ask about, padding

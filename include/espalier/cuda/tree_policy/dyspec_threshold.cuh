@@ -38,21 +38,21 @@ namespace detail {
 
 // A step of grow_level for dyspec_threshold, in the memory of the device.
 //
-// Shapes      reach as tokens of children; by_place [places]
+// Shapes      reach as tokens of children; rules [places]
 struct threshold_step : drawn_children_view {
   double* reach;     // probability that a draw from the child is looked at
   draw_queue nodes;  // the nodes that were asked about
-  const dyspec_threshold_options* by_place;
-  dyspec_threshold_options options{};  // the options of one text
+  const dyspec_threshold_rule* rules;
+  dyspec_threshold_rule rule{};  // the rule of one text
 
   __device__ threshold_step of(std::int32_t place) const {
-    return {drawn_children_view::of(place), reach + first_of(place), nodes.of(place), by_place, by_place[place]};
+    return {drawn_children_view::of(place), reach + first_of(place), nodes.of(place), rules, rules[place]};
   }
 
-  __device__ std::int32_t budget() const { return options.budget; }
+  __device__ std::int32_t budget() const { return rule.options().budget; }
   __device__ bool enter(const tree_writer& tree, node_id node, std::ptrdiff_t at) const {
     nodes.push(node, -1);
-    return tree.depth[node] < options.max_depth && options.needs(reach[at]);
+    return tree.depth[node] < rule.options().max_depth && rule.needs(reach[at]);
   }
   __device__ void ask(node_id node, std::ptrdiff_t at) const { nodes.push(node, reach[at]); }
 };
@@ -75,8 +75,8 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads)
   if (who.rank() == 0) step.last[entry] = -1;
   who.sync();
   const undrawn row(step.tree_of(entry), root_node, row_view(rows, u, who));
-  const std::int32_t left = tree.size->left(step.options.budget);
-  for (std::int32_t n = 0; n < left && step.options.needs(reach); ++n) {
+  const std::int32_t left = tree.size->left(step.budget());
+  for (std::int32_t n = 0; n < left && step.rule.needs(reach); ++n) {
     const undrawn_draw drawn = row.draw(here.chance(), {u, n, purpose::draft});
     const double share = drawn.token < 0 ? 1 : row.share(drawn);
     who.sync();  // all threads have read the list
@@ -92,14 +92,23 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads)
   step.nodes.push(u, reach > 0 ? reach : -1);
 }
 
+// Tells the rule of each text what the levels of its round have drawn; one thread works for a lane. Shapes: rules
+// [places]
+ESPALIER_KERNEL void note_draws(text_batch texts, dyspec_threshold_rule* rules) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  dyspec_threshold_rule& rule = rules[here.place];
+  rule.drawn(here.tree.size->n_draws, here.tree.size->left(rule.options().budget) > 0);
+}
+
 }  // namespace detail
 
 //! espalier::dyspec_threshold on the device, filled or not: the same tree from the same rows and random numbers.
 //!
 //! Complexity  for each of max_depth levels: a draft pass with as many rows as the level may ask about (at most 1 /
 //!             threshold, and half of the budget), padding included; a launch in which a cluster draws from each row; a
-//!             launch of one block. Filling is one launch more, in which one cluster makes one draw after the other. No
-//!             allocation after reserve, no synchronisation
+//!             launch of one block. Adapting is two launches of one thread a text. Filling is one launch more, in which
+//!             one cluster makes one draw after the other. No allocation after reserve, no synchronisation
 //! Law         as espalier::dyspec_threshold
 //! Errors      option_error for options out of range
 //! Source      as espalier::dyspec_threshold
@@ -108,7 +117,10 @@ class dyspec_threshold {
   static constexpr regime sampling = regime::without_replacement;
 
   explicit dyspec_threshold(dyspec_threshold_options options = {})
-      : options_(require_options(options)), by_place_(options), levels_(widths(options)), drawn_(options.budget) {
+      : options_(require_options(options)),
+        rules_(dyspec_threshold_rule(options)),
+        levels_(widths(options)),
+        drawn_(options.budget) {
     static_assert(option_of(&dyspec_threshold_options::budget).high() <= detail::level_draws);
     reserve(1);
   }
@@ -117,7 +129,7 @@ class dyspec_threshold {
 
   void reserve(std::int32_t max_texts) {
     const auto texts = static_cast<std::size_t>(max_texts), budget = static_cast<std::size_t>(options_.budget);
-    by_place_.reserve(max_texts);
+    rules_.reserve(max_texts);
     levels_.reserve(max_texts);
     drawn_.reserve(max_texts, levels_.widest());
     reach_ = device_array<double>(texts * static_cast<std::size_t>(levels_.widest()) * budget);
@@ -126,10 +138,10 @@ class dyspec_threshold {
   }
 
   //! Prepares this place for another text, which begins with the policy's own options.
-  void reset(std::int32_t place, cudaStream_t stream) const { by_place_.reset(place, stream); }
+  void reset(std::int32_t place, cudaStream_t stream) const { rules_.reset(place, stream); }
 
-  std::size_t learnt_bytes() const { return by_place_.value_bytes; }
-  std::byte* learnt() const { return by_place_.bytes(); }
+  std::size_t learnt_bytes() const { return rules_.value_bytes; }
+  std::byte* learnt() const { return rules_.bytes(); }
 
   using options_type = dyspec_threshold_options;
   //! Returns, as bytes, the state with which a text begins that has options of its own; its trees are no larger than
@@ -143,7 +155,8 @@ class dyspec_threshold {
     require_option("max_depth of a text", options.max_depth, 1, options_.max_depth);
     require_option("threshold of a text", options.threshold, options_.threshold, 1.0);
     require_option("fill of a text", options.fill ? 1 : 0, options_.fill ? 1 : 0, options_.fill ? 1 : 0);
-    return by_place_.bytes_of(options);
+    require_option("adapt of a text", options.adapt ? 1 : 0, 0, options_.adapt ? 1 : 0);
+    return rules_.bytes_of(dyspec_threshold_rule(options));
   }
 
   node_list begin(const text_batch&, cudaStream_t) { return levels_.begin(); }
@@ -151,11 +164,13 @@ class dyspec_threshold {
   node_list take(const text_batch& texts, const text_rows& rows, cudaStream_t stream) {
     const detail::draw_queue nodes{node_reach_.data(), last_.data(), options_.budget + 1};
     const node_list asked = levels_.wanted();
-    const detail::threshold_step step{drawn_.view(asked.n), reach_.data(), nodes, by_place_.data()};
+    const detail::threshold_step step{drawn_.view(asked.n), reach_.data(), nodes, rules_.data()};
     const detail::row_tuning tuning = detail::row_tuning_here(rows.rows.vocab);
     launch("draw_level", detail::draw_level<text_rows>, tuning.shape(asked.n, sizeof(team::memory), texts.n), stream,
            texts, rows, step, asked);
     const node_list next = levels_.grow(texts, step, stream);
+    if (next.n <= 0 && options_.adapt)
+      launch("note_draws", detail::note_draws, {.grid = texts.lanes()}, stream, texts, rules_.data());
     if (next.n <= 0 && options_.fill) {
       launch("draw_by_reach", detail::draw_by_reach<text_rows>, tuning.shape(1, sizeof(team::memory), texts.n), stream,
              texts, rows, nodes, options_.budget, {}, nullptr);
@@ -163,7 +178,11 @@ class dyspec_threshold {
     return next;
   }
 
-  void observe(const text_batch&, const verdict*, cudaStream_t) const {}
+  void observe(const text_batch& texts, const verdict* decisions, cudaStream_t stream) const {
+    if (!options_.adapt) return;
+    launch("observe_round", detail::observe_round<dyspec_threshold_rule>, {.grid = texts.lanes()}, stream, texts,
+           decisions, rules_.data());
+  }
 
  private:
   // Largest number of nodes of each level that may be asked about. Their reaches add up to 1 at most; each level above
@@ -179,7 +198,7 @@ class dyspec_threshold {
   }
 
   dyspec_threshold_options options_;
-  detail::values_by_place<dyspec_threshold_options> by_place_;
+  detail::values_by_place<dyspec_threshold_rule> rules_;
   detail::asked_levels levels_;
   detail::drawn_children drawn_;
   device_array<double> reach_;       // [texts][nodes asked about][budget]
