@@ -45,8 +45,8 @@ namespace espalier::cuda {
 namespace detail {
 
 // The values that were learnt in a text's rounds, its own options included, as far as they have reached the host. Empty
-// for a text that has learnt nothing and has no options of its own. In the tables of texts that this decoder shares
-// with espalier::batch_decoder, these values stand in the place of a text's policy.
+// for a text that has learnt nothing and has no options of its own. The code shared with espalier::batch_decoder keeps
+// these values where that class keeps a text's policy.
 struct shared_policy {
   std::vector<std::byte> learnt;
 
@@ -98,8 +98,8 @@ struct text_place
     rounds->release(this->number);
     has_rows = false;
   }
-  // Number of rows in a page of the rows for which a text waits while another one reads them: 1, so that the text waits
-  // for each token that both begin with. The store decides whether it shares full pages alone.
+  // Returns 1: a text that waits while another one reads their common beginning waits for all of it, whatever the size
+  // of a page. The store decides whether it shares full pages alone.
   std::int32_t page_size() const { return 1; }
 
   // A round writes at least one token: a text is ready for as many rounds as it has tokens left.
@@ -292,9 +292,10 @@ class batch_decoder
     return end();
   }
 
-  //! The other half: takes the logits of the pass under way, and returns the next pass of this step: one that reads a
-  //! prompt, or that of the round, whose logits end the step: verifying and committing are enqueued, and the host waits
-  //! for their outcome. A text that was cancelled in the meantime leaves: its rows are dropped.
+  //! The second half of a step: takes the logits of the pass under way, and returns the next pass of this step. That
+  //! pass reads a prompt, or is the pass of the round. The logits of the round's pass end the step: verifying and
+  //! committing are enqueued, and the host waits for their outcome. A text that was cancelled in the meantime leaves:
+  //! its rows are dropped.
   //!
   //! Shapes      logits [batch.n_outputs][vocab_size], in the memory of the device, as for decoder::end_step()
   //! Post        as begin_step()
@@ -428,10 +429,10 @@ class batch_decoder
       readers_.push_back({p, p->turn, p->n_read + p->task.n_rows});
     }
   }
-  // Whether there are prompts still to be read so, in a step that is made in halves.
+  // True if prompts are still to be read in passes of their own, in a step that is made in halves.
   bool is_reading() const { return next_reader_ < readers_.size(); }
 
-  // Reads these prompts.
+  // Reads the prompts that plan_reading() has found.
   void read_alone() {
     for (const participant& r : readers_) {
       if (!r.is_there()) continue;
@@ -467,8 +468,8 @@ class batch_decoder
     return false;
   }
 
-  // Takes note that the next n tokens of a prompt are about to be read, in the stream's order. Once all are, rounds may
-  // begin.
+  // Takes note that the next n tokens of a prompt are about to be read, in the stream's order. Once the whole prompt
+  // is, rounds may begin.
   void reads_on(place& p, std::int32_t n) {
     p.n_read += n;
     this->record().prompt_rows += n;
@@ -657,8 +658,8 @@ class batch_decoder
   ticket under_way_[2];
   int next_ticket_ = 0;
   std::vector<participant> readers_;  // texts whose prompts are read in passes of their own
-  std::size_t next_reader_ = 0;       // the one whose pass is made outside next
-  outside_pass pass_;                 // under way outside, if any is
+  std::size_t next_reader_ = 0;       // index of the reader whose pass is made outside next
+  outside_pass pass_;                 // the pass that is under way outside, if there is one
   stopwatch watch_;
 };
 

@@ -166,7 +166,7 @@ struct share_memory {
   std::int32_t roots;   // number of lanes that are not empty
   std::int32_t limits;  // sum of the limits of all trees
   tree_share all;       // the share of all texts together, as if they were one text
-  std::int32_t even;    // rows that each text gets beside its share, if rows are left once all bins have theirs
+  std::int32_t even;    // rows that each text gets beside its share, if rows are left when every bin has its rows
 };
 
 // Shares out `n_rows` rows over all lanes, roots included: the rows that gain most; among rows of the same bin, those
@@ -329,9 +329,9 @@ ESPALIER_KERNEL void __launch_bounds__(share_threads)
 // Shares out the rows of a round's pass over the texts' trees: those rows are taken that are expected to gain most, to
 // whichever text they belong, and a tree may be left with its root alone. What a row is expected to gain follows from
 // the draft's probabilities, corrected by what each text's rounds have shown.
-//
 // Trees that are drawn (DrawsV): each text's limit is set before anything is drawn, from earlier rounds alone. The text
 // gets the levels that are likeliest to be accepted, whatever will be drawn there. Other trees are grown whole, and cut
+// to their most probable paths: no chance is involved, so a cut may depend on the drafted tokens.
 // to their most probable paths: no chance is involved, so a draft may be cut by what it is.
 //
 // Law         the distribution of no text depends on the shares: they follow from earlier rounds, or from a draft

@@ -39,7 +39,8 @@
 
 namespace espalier::cuda::detail {
 
-// The question about one lane, in memory of the host that the device can reach, too.
+// What a round asks the host about each lane: the tree, and the nodes whose rows are to be changed. In memory of the
+// host that the device can reach, too.
 //
 // Shapes      words [lanes][4 + 3 nodes + last]: place (-1: the lane is empty), number of nodes of the tree, number of
 //             tokens of the text, number of the last tokens below; tokens, parents [nodes], asked [nodes], the text's
@@ -101,7 +102,7 @@ struct listed_row {
   std::int32_t is_masked = 0;   // 1 if the row has a mask of the tokens that may follow
   std::int32_t n_shared = 0;
   std::int32_t first_own = 0, n_own = 0;
-  const row_change* steps = nullptr;  // of the text, in memory of the host
+  const row_change* steps = nullptr;  // all steps listed for the text, in memory of the host
 };
 
 // The arguments of change_rows.
@@ -331,7 +332,7 @@ class text_processors {
     make_room(p);
     auto change = std::make_unique<succession>(succession{&p, std::move(next)});
     require(cudaLaunchHostFunc(stream, &succession::run, change.get()), "cudaLaunchHostFunc");
-    (void)change.release();  // deleted there
+    (void)change.release();  // succession::run deletes it
   }
 
   // Makes room for the next round of these texts. Returns true if a processor may change rows in it.
@@ -374,7 +375,7 @@ class text_processors {
   struct follower {
     explicit follower(const ProcessorT& p) : processor(p) {}
     ProcessorT processor;
-    std::int32_t size = 0;  // tokens of the text that it has read
+    std::int32_t size = 0;  // number of the text's tokens that the processor has read
     std::atomic<bool> is_idle = false;
   };
 
@@ -563,7 +564,7 @@ class text_processors {
   host_failure failure_;
 };
 
-// Takes the place of processors for texts that have none, and does nothing.
+// The processors of texts that have none: does nothing.
 template <>
 class text_processors<no_processor> {
  public:

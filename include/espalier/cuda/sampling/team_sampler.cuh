@@ -27,7 +27,7 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// Where a row ends that is sorted by weight, largest first and ties by lower token. All weights above `least` are kept,
+// The cut of a row that is sorted by weight, largest first and ties by lower token. All weights above `least` are kept,
 // and the weights equal to it whose tokens are at most `last`.
 struct team_cut {
   float least;
@@ -142,7 +142,7 @@ class team_nucleus {
     }
     who_.sync();
     const std::int32_t n = gather_found(who_, memory_);
-    who_.sync();  // the others have read
+    who_.sync();  // the other blocks have read memory.own
     rank_found(memory_, n, n, 0, 1, [this](std::int32_t rank, std::uint64_t key) { memory_.own[rank] = key; });
     __syncthreads();
     return n;

@@ -152,8 +152,8 @@ class adaptive_chain {
   std::byte* learnt() const { return by_place_.bytes(); }
 
   using options_type = adaptive_chain_options;
-  //! Returns, as bytes, the state with which a text begins that has options of its own; its chains are no longer than
-  //! the policy's.
+  //! Returns, as bytes, the first state of a text that has options of its own; its chains are no longer than the
+  //! policy's.
   //!
   //! Errors      option_error for options out of range, or beyond the policy's
   std::vector<std::byte> learnt_with(const adaptive_chain_options& options) const {

@@ -257,7 +257,7 @@ class cascade {
   //! Index of the drafter that is asked for the rows that are wanted now.
   std::size_t part() const { return part_; }
 
-  //! The earlier numbers of the merged trees' nodes: those by which drafter `part` knows them.
+  //! Returns the numbers by which drafter `part` knows the merged trees' nodes.
   moved_nodes was(std::size_t part) const { return {was_[part].data(), stride()}; }
 
   node_list begin(const text_batch& texts, cudaStream_t stream) {
@@ -321,8 +321,8 @@ class cascade {
     return {capacities_[Index], most};
   }
 
-  // Begins the first policy from Index on that wants something, and returns what it wants. If none does, the round's
-  // trees are the merged trees.
+  // Begins the first policy from Index on that wants nodes asked about, and returns these nodes. If none does, the
+  // round's trees are the merged trees.
   template <std::size_t Index>
   node_list begin_from(const text_batch& texts, cudaStream_t stream) {
     if constexpr (Index < n_policies) {

@@ -135,8 +135,8 @@ ESPALIER_KERNEL __launch_bounds__(32 * plain_attention_warps) void plain_attenti
 
 namespace espalier::cuda {
 
-//! Attention of the rows of a forward batch over one layer of a cache: all slots of the prefix, then those of the tree
-//! that the row's mask shows. The object owns the memory in which parts of the context are merged.
+//! Attention of the rows of a forward batch over one layer of a cache: all slots of the prefix, then the slots of the
+//! tree that the row's mask shows. The object owns the memory in which partial results of the context are merged.
 //!
 //! The query heads that share keys and values share a tile: 64 to 192 pairs of row and head, by blocks of 64 slots.
 //! Blocks of the tree's columns that no row of a tile sees are neither read nor computed, and warps skip blocks that
@@ -213,7 +213,8 @@ class tree_attention {
   const attention_shape& shape() const { return shape_; }
 
   //! Whether sums can be made by wgmma: tuning.warpgroups is set, and the program has code for this type and head
-  //! dimension that runs on the present device. By position they always are then, else where the costs say so.
+  //! dimension that runs on the present device. If so, all sums by position are made by it, others where the costs say
+  //! so.
   bool has_warpgroups() const { return tuning_.warpgroups; }
 
   //! Computes attention for the rows of a batch, whose keys and values are in the cache already. No synchronisation.

@@ -92,7 +92,7 @@ class llama_backend {
 
  public:
   using number = LogitT;
-  using weight_number = NumberT;  //!< of weights, keys and values
+  using weight_number = NumberT;  //!< type of weights, keys and values
   using weights_type = model_weights<NumberT>;
 
   static llama_backend load(const std::string& path, const llama_options& options = {}) {

@@ -95,9 +95,9 @@ ESPALIER_KERNEL void cap_numbers(NumberT* numbers, std::int64_t n, float cap) {
 }
 
 // The walk over a transformer's steps on one device, made for one pass: each step is a product, a kernel, or a part of
-// the kernel that comes next. A product's bias, its norm, and the copy of a layer's output are taken along by the norm
-// that follows; norms that follow one another are one kernel. Kernels that leave memory idle ask for the beginning of
-// the next product's weights.
+// the kernel that comes next. The kernel of a norm also does what the steps before it have left: it adds a product's
+// bias and its norm, and copies a layer's output. Norms that follow one another are one kernel. Kernels that leave
+// memory idle ask for the beginning of the next product's weights.
 //
 // WeightsT is laid out as model_weights. PlaceT says what differs between a model on one device, a rank and a draft:
 //   embed(batch, stream)                        fills the stream

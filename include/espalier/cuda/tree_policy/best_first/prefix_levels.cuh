@@ -74,7 +74,7 @@ constexpr std::int32_t n_pairs_within(std::int32_t m) {
 // Prefixes are sorted into buckets by a monotone function of their log-probability, the best into the first. Level
 // after level, the children of the prefixes in the pool are added to it, if their bucket may still hold one of the
 // best. Then the prefixes of each bucket are counted. The first bucket up to whose end there are `budget` prefixes is
-// the last bucket that matters. At the end the place of a prefix is the number of prefixes in the buckets before, plus
+// the last bucket that matters. At the end the rank of a prefix is the number of prefixes in the buckets before, plus
 // the number of better ones in its own bucket. If the pool is too small for a level, the counts still tell the last
 // bucket that matters, and everything begins again with that bound.
 //
