@@ -157,9 +157,9 @@ auto ask(const text_batch& texts, DrafterT& drafter, node_list nodes, cudaStream
 //! espalier::FeatureDrafter on the device: it reads the target's hidden states of each token when its row enters the
 //! target's cache.
 //!
+//! Minimal definition, besides Drafter
 //!   read(backend, place, first, n, stream)   reads, after a prefill pass, the states of rows 0 to n - 1: row i is of
 //!                                     the text's token number first + i
-//!                                     number first + i of the text
 //!   read(backend, texts, path, lanes, stream)   reads, in a round before the accepted tokens join the texts, the
 //!                                     states along the accepted paths, each from the pending token on. lanes [lanes],
 //!                                     on the device, says where the rows of each lane begin in the pass

@@ -19,6 +19,7 @@ namespace espalier::cuda::detail {
 //!             O(n / threads). No loop runs over levels: chains and stars cost what bushy trees do
 //! Pre         parent[u] < u; n <= places; a block has Threads threads; in a sort, thread t holds the elements from
 //!             Items * t to Items * t + Items - 1
+//! Source      pointer doubling: Wyllie, The complexity of parallel computations, 1979
 template <int Threads, int Items>
 class block_tree_order {
   using sort_type = cub::BlockRadixSort<std::uint32_t, Threads, Items, std::int32_t>;

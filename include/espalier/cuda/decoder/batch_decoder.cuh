@@ -69,7 +69,7 @@ struct text_place
 
   RoundsT* rounds;
   std::int32_t n_read = 0;       // number of leading tokens in the target's cache, or about to be
-  std::int32_t n_known = 0;      // number of these that the host knows to be there
+  std::int32_t n_known = 0;      // number of leading tokens of which the host knows that they are in the target's cache
   std::int32_t n_drafted = 0;    // number of leading tokens in the draft's cache
   std::int32_t n_under_way = 0;  // rounds of this text whose outcomes were not taken in
   bool is_ready = false;         // its prompt is read, or about to be: rounds may begin
@@ -146,12 +146,11 @@ struct round_ticket {
 //!
 //! If a pass of max_rows has no room for a whole tree of each text, its rows go to those nodes that are expected to
 //! gain most, to whichever text they belong: by the draft's probabilities and by the tokens lately accepted in each
-//! text.
-//! Trees shrink to plain decoding if need be. With batch_options::costs the host chooses, one round behind, how many
-//! rows a pass has: as many as are expected to pay. Trees that are drawn get their shares before anything is drawn,
-//! from earlier rounds alone. With batch_options::share_budget = false, and if the drafter cannot follow a cut (it is
-//! no RenumberingDrafter), trees are whole, and texts that find no room in a pass wait for the next, as on the host.
-//! Log-probabilities and saved texts are for espalier::batch_decoder alone.
+//! text. Trees shrink to plain decoding if need be. With batch_options::costs the host chooses, one round behind, how
+//! many rows a pass has: as many as are expected to pay. Trees that are drawn get their shares before anything is
+//! drawn, from earlier rounds alone. With batch_options::share_budget = false, and if the drafter cannot follow a cut
+//! (it is no RenumberingDrafter), trees are whole, and texts that find no room in a pass wait for the next, as on the
+//! host. Log-probabilities and saved texts are for espalier::batch_decoder alone.
 //!
 //! If pages run out, the last text in turn gives up its place and is read again later. Full pages that a store shares
 //! are read once.
@@ -424,7 +423,7 @@ class batch_decoder
     if (plan_pass(true).n_rounds > 0) return;
     this->begin_pass();
     for (place* p : this->in_turn()) {
-      // The last part of a prompt may be under way in a round.
+      // The last chunk of a prompt may be under way in a round.
       if (p->text == nullptr || p->task.kind != task::read || p->n_read != p->n_known) continue;
       readers_.push_back({p, p->turn, p->n_read + p->task.n_rows});
     }
@@ -503,7 +502,7 @@ class batch_decoder
       p.lose_step();
   }
 
-  // Enqueues the round that is planned next, with parts of prompts. Returns false if there is none, or an error holds
+  // Enqueues the round that is planned next, with chunks of prompts. Returns false if there is none, or an error holds
   // its texts.
   bool enqueue() {
     if (!plan_round()) return false;
@@ -513,8 +512,8 @@ class batch_decoder
     return true;
   }
 
-  // Plans the next round, with parts of prompts: next_ticket(), numbers_ and chunks_ tell of it. Returns false if there
-  // is none: no text is ready for one, or an outcome must be taken in first.
+  // Plans the next round, with chunks of prompts: sets next_ticket(), numbers_ and chunks_. Returns false if there is
+  // none: no text is ready for one, or an outcome must be taken in first.
   bool plan_round() {
     const espalier::detail::pass_plan planned = plan_pass(false);
     if (planned.n_rounds == 0) return false;
@@ -542,7 +541,7 @@ class batch_decoder
       const std::int32_t most = p->text->value.written.size() + (p->n_under_way + 2) * (rounds_.max_nodes() + 1);
       if (ensure(*p, (std::min)(most, rounds_.context()))) longest = (std::max)(longest, most);
     }
-    // With fewer texts, where one has lost its place, another round is planned: it may draft again.
+    // If a text has lost its place, another round is planned for the others, which then may draft after all.
     if (std::any_of(lanes_.begin(), lanes_.end(), [](const place* p) { return p->text == nullptr; }))
       return plan_round();
     const auto reader_of = [&](const prompt_chunk& c) -> place& { return this->at(c.place); };
@@ -654,7 +653,7 @@ class batch_decoder
   rounds_type rounds_;
   std::vector<place*> lanes_;          // the places of the round that is enqueued
   std::vector<std::int32_t> numbers_;  // the numbers of these places
-  std::vector<prompt_chunk> chunks_;   // the parts of prompts that the round's pass reads
+  std::vector<prompt_chunk> chunks_;   // the chunks of prompts that the round's pass reads
   ticket under_way_[2];
   int next_ticket_ = 0;
   std::vector<participant> readers_;  // texts whose prompts are read in passes of their own

@@ -54,7 +54,7 @@ struct text_gains {
   ESPALIER_HOST_DEVICE float log_worth() const {
     return static_cast<float>(espalier::detail::log_of(static_cast<double>((got + weight) / (hoped + weight))));
   }
-  // Returns the log of the share of levels that are accepted, once the level before is.
+  // Returns the log of the share of levels that are accepted, among those that the verifier looks at.
   ESPALIER_HOST_DEVICE float log_share() const {
     const float share = (got + usual_share * weight) / (hoped + weight);
     return static_cast<float>(espalier::detail::log_of(static_cast<double>(share)));
@@ -329,10 +329,10 @@ ESPALIER_KERNEL void __launch_bounds__(share_threads)
 // Shares out the rows of a round's pass over the texts' trees: those rows are taken that are expected to gain most, to
 // whichever text they belong, and a tree may be left with its root alone. What a row is expected to gain follows from
 // the draft's probabilities, corrected by what each text's rounds have shown.
+//
 // Trees that are drawn (DrawsV): each text's limit is set before anything is drawn, from earlier rounds alone. The text
 // gets the levels that are likeliest to be accepted, whatever will be drawn there. Other trees are grown whole, and cut
 // to their most probable paths: no chance is involved, so a cut may depend on the drafted tokens.
-// to their most probable paths: no chance is involved, so a draft may be cut by what it is.
 //
 // Law         the distribution of no text depends on the shares: they follow from earlier rounds, or from a draft
 //             without random numbers

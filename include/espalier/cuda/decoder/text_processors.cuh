@@ -268,7 +268,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void change_rows(const row_cha
   who.sync();  // no block ends while another one reads its shared memory
 }
 
-// The nodes of each tree whose rows a pass of the target has, and where these rows are.
+// Where a pass of the target has the rows of each tree's nodes.
 struct processed_pass {
   std::int32_t n_rows;              // the most rows of a lane
   const std::int32_t* row_of_node;  // [lanes][n_rows]
@@ -380,8 +380,8 @@ class text_processors {
   };
 
   struct place {
-    std::shared_ptr<follower> latest;   // the one that the host has given last
-    std::shared_ptr<follower> current;  // the one that the stream has come to
+    std::shared_ptr<follower> latest;   // the processor that the host has given last
+    std::shared_ptr<follower> current;  // the processor that the stream has come to
     std::vector<pinned_array<row_change>> rooms;
     std::atomic<std::size_t> most_steps = 0;  // the most steps that a round has listed
     std::span<row_change> room;               // the last of rooms; used under the lock
@@ -449,8 +449,8 @@ class text_processors {
     return own_.steps().size();
   }
 
-  // Makes room for the steps of the next round: twice as many as a round has listed before, and some for each node.
-  // Rooms that are too small are kept: the stream may still write there.
+  // Makes room for the steps of the next round: at least twice as many as a round has listed before, and 16 for each
+  // node. Rooms that are too small are kept: the stream may still write there.
   void make_room(place& p) {
     const std::size_t needed = 2 * p.most_steps + 16 * static_cast<std::size_t>(nodes_);
     if (p.room.size() >= needed) return;

@@ -266,9 +266,9 @@ class lane_table {
 // sequence of both caches; a round is over the texts of some places, its lanes. The results of a round are copied to
 // the host after it; two rounds may be under way.
 //
-// A graph of the round is captured for each number of lanes, a power of two or all, each context_bucket, each
-// round_size and number of rows for prompts, and again where processors change rows. Where a pass has no room for
-// drafted tokens, rounds do not draft.
+// A graph of the round is captured for each number of lanes (a power of two, or all), each context_bucket, each number
+// of rows for trees and for prompts, and again where processors change rows. Where a pass has no room for drafted
+// tokens, rounds do not draft.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {

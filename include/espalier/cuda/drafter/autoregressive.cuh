@@ -248,7 +248,8 @@ ESPALIER_KERNEL void move_columns(text_batch texts, NodesT moved, std::int32_t* 
 //!
 //! Complexity  root, level, renumber: one launch of a block for each lane; commit: such a launch and the store's
 //!             commit. No synchronisation, no allocation
-//! Law         scratch rows are given in the order in which nodes are asked about, so that those of a path ascend
+//! Law         scratch rows are given in the order in which nodes are asked about, so that the scratch rows of a path
+//!             ascend
 class draft_batch {
  public:
   draft_batch() = default;

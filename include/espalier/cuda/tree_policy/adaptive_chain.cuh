@@ -145,7 +145,7 @@ class adaptive_chain {
            decisions, by_place_.data(), drafted_.data());
   }
 
-  //! Prepares this place for another text, which begins with the policy's own options, and their length.
+  //! Prepares this place for another text, which begins with the policy's own options and their first length.
   void reset(std::int32_t place, cudaStream_t stream) const { by_place_.reset(place, stream); }
 
   std::size_t learnt_bytes() const { return by_place_.value_bytes; }

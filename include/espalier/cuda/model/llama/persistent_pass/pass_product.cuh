@@ -180,6 +180,7 @@ inline std::size_t product_work_bytes(std::int32_t n_chunks, std::int32_t tile_u
 // Computes the block's share of a product of n_rows rows, whose first tile of weights has been fetched. RowT gives the
 // row of the batch that a row of the product is made from, or -1. SourceT brings that row into the tile. TargetT gets
 // sums i and i + 4 of a unit, and reads its own inputs before the sums are there.
+//
 // Each sum is over four parts of the inputs, each of which is summed chunk by chunk: no row's bits depend on the
 // others.
 template <class NumberT, class RowT, class SourceT, class TargetT>
