@@ -76,7 +76,7 @@ __device__ inline team_cut find_short_nucleus(const float* weights, std::int32_t
 
 // Finds the cut of a row, bit for bit that of espalier::detail::nucleus. The search is by value: each pass over the row
 // takes two sums, which tell between which values the last kept weight lies. It ends when few weights are left, which
-// are sorted, or a single value that many tokens share.
+// are then sorted, or when one value is left, which many tokens may share.
 //
 // Pre         for mass, total and weights as find_short_nucleus; all threads of the team call find
 template <class WeightsT>

@@ -54,7 +54,7 @@ struct part_score {
 template <class NumberT>
 struct attention_arguments {
   const NumberT* queries;
-  kv_view<NumberT> kv;  // of the layer: its data begin with the layer's
+  kv_view<NumberT> kv;  // its data begin at this layer
   forward_batch_view batch;
   NumberT* out;
   float* parts;

@@ -38,8 +38,8 @@ inline constexpr std::size_t plain_attention_shared_bytes =
 //! Attention without tensor cores, for any head dimension up to 256 and any number type: a warp works on one row and
 //! head. It always sums by position: block b of 64 keys belongs to split b % n_splits.
 //!
-//! A lane scores a key, then owns some of the dimensions. What the row does not see is not read, nor what lies before
-//! its window.
+//! Each lane scores one key; then each lane sums some of the dimensions. Keys that the row does not see are not read,
+//! nor are keys before its window.
 //!
 //! Complexity  a row reads all its keys and values itself
 template <class NumberT>

@@ -56,14 +56,14 @@ inline pass_product plan_product(pass_product product, std::int32_t n_rows, std:
   return product;
 }
 
-// The row of the batch that row i of a product is made of: row i, or -1 where that is padding.
+// Returns the row of the batch that row i of a product is made from: row i, or -1 where that is padding.
 struct batch_rows {
   const pass_row* rows;
 
   __device__ std::int32_t operator()(std::int32_t i) const { return rows[i].sequence >= 0 ? i : -1; }
 };
 
-// The row of the batch that row i of a product is made of: the row of output i, or -1 for none or padding.
+// Returns the row of the batch that row i of a product is made from: the row of output i, or -1 for none or padding.
 struct output_rows {
   const pass_row* rows;
   const std::int32_t* outputs;

@@ -54,11 +54,11 @@ struct step_products {
   }
 };
 
-// The memory of one device that steps read and write: the arrays of step_rows, with room for the planned rows.
+// The memory of one device that steps read and write: the arrays of step_rows, each with room for the planned rows.
 template <class NumberT, class LogitT>
 struct model_memory {
   float* stream = nullptr;
-  float* output = nullptr;  // [hidden_size] a product whose norm is added to the stream, in models with such norms
+  float* output = nullptr;  // [rows][hidden_size] a product whose norm is added to the stream, in models with one
   NumberT* normed = nullptr;
   NumberT* mlp_normed = nullptr;
   NumberT* projected = nullptr;
@@ -119,7 +119,7 @@ class step_launcher {
   std::size_t read_ahead_bytes;
   PlaceT& place;
 
-  // Makes these steps of the model; ends after the last layer where the batch asks for no logits.
+  // Runs these steps of the model; ends after the last layer where the batch asks for no logits.
   void run(std::span<const model_step> made, const kv_view<NumberT>& kv, const forward_batch_view& batch,
            cudaStream_t stream) const {
     const int rows = products.planned(batch.n_rows);

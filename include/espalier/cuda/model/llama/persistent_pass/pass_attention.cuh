@@ -77,7 +77,7 @@ struct pass_attention {
   const std::uint32_t* mask;
   const NumberT* queries;
   std::int32_t query_stride;
-  kv_view<NumberT> kv;  // of the layer: its data begin with the layer's
+  kv_view<NumberT> kv;  // its data begin at this layer
   NumberT* attended;
   std::int32_t n_heads;
   std::int32_t group;

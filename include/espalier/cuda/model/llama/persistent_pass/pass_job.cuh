@@ -99,7 +99,7 @@ struct pass_job {
 struct pass_row {
   std::int32_t sequence = -1;  // number of its sequence in the store; -1: padding
   std::int32_t position = 0;
-  std::int32_t cache_row = -1;  // where its key goes in a layer, -1: nowhere
+  std::int32_t cache_row = -1;  // row of a layer's cache to which its key goes, -1: none
   std::int32_t prefix = 0;
   std::int32_t straight = 0;  // how many of the keys that it sees, from the first on, lie in slots 0, 1, ...
   std::int32_t seen = 0;      // keys that it sees
