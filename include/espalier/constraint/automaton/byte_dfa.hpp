@@ -193,7 +193,8 @@ class byte_dfa {
     return false;
   }
 
-  // Adds to the set every state that takes a byte and can be reached without one, and notes whether the end can be.
+  // Adds to the set every state that takes a byte and can be reached from `from` without one, and notes whether the end
+  // can be reached so.
   void close(std::int32_t from, std::int32_t from_stack) {
     open_.assign(1, {from, from_stack});
     while (!open_.empty()) {

@@ -156,13 +156,13 @@ namespace espalier::cuda {
 //! on a plain kernel that is meant for small models and comparison. Capped scores, and windows shorter than the
 //! context, take the plain kernel whatever the numbers are.
 //!
-//! Tensor cores are used by mma.sync or by wgmma: on compute capability 9.0, where the program is compiled for sm_90a
-//! (CMAKE_CUDA_ARCHITECTURES 90a, or nvcc -gencode arch=compute_90a,code=sm_90a); code for plain sm_90 has no wgmma:
-//! has_warpgroups() tells. The two may add up in different orders. With batch_invariant all sums are made by wgmma
-//! where it is there; else the shape of a batch decides, by the costs of the tuning. By wgmma tiles are of 192 rows:
-//! three warpgroups of 64, of which one is expected to have its softmax while others multiply, and a fourth one that
-//! copies keys and values through a ring of eight buffers. It copies 16 bytes at a time (cp.async): a bulk copy of a
-//! row would leave it unswizzled, and a tensor map knows neither pages of any size nor slots that nobody sees.
+//! Tensor cores are used by mma.sync, or by wgmma on compute capability 9.0 in a program that is compiled for sm_90a
+//! (CMAKE_CUDA_ARCHITECTURES 90a, or nvcc -gencode arch=compute_90a,code=sm_90a); code for plain sm_90 has no wgmma.
+//! has_warpgroups() tells whether wgmma is there. The two may add up in different orders. With batch_invariant all sums
+//! are made by wgmma where it is there; else the shape of a batch decides, by the costs of the tuning. With wgmma a
+//! tile has 192 rows: three warpgroups of 64, of which one is expected to compute its softmax while others multiply. A
+//! fourth warpgroup copies keys and values through a ring of eight buffers, 16 bytes at a time (cp.async): a bulk copy
+//! of a row would leave it unswizzled, and a tensor map knows neither pages of any size nor slots that nobody sees.
 //!
 //! Complexity  4 n_rows n_heads head_dim context floating point operations. Keys and values, 4 context n_kv_heads
 //!             head_dim bytes for 16-bit numbers, are read from memory once, and ceil(n_rows (n_heads / n_kv_heads) /

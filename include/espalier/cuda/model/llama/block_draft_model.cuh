@@ -119,8 +119,8 @@ ESPALIER_KERNEL void keep_states(const NumberT* states, NumberT* kept, std::int3
     to[k] = from[k];
 }
 
-// One block of threads for each lane: writes the rows of a drafted block, of which the pending token's is the first. A
-// text beyond the last position gets padding.
+// One block of threads for each lane: writes the rows of a drafted block, the pending token's row first. A text beyond
+// the last position gets padding.
 template <class UnusedT = void>
 ESPALIER_KERNEL void open_block(block_draft_rows to, text_batch texts, std::int32_t n, std::int32_t max_positions) {
   const text_in_batch here = texts.here();
@@ -141,9 +141,9 @@ ESPALIER_KERNEL void open_block(block_draft_rows to, text_batch texts, std::int3
   to.pending[here.lane] = is_there ? here.text.tokens[position] : 0;
 }
 
-// Block (row, lane) writes a row of the stream: the sum of `root` (the product of the pending token's embedding), the
-// last state of the context, and, in the rows of tokens that are not yet written, the row of `masked` that tells them
-// apart.
+// Block (row, lane) writes a row of the stream: the sum of `root` (the product of the pending token's normed embedding
+// with the matrix `pending`), the last state of the context, and, in the rows of tokens that are not yet written, the
+// row of `masked` that tells them apart.
 //
 // Shapes: root [lanes][width]; states [places][max_positions][width]; masked [rows - 1][width]; stream
 // [lanes][rows][width]

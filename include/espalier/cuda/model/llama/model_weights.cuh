@@ -94,7 +94,7 @@ struct weight_upload {
   void set_bias(part_place place, int first, const float* values, int n) {
     float* to = espalier::detail::bias_at(weights, place);
     if (place.part != model_part::query_key_value && place.part != model_part::gate && place.part != model_part::up) {
-      upload_vector(to + first, values, n);  // these are whole on each rank
+      upload_vector(to + first, values, n);  // these biases are whole on each rank
       return;
     }
     // Copies the biases that are held, run by run.
@@ -148,7 +148,7 @@ struct model_weights {
 
   detail::array_pieces<NumberT> matrices;
   detail::array_pieces<float> vectors;
-  NumberT* embedding = nullptr;  //!< [vocab_size][hidden_size]; the head's where tied
+  NumberT* embedding = nullptr;  //!< [vocab_size][hidden_size]; the head's matrix where tied
   std::vector<layer_type> layers;
   norm_type final_norm;
   linear_type head;

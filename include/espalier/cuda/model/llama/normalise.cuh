@@ -75,7 +75,7 @@ struct normalise_memory {
   float sum;
 };
 
-// The sum of the values of all threads, which every thread gets. Its order is the same in each block.
+// The sum of the values of all threads, which every thread gets. The order of adding is the same in each block.
 __device__ inline float block_sum(normalise_memory& memory, float value) {
   const float sum = normalise_memory::reduce_type(memory.storage).Sum(value);
   if (threadIdx.x == 0) memory.sum = sum;

@@ -115,7 +115,7 @@ inline void add(const float* rows, int n, const rank_blocks<float>& parts, int o
 
 // The arguments of choose(), which takes the embedding of each token from the rank whose part of the vocabulary has it.
 // A token outside the vocabulary gives NaN, and so does a row for which a rank has another token or position than rank
-// 0; such a rank is told to the host.
+// 0; the host is told that rank.
 //
 // Shapes: tokens [rows]; from: a block of each rank, `stride` words apart, of floats [rows][width], tokens [rows] and
 // positions [rows]; to [rows][width]
