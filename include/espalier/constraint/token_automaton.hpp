@@ -121,7 +121,7 @@ class token_automaton {
     const auto nodes = vocabulary.nodes();
     const auto tokens = vocabulary.tokens();
     const auto allow = [&](token_id t) { mask[static_cast<std::size_t>(t) / 32] |= 1U << t % 32; };
-    // Allows the text that has room after a prefix, of the tokens from one place to another.
+    // Allows, of the tokens from index `first` to last - 1, those that are text and that fit the room after a prefix.
     const auto allow_text = [&](std::int32_t first, std::int32_t last, const step& after) {
       for (auto i = static_cast<std::size_t>(first); i < static_cast<std::size_t>(last); ++i) {
         const std::int32_t n = vocabulary.characters()[i];

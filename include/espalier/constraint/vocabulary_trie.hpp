@@ -59,7 +59,7 @@ class vocabulary_trie {
   std::span<const node> nodes() const { return data_->nodes; }
   //! The tokens of the tree, in the order of their bytes.
   std::span<const token_id> tokens() const { return data_->tokens; }
-  //! By place in tokens(): the number of characters of a token that is text, which means that it consists of whole
+  //! By index in tokens(): the number of characters of a token that is text, which means that it consists of whole
   //! characters that a string of JSON has as they are: neither marks, backslashes nor control characters. 0 for other
   //! tokens, and for text of more than 255 characters.
   std::span<const std::uint8_t> characters() const { return data_->characters; }

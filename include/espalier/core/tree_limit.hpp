@@ -14,14 +14,15 @@ enum class tree_limit {
   context,         //!< the text has no more room in its context
   draft_capacity,  //!< the draft's cache has no more room
   not_drafting,    //!< the text is not drafted for: to have its drafter read it would not pay
-  pass_rows,       //!< the target's pass has no more rows, which are divided evenly
+  pass_rows,       //!< the text has used its equal share of the rows of the target's pass; on the device
   shared_rows,     //!< the rows of the target's pass went to other texts and prompts
   time,            //!< the target's pass may take no more time: see time_budget of a decoder's options
   price,           //!< more nodes would have cost more time than they gain, by the costs of passes
   pause,           //!< the policy does not draft for a while, since drafts have gained nothing lately
-  processor,       //!< the text's processor forbids a token of a drafter's run; on the host alone, which cuts runs
+  processor,       //!< the processor forbids a token of the sequence that the drafter proposed, which ends before it;
+                   //!< on the host
   draft_error,     //!< the draft gave numbers from which no token can be drawn, such as NaN, in this round or in one
-                   //!< shortly before: its drafter rests for some rounds; on the host alone
+                   //!< shortly before: its drafter rests for some rounds; on the host
 };
 
 //! Number of values of tree_limit.

@@ -35,9 +35,9 @@ struct penalty_options {
 //!             text and path have more different tokens than ever before, or a token with a higher number
 //! Law         that of Processor
 //! Errors      option_error for options out of range
-//! Source      r: Keskar et al., CTRL, section 4.1, with the product for negative logits of transformers
-//!             (RepetitionPenaltyLogitsProcessor), prompt included as there. p, f: the OpenAI API, without the prompt
-//!             as there; r comes first, as in vLLM
+//! Source      r: Keskar et al., CTRL, section 4.1; negative logits are multiplied by r and the prompt counts, as in
+//!             the library transformers (RepetitionPenaltyLogitsProcessor). p, f: the OpenAI API, where the prompt does
+//!             not count; r comes first, as in vLLM
 class penalties {
  public:
   explicit penalties(penalty_options options = {}) : options_(require_options(options)) {}

@@ -24,8 +24,8 @@ class committed_path {
   //! True for the root and the accepted nodes.
   bool has(node_id u) const { return on_path_[static_cast<std::size_t>(u)] != 0; }
 
-  //! The child of the accepted node with the verdict's own token, if it was drafted, or no_node. There is one only if
-  //! the text stopped in the middle of an accepted path, since the verdict then ends with a drafted token.
+  //! Returns the child of the accepted node that has the verdict's own token; no_node if there is none. There is one if
+  //! the text stopped on an accepted path. With khisti the verdict's own token may also be that of a child that lost.
   node_id own() const { return own_; }
 
  private:

@@ -101,8 +101,8 @@ void keep(std::span<NumberT> row, row_cut<NumberT> cut) {
 // So a misleading sample costs passes, but any search ends at the same cut, to the last bit.
 //
 // Shapes      weights [n], from 0 to 1
-// Complexity  mostly four passes over the row, one of which copies; at most six, and two for each bit of a number. A
-//             row of up to 2048 weights is bisected at once
+// Complexity  usually up to four passes over the row, one of them copying; at most 6 + 2 * (bits of NumberT). A row of
+//             up to 2048 weights is bisected without a sample or a copy
 // Source      Floyd and Rivest 1975, SELECT, with masses in place of ranks
 template <class NumberT>
 class nucleus {
@@ -202,14 +202,14 @@ class nucleus {
       const NumberT end = value_of(x);
       return block_mass([&](std::size_t i) { return sample[i] < end ? sample[i] : NumberT{0}; }, 0, n) <= rest;
     });
-    // The samples below the cut sum up to `rest`, and none is larger than the cut. So the sum is off by about the
-    // square root of rest / cut, counted in samples at the cut. The margin is three times that, and four more.
+    // The error of the guessed rank is about sqrt(rest / cut) samples: `rest` is a sum of at least rest / cut samples,
+    // none above the cut. The margin is three times that error, and four more.
     const wide_number error = 4 + 3 * std::sqrt(rest / static_cast<wide_number>(value_of(guess)));
     const auto margin = static_cast<std::uint32_t>((std::min)(error, static_cast<wide_number>(n)));
     const std::uint32_t rank = count_below(guess);
     const bits_type low = last_where(low_, guess + 1, [&](bits_type x) { return count_below(x) + margin <= rank; });
     const bits_type high = last_where(guess, high_, [&](bits_type x) { return count_below(x) < rank + margin; }) + 1;
-    // No sample lies above the largest one: the upper guess is then halfway from it to 1, on a logarithmic scale.
+    // If the upper value would lie above the largest sample, it is set halfway from that sample to high_ (by bits).
     return {low, guess, high > largest + 1 ? largest + (high_ - largest) / 2 : high};
   }
 

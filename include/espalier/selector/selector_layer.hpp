@@ -136,7 +136,8 @@ inline void set_nibble(std::uint8_t* weights, std::size_t n, std::size_t row, st
   byte = static_cast<std::uint8_t>(i % 8 < 4 ? (byte & 0xF0) | whole : (byte & 0x0F) | (whole << 4));
 }
 
-// The running sums of 16 rows. add() takes the products of their weights for 8 inputs with these inputs, x [8].
+// The running sums of 16 rows. add() multiplies the rows' weights for 8 inputs by those inputs, x [8], and adds the
+// products to the sums.
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 struct nibble_sums {
   __m512i low = _mm512_setzero_si512(), high = _mm512_setzero_si512();
@@ -164,7 +165,7 @@ struct nibble_sums {
     for (std::size_t part = 0; part < parts; ++part) {
       halves both;
       std::memcpy(&both, weights + part * sizeof both, sizeof both);
-      // A sum of four products of at most 15 * 127 has 16 bits.
+      // A sum of four products is at most 4 * 15 * 127 in magnitude, which fits in 16 signed bits.
       const halves four = (both & 15) * a + (both >> 4 & 15) * b + (both >> 8 & 15) * c + (both >> 12) * d;
       const wholes two = std::bit_cast<wholes>(four);
       total[part] += (two << 16 >> 16) + (two >> 16);

@@ -40,12 +40,12 @@ struct eagle2_options {
 //! Asks about the most probable nodes of each level, by the probability of their paths; then keeps the most probable
 //! nodes of all levels.
 //!
-//! Complexity  at most depth + 1 draft passes. In addition to the passes over the rows, O(beam^2 log(beam)) a level,
-//!             and O(depth * beam^2 log(budget)) at the end. No allocation after construction
+//! Complexity  at most depth + 1 forward passes of the draft; each row asked for is read once. Sorting takes O(beam^2
+//!             log(beam)) a level, and O(depth * beam^2 log(budget)) at the end. No allocation after construction
 //! Law         a node is kept only with its parent, which is at least as probable and was considered earlier
 //! Errors      option_error for options out of range
-//! Source      Li et al., EAGLE-2, as its public code has it. Tokens of draft probability 0 are left out. If there is
-//!             no room to ask about a whole beam, its best nodes are asked about, and it is the last
+//! Source      Li et al., EAGLE-2, as its public code has it. Tokens of draft probability 0 are left out. If the tree
+//!             has no room for all nodes of a beam, only its best nodes are asked about, and no level follows
 class eagle2 {
  public:
   static constexpr regime sampling = regime::deterministic;

@@ -32,14 +32,14 @@ class byte_dfa {
   static constexpr std::size_t max_configs = 1 << 14;
   static constexpr std::int32_t always = (std::numeric_limits<std::int32_t>::max)();
 
-  // A state of the byte_nfa, and the number of its stack.
+  // A state of the byte_nfa, and the id of its stack.
   struct config {
     std::int32_t s, stack;
     bool operator==(const config&) const = default;
   };
 
-  // Makes the automaton that accepts the texts that lead from the part's begin to its end. canonical() treats texts of
-  // up to `longest` bytes alike.
+  // Makes the automaton of the texts that lead from the part's begin to its end. canonical() may merge states after
+  // which the same continuations of up to `longest` bytes are allowed.
   byte_dfa(byte_nfa nfa, nfa_part all, std::size_t max_bytes = automaton_limits().bytes, std::int32_t longest = 0)
       : nfa_(std::move(nfa)), end_(all.end), max_bytes_(max_bytes), longest_(longest), live_(nfa_.live(all.end)) {
     std::array<bool, 257> cut{};
@@ -58,17 +58,17 @@ class byte_dfa {
   std::int32_t start() const { return start_; }
   bool accepts(std::int32_t state) const { return state != dead && at(state).accepts; }
   std::int32_t size() const { return static_cast<std::int32_t>(states_.size()); }
-  // Bytes that it takes, about.
+  // Returns the bytes of memory that the automaton takes, about.
   std::size_t bytes() const {
     return bytes_ + static_cast<std::size_t>(nfa_.size()) * (sizeof(nfa_[0]) + sizeof(mark));
   }
   void set_max_bytes(std::size_t max_bytes) { max_bytes_ = max_bytes; }
   // Sets the number of steps that the calls of next() from now on may take together.
   void allow_steps(std::int64_t n) { steps_left_ = n_allowed_ = n; }
-  // The steps that they have taken.
+  // Returns the steps that the calls of next() have taken since allow_steps().
   std::int64_t steps() const { return n_allowed_ - steps_left_; }
 
-  // The states that a state stands for: those that take a byte.
+  // Returns the byte_nfa's states (with their stacks) in this state's set. The set has only states that take a byte.
   std::span<const config> configs(std::int32_t state) const {
     return std::span(configs_).subspan(at(state).first, at(state).n);
   }
@@ -95,12 +95,12 @@ class byte_dfa {
     return known != unknown ? known : make(state, byte);
   }
 
-  // The number of characters of free text, as in a string of JSON, that may follow the state; `always` if any may. 0 if
-  // there may be none, or if what else may follow begins with such a character and their number is bounded.
+  // Returns how many characters of free text (inside a JSON string) may follow; `always` if there is no bound. Returns
+  // 0 if none may, or at most `longest` and some byte other than the closing quote may follow, too.
   std::int32_t room(std::int32_t state) const { return state == dead ? 0 : at(state).room; }
 
-  // The state after which the same texts of up to `longest` bytes may follow, and which states share that differ only
-  // in numbers of repetitions that such texts do not exhaust.
+  // Returns one state for all states that differ only in repetition counts too far from their limits to be reached
+  // within `longest` bytes. The same texts of up to `longest` bytes may follow it.
   //
   // Complexity  O(states of the set) the first time
   std::int32_t canonical(std::int32_t state) {
@@ -124,14 +124,14 @@ class byte_dfa {
   static constexpr std::int32_t unknown = -2;
 
   struct dfa_state {
-    std::size_t first;  // of its states in configs_
+    std::size_t first;  // index in configs_ of the first state of its set
     std::uint32_t n;
     bool accepts;
     std::int32_t room, canonical;
   };
 
-  // The top of a stack: the `push` state of a repetition and its number, or the state after a call, and the stack
-  // below.
+  // The top frame of a stack: a repetition's `push` state and its count so far, or the state to go on at after a call;
+  // `below` is the id of the stack under it.
   struct frame {
     std::int32_t state, number, below, canonical;
   };
@@ -184,8 +184,8 @@ class byte_dfa {
            (m.stack == stack || std::find(others_.begin(), others_.end(), config{s, stack}) != others_.end());
   }
 
-  // True if the rule that begins at a state was entered further down the stack since the last byte: entered again, it
-  // would have no other texts, but would be entered for ever.
+  // True if, since the last byte, the rule at `begin` was entered with this stack or one of the 63 below it. Entering
+  // it again would add no text and could repeat without end.
   bool is_within(std::int32_t begin, std::int32_t stack) const {
     for (int i = 0; i < 64 && stack > 0; ++i, stack = frame_of(stack).below) {
       if (was_seen(begin, stack)) return true;
@@ -193,7 +193,8 @@ class byte_dfa {
     return false;
   }
 
-  // Adds to the set every state that takes a byte and can be reached without one, and notes whether the end can be.
+  // Adds to the set every state that takes a byte and can be reached from `from` without one, and notes whether the end
+  // can be reached so.
   void close(std::int32_t from, std::int32_t from_stack) {
     open_.assign(1, {from, from_stack});
     while (!open_.empty()) {
@@ -232,7 +233,7 @@ class byte_dfa {
           if (one.most < 0 || top.number < one.most) open_.push_back({one.to, stack});
           break;
         case kind::count: {
-          // Where no more repetitions are needed, one that was read without a byte adds nothing.
+          // Once `least` repetitions are read, one more that read no byte adds nothing.
           if (top.number >= one.least && was_seen(one.to, stack)) break;
           const std::int32_t n = one.most < 0 ? (std::min)(top.number + 1, one.least) : top.number + 1;
           open_.push_back({one.to, stack_of(top.state, n, top.below)});
@@ -245,7 +246,7 @@ class byte_dfa {
     }
   }
 
-  // The number of the stack with one more frame.
+  // Returns the id of the stack with one more frame.
   std::int32_t stack_of(std::int32_t state, std::int32_t number, std::int32_t below) {
     std::uint64_t hash = static_cast<std::uint32_t>(state);
     for (const std::int32_t n : {number, below})
@@ -297,7 +298,8 @@ class byte_dfa {
       return std::tuple(c.s, f.state, f.below, f.number);
     };
     std::sort(set_.begin(), set_.end(), [&](const config& a, const config& b) { return key(a) < key(b); });
-    // If two configurations differ in the top number alone, the lower can go on as the other, and perhaps longer.
+    // Of two configurations that differ only in the top repetition count, the lower is kept if it has reached `least`:
+    // it allows all that the other does, and perhaps more.
     const auto last = std::unique(set_.begin(), set_.end(), [&](const config& a, const config& b) {
       if (a == b) return true;
       const frame &f = frame_of(a.stack), &g = frame_of(b.stack);
@@ -324,7 +326,7 @@ class byte_dfa {
 
   std::int32_t room_of_set() const {
     std::int32_t room = 0;
-    bool is_other = false;  // whether anything else begins with a character of free text
+    bool is_other = false;  // whether any byte but the closing quote may follow that is no free text
     for (const config& c : set_) {
       const byte_nfa::state& s = nfa_[c.s];
       const frame& top = frame_of(c.stack);
@@ -355,7 +357,7 @@ class byte_dfa {
   std::vector<std::int32_t> next_;  // by state and class of the next byte
   std::unordered_multimap<std::uint64_t, std::int32_t> number_of_, number_of_stack_;
   std::vector<frame> frames_;
-  // The set that is being made, the states that close() has yet to look at, and those that it has looked at.
+  // The set being made; what close() has yet to look at; what it has looked at with a further stack (the first: mark_).
   std::vector<config> set_, open_, others_;
   std::vector<mark> mark_;
   std::int32_t turn_ = 0;

@@ -38,9 +38,9 @@ class byte_nfa {
   };
 
   // Role of a byte state among the states beside it. free_text, counted_text: a character of free text begins here, of
-  // which any number may follow, or as many as the frame on the stack leaves. closing: of the states of one group that
-  // could be read at once, only the states of the lowest rank are. stop: the end of one of several parts that are read
-  // side by side.
+  // which any number may follow, or as many as the frame on the stack leaves. closing: a state of a group, with a rank
+  // in it; where several states of one group, with the same stack, could read the next byte, only those of the lowest
+  // rank do. stop: the end of one of several parts that are read side by side.
   enum class role : std::uint8_t { none, free_text, counted_text, closing, stop };
 
   // One state; -1 stands for no state.
@@ -108,7 +108,7 @@ class byte_nfa {
     return {begin, e};
   }
 
-  // The part that accepts the texts of `a` and those of `b`.
+  // The part that accepts the texts of `a` and the texts of `b`.
   nfa_part either(nfa_part a, nfa_part b) {
     const std::int32_t s = add({.to = a.begin, .other = b.begin}), e = add({});
     link(a.end, e);
@@ -160,8 +160,8 @@ class byte_nfa {
     (s.to < 0 ? s.to : s.other) = to;
   }
 
-  // Tells of each state whether the end of the rule or of the repetition that it is in can be reached from it, or, in
-  // no rule, the state `end`.
+  // Returns for each state whether one of these can be reached from it: the end of the rule or of the repetition that
+  // it is in; outside of rules, the state `end`; a state of role stop; a closing state of rank 0.
   //
   // Complexity  O(states) where most links lead to states that were made later
   std::vector<char> live(std::int32_t end) const {

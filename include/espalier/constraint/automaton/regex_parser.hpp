@@ -22,13 +22,11 @@ class regex_parser {
   regex_parser(byte_nfa& nfa, std::string_view pattern, character_form form)
       : nfa_(nfa), pattern_(pattern), form_(form) {}
 
-  // Adds the part of the whole pattern to the automaton, and returns it. To be called once.
+  // Adds the part of the whole pattern to the automaton, and returns it. To be called once. If `searches`, other text
+  // may stand before an alternative that does not begin with ^, and after one that does not end with $.
   //
-  // Errors      input_error that names the position in bytes from 0, the character there and what was expected; that of
-  //             byte_nfa for a pattern that is too large
-  //
-  // If `searches`, other text may stand before an alternative that does not begin with ^, and after one that does not
-  // end with $.
+  // Errors      input_error that names the position in bytes from 0, the character there and what was expected; the
+  //             input_error of byte_nfa for a pattern that is too large
   nfa_part parse(bool searches = false) {
     const auto any_text = [&] { return free_text(nfa_, 0, byte_nfa::many, false); };
     std::vector<nfa_part> all;
@@ -60,8 +58,8 @@ class regex_parser {
 
   nfa_part written_out(const repetition& r) { return nfa_.times(r.one, r.least, r.most); }
 
-  // The part that is written as often as `inner` says, and all that as often as least and most say. It is one
-  // repetition if the numbers of times that come together have no gap, as those of (a{3}){0,2} have.
+  // Repeats a repetition: `inner`, `least` to `most` times in a row. The result is one repetition if its possible
+  // numbers of times have no gap; (a{3}){0,2} has gaps: 0, 3 or 6 times.
   repetition repeat(const repetition& inner, std::int32_t least, std::int32_t most) {
     if (inner.is_single()) return {inner.one, least, most};
     if (least == 1 && most == 1) return inner;

@@ -14,10 +14,11 @@
 
 namespace espalier::cuda {
 
-//! Stands in the place of the target's backend on the device, where an engine makes the passes itself, between
-//! begin_step() and end_step() of a decoder or a batch_decoder: it says how large passes may be, and makes none.
+//! The target's backend on the device where an engine makes the passes itself, between begin_step() and end_step() of a
+//! decoder or a batch_decoder. It says how large passes may be, and makes none.
 //!
-//! Errors      constructor: option_error for an option out of range. forward: input_error, as step() of such a decoder
+//! Errors      constructor: option_error for an option out of range. forward: input_error, so that step() of a decoder
+//!             over it raises that error
 template <class NumberT = float>
 class outside_backend {
  public:

@@ -27,7 +27,8 @@ concept EnqueuesForward = requires(BackendT& backend, KVStoreT& kv, forward_batc
   { backend.forward(kv, batch, stream) } -> std::same_as<vocab_rows<typename BackendT::number>>;
 };
 
-// A backend, or a drafter over one, that keeps the exceptions of its work on the host: see Backend.
+// A backend, or a drafter over one, with raise_failure(), which throws an exception of its work on the host: see
+// Backend.
 template <class PartT>
 concept KeepsFailure = requires(PartT& part) {
   part.raise_failure();
@@ -38,7 +39,7 @@ concept KeepsFailure = requires(PartT& part) {
 //! espalier::Backend on the device: its forward pass is work in a stream, over a batch that kernels fill in.
 //!
 //! Minimal definition
-//!   typename number               of its logits: float, __half or __nv_bfloat16
+//!   typename number               type of its logits: float, __half or __nv_bfloat16
 //!   vocab_size(), max_rows(), max_positions() -> int
 //!   forward(kv, batch, stream) -> vocab_rows<number>   enqueues the pass; returns where on the device the rows of
 //!                                 logits will be, one for each output of the batch: the same address for the same

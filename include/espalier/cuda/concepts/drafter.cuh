@@ -134,12 +134,13 @@ concept CatchingUpDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std
   drafter.catch_up(n);
 };
 
-//! A drafter of one of the three kinds that can be asked. no_drafter is of none; of a joint, the parts can be asked.
+//! A drafter that can be asked: a StepDrafter, BlockDrafter or SequenceDrafter. no_drafter is none of these, nor is a
+//! joint of several drafters: its parts are asked instead.
 template <class DrafterT>
 concept AskableDrafter = StepDrafter<DrafterT> || BlockDrafter<DrafterT> || SequenceDrafter<DrafterT>;
 
-//! Asks a drafter about nodes of the trees, the root alone or nodes whose parents it was asked about, and returns its
-//! answer: of a StepDrafter, text_rows of all nodes so far; of a BlockDrafter, block_rows; of a SequenceDrafter,
+//! Asks a drafter about nodes of the trees (the root alone, or nodes whose parents it was asked about), and returns its
+//! answer: a StepDrafter's is text_rows of all nodes so far, a BlockDrafter's block_rows, a SequenceDrafter's
 //! text_runs.
 template <AskableDrafter DrafterT>
 auto ask(const text_batch& texts, DrafterT& drafter, node_list nodes, cudaStream_t stream) {
@@ -157,10 +158,10 @@ auto ask(const text_batch& texts, DrafterT& drafter, node_list nodes, cudaStream
 //! target's cache.
 //!
 //! Minimal definition, besides Drafter
-//!   read(backend, place, first, n, stream)   reads, after a prefill pass, the states of rows 0 to n - 1: they are
-//!                                     those of the text's tokens from number `first` on
+//!   read(backend, place, first, n, stream)   reads, after a prefill pass, the states of rows 0 to n - 1: row i is of
+//!                                     the text's token number first + i
 //!   read(backend, texts, path, lanes, stream)   reads, in a round before the accepted tokens join the texts, the
-//!                                     states along the accepted paths, that of the pending token first. lanes [lanes],
+//!                                     states along the accepted paths, each from the pending token on. lanes [lanes],
 //!                                     on the device, says where the rows of each lane begin in the pass
 //!   read(backend, chunks, n_chunks, n_rows, stream)   reads, in a round whose pass has also read prompts, the states
 //!                                     of these chunks: chunks [n_chunks] on the device, n_rows rows in all at most
@@ -177,7 +178,7 @@ concept FeatureDrafter = Drafter<DrafterT> &&
 
 namespace detail {
 
-// Whether a part of the drafter is a StepDrafter: it keeps something of each node, and follows texts round by round.
+// True if a part of the drafter is a StepDrafter, which keeps something of each node, and follows texts round by round.
 template <class DrafterT>
 constexpr bool asks_by_steps() {
   return []<std::size_t... Index>(std::index_sequence<Index...>) {

@@ -66,8 +66,8 @@ concept KVStore = requires(KVStoreT& kv, const KVStoreT& fixed, std::int32_t n, 
 template <class KVStoreT>
 concept PrefixKVStore = KVStore<KVStoreT> && espalier::detail::RemembersTokens<KVStoreT>;
 
-//! espalier::SharingKVStore on the device. Sequences share rows whose tokens the host knows: of each sequence, the
-//! first prefix(sequence).size() rows, and no other committed row.
+//! espalier::SharingKVStore on the device. Sequences can share rows whose tokens the host knows: the first
+//! prefix(sequence).size() rows of each sequence, and no other committed row.
 //!
 //! Minimal definition, besides PrefixKVStore
 //!   ensure(sequence, n, stream)              makes room, so that slots prefix(sequence).size() to n - 1 can be

@@ -127,7 +127,7 @@ std::int32_t max_depth(const PolicyT& policy) {
 //!                                      to ask about next, none once the trees are complete. The answer is text_rows,
 //!                                      block_rows or text_runs
 //!   observe(texts, decisions, stream)  is told which verdicts were committed: decisions [places], on the device; a
-//!                                      token of -1 says that nothing was
+//!                                      token of -1 says that nothing was committed
 //! Optional
 //!   max_depth() -> int                 the longest path of its trees; max_nodes() without it. In a cascade it bounds
 //!                                      the accepted tokens about which the drafters of the other policies were not
@@ -181,8 +181,8 @@ void reserve_trees(PolicyT& policy, std::int32_t max_texts) {
   }
 }
 
-//! Lets a drafter make room for the nodes that the policy may ask it about in rounds of so many texts. Each of several
-//! parts is told how many tokens the others may bring in: a path of the merged tree is a path of one policy's tree.
+//! Lets a drafter make room for the nodes that the policy may ask it about in rounds of so many texts. Each part of a
+//! joint is told first how many tokens the other parts may draft on one path.
 template <class PolicyT, class DrafterT>
 void reserve_draft(DrafterT& drafter, const PolicyT& policy, std::int32_t max_texts, fault* found) {
   if constexpr (n_parts<DrafterT> != 1) {
@@ -222,8 +222,8 @@ concept LearningPolicy = requires(const PolicyT& policy) {
 //! A LearningPolicy whose texts may have options of their own: learnt_with(options) gives the values that a text with
 //! these options, an options_type, begins with.
 //!
-//! Errors      option_error for options with larger trees than the policy's own options have: launches are made for
-//!             those
+//! Errors      option_error for options with larger trees than the policy's own options have, since launches are made
+//!             for the policy's own
 //! Models
 //!   adaptive_chain, fixed, dynatree, dyspec_threshold
 template <class PolicyT>

@@ -24,7 +24,7 @@ struct fault {
   kind what = kind::none;
   row_origin row;
   token_id token = 0;  //!< the token with the bad logit
-  float value = 0;     //!< that logit
+  float value = 0;     //!< the bad logit
 };
 
 //! Stores a fault, unless one is stored already. Called in kernels.

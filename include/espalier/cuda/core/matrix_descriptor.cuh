@@ -11,10 +11,10 @@ namespace espalier::cuda {
 //! The position of a matrix of 16-bit numbers in shared memory, in the form that products of warpgroups take
 //! (ptx::start_product).
 //!
-//! A row has 64 numbers, 128 bytes, and rows follow each other. Chunk c of 16 bytes of row r is stored at the position
-//! of chunk c ^ (r % 8) (128-byte swizzle). As the right side of a product, a row is a column of terms, of which one
-//! instruction takes 16; transposed, a row is one term. The matrix of the 16 terms from 16 i on begins 32 i bytes
-//! further, transposed 2048 i.
+//! A stored row has 64 numbers, 128 bytes, and rows follow each other. Chunk c of 16 bytes of row r is stored at the
+//! position of chunk c ^ (r % 8) (128-byte swizzle). An instruction takes 16 terms of a product. If the right matrix is
+//! stored transposed, a stored row is one of its columns, with 64 terms: terms 16 i to 16 i + 15 begin 32 i bytes
+//! further. If it is not, a stored row is one term of all columns: these terms begin 2048 i bytes further.
 //!
 //! Pre         the first row begins at a multiple of 1024 bytes
 //! Source      PTX ISA 9.0, 9.7.15.5.1: shared memory matrix layout, strides, canonical layouts, matrix descriptor

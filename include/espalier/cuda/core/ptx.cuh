@@ -126,8 +126,8 @@ __device__ inline float exp2_approximate(float x) {
 }
 
 //! Waits until the kernel before this one in the stream has ended and its writes are seen, if this kernel began before
-//! that (launch_shape::overlaps); else does nothing. Every thread calls it: the next kernel waits for the end of this
-//! one, and so for everything that went before.
+//! that (launch_shape::overlaps); else does nothing. All threads must call it: then this kernel ends after the one
+//! before, and a kernel that waits for this one has waited for all earlier ones.
 __device__ inline void await_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -196,8 +196,8 @@ __device__ inline void await_arrivals(shared_address counter, std::uint32_t pari
       : "memory");
 }
 
-//! Makes this thread's writes to shared memory so far, finished copies included, visible to products of warpgroups,
-//! once their threads have been told that they may begin (9.7.13.4, membar: proxies).
+//! Makes this thread's writes to shared memory so far, finished copies included, visible to warpgroup products. A
+//! barrier must follow before a warpgroup starts such a product (9.7.13.4, membar: proxies).
 __device__ inline void show_to_products() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -267,12 +267,12 @@ __device__ inline void give_registers() {
 #define ESPALIER_PTX_PRODUCT(number) \
   "wgmma.mma_async.sync.aligned.m64n64k16.f32." number "." number " " ESPALIER_PTX_SUM_NAMES
 
-//! Starts to multiply a 64 x 16 and a 16 x 64 matrix, both in shared memory, where the 16 terms of a product lie along
-//! a row. `sum` becomes the product, or has the product added to it if `adds` (9.7.15.5.2, wgmma.mma_async). The four
-//! warps of a warpgroup call it together.
+//! Starts the product of a 64 x 16 and a 16 x 64 matrix in shared memory. The second is stored transposed: in both, a
+//! stored row has the 16 terms of a sum. `sum` becomes the product, or has the product added to it if `adds`
+//! (9.7.15.5.2, wgmma.mma_async). The four warps of a warpgroup call it together.
 //!
-//! Shapes      in lane i of warp w, with g = 16 w + i / 4 and t = 2 (i % 4): sum[j]: rows g, g, g + 8, g + 8, columns 8
-//!             j + t, t + 1, t, t + 1
+//! Shapes      in lane i of warp w, with g = 16 w + i / 4 and t = 2 (i % 4): sum[j] has rows g, g, g + 8, g + 8 and
+//!             columns c, c + 1, c, c + 1, where c = 8 j + t
 template <class NumberT>
 __device__ inline void start_product(float (&sum)[8][4], matrix_descriptor a, matrix_descriptor b, bool adds) {
   if constexpr (std::is_same_v<NumberT, __half>) {
@@ -289,8 +289,8 @@ __device__ inline void start_product(float (&sum)[8][4], matrix_descriptor a, ma
   }
 }
 
-//! Starts to add the product of a 64 x 16 matrix in registers and a 16 x 64 matrix in shared memory, where a row is one
-//! of the 16 terms (transposed).
+//! Starts to add to `sum` the product of a 64 x 16 matrix in registers and a 16 x 64 one in shared memory, stored as 16
+//! rows of 64 numbers.
 //!
 //! Shapes      sum: as above; a: pairs from term t, t, t + 8, t + 8 of rows g, g + 8, g, g + 8
 template <class NumberT>

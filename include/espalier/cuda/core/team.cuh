@@ -287,8 +287,8 @@ class team {
     }
   }
 
-  //! The sum of each part of a row and the total, for a draw. Pre: `of` is read before the next call but one of those
-  //! that take turns in the team: sum_of, sums_of, parts_of, and reduce over several blocks.
+  //! The sum of each part of a row and the total, for a draw. Pre: `of` is read before the second next call of a
+  //! function that takes turns in the team: sum_of, sums_of, parts_of, and reduce over several blocks.
   struct parts {
     const double* of;
     double total;
@@ -300,8 +300,8 @@ class team {
     return {shared_->part[call][0], total};
   }
 
-  //! The sums of the groups of one part. Pre: `of` is read before the next call but one that takes a turn in the block:
-  //! all functions that end with a barrier of the block, reduce included.
+  //! The sums of the groups of one part. Pre: `of` is read before the second next call of a function that takes turns
+  //! in the block: all functions that end with a barrier of the block, reduce included.
   struct groups {
     const double* of;
   };

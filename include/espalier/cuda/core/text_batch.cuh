@@ -25,8 +25,7 @@ struct text_state {
 //! The text of one sequence, in the memory of the device. Trivially copyable, passed by value into kernels.
 //!
 //! Shapes      tokens [capacity + 1]; state [1]
-//! Law         between rounds the target's cache holds state->size - 1 rows, since the rows of accepted paths are moved
-//!             together in place
+//! Law         between rounds the target's cache holds state->size - 1 rows, since commits leave no gaps between rows
 struct text_view {
   token_id* tokens = nullptr;
   text_state* state = nullptr;
@@ -61,8 +60,8 @@ ESPALIER_HOST_DEVICE inline tree_writer moved(tree_writer tree, std::ptrdiff_t w
 
 }  // namespace detail
 
-//! One text of a launch, as kernels see it: its tree of this round and its tokens, with the numbers that tell where in
-//! other arrays its data lie. `tree` and `text` are empty if the lane is.
+//! One text of a launch, as kernels see it: its tree of this round and its tokens, with the indices of its data in
+//! other arrays. `tree` and `text` are empty if the lane is.
 struct text_in_batch {
   std::int32_t lane = 0;   //!< index of the text in this round; row `lane` of the blocks of a launch works for it
   std::int32_t place = 0;  //!< index of the text in arrays that last from round to round; -1: the lane is empty

@@ -15,8 +15,8 @@
 
 namespace espalier::cuda {
 
-//! The answer of a StepDrafter: the rows of a round by text and node, in the memory of the device. For each text it is
-//! what espalier::node_rows is on the host. It also stands for other rows by node.
+//! The rows that a StepDrafter gave in a round, by text and node, in device memory: one espalier::node_rows for each
+//! text.
 //!
 //! Shapes      row_of [places][n_nodes]: index in `rows` of the row of a node, -1 if no row was asked for; nullptr if
 //!             there are no rows
@@ -30,10 +30,10 @@ struct text_rows {
   }
 };
 
-//! The answer of a BlockDrafter: for each lane what espalier::block_rows is on the host, and the faults in which
+//! The answer of a BlockDrafter: one espalier::block_rows for each lane (a text of the round), and the faults in which
 //! readers report logits from which no token can be drawn.
 //!
-//! Shapes      logits [lanes][length][vocab]; found [places]
+//! Shapes      logits [lanes][length][vocab], by text_in_batch::lane; found [places], by text_in_batch::place
 template <class NumberT>
 struct block_rows {
   vocab_rows<NumberT> logits;

@@ -117,7 +117,7 @@ struct lane_rows {
   std::int32_t n;
 };
 
-//! Returns the rows of a lane. If rows are packed, the block adds up the trees of the lanes before. Called by the whole
+//! Returns the rows of a lane. If rows are packed, the block adds up the rows of the lanes before. Called by the whole
 //! block.
 inline __device__ lane_rows rows_of_lane(const text_batch& texts, const compiled_rows& out, const text_in_batch& own,
                                          warp_sums& sums) {

@@ -15,11 +15,10 @@ namespace espalier::cuda::detail {
 
 //! Finds orders of one tree with the threads of one block. All threads call its functions together.
 //!
-//! Complexity  O(log n) radix passes, or O(n) looks at other nodes for each node if is_counted; O(log depth) steps of
-//!             O(n / threads) each. Nothing goes from node to node or from level to level, so that stars and chains
-//!             cost what bushy trees do
-//! Pre         parent[u] < u; n <= places; a block has Threads threads; in a sort, thread t holds places Items t to
-//!             Items t + Items - 1
+//! Complexity  siblings: a radix sort, or O(n) comparisons a node if is_counted. Ancestors: O(log depth) steps, each
+//!             O(n / threads). No loop runs over levels: chains and stars cost what bushy trees do
+//! Pre         parent[u] < u; n <= places; a block has Threads threads; in a sort, thread t holds the elements from
+//!             Items * t to Items * t + Items - 1
 //! Source      pointer doubling: Wyllie, The complexity of parallel computations, 1979
 template <int Threads, int Items>
 class block_tree_order {
@@ -34,10 +33,10 @@ class block_tree_order {
   //! The shared memory in which the orders are found; sorts also need a sort_memory.
   struct memory {
     node_id parent[places];      // [n], as the caller gives it
-    std::int32_t below[places];  // [n] the caller gives the node's own weight; becomes that of its subtree
+    std::int32_t below[places];  // [n] the caller gives the node's own weight; becomes the weight of its subtree
     std::int32_t rank[places];   // [n] the resulting rank
     std::int32_t above[places];  // [n] an ancestor of each node; in sort_siblings also the nodes in order
-    std::int32_t first[places];  // [n] by parent: weight of all nodes before its first child
+    std::int32_t first[places];  // [n] by parent: weight of all nodes before its first child, as sort_siblings sorts
     warp_sums sums;
   };
 
@@ -46,7 +45,7 @@ class block_tree_order {
   //! Sets rank[u] to the weight of all nodes that come before u in preorder. Children go in order of their index or, if
   //! heavy_first, the heaviest subtree first. Returns the number of bits of the largest depth, at least 1.
   //!
-  //! Pre         parent and below are set (no barrier needed since); all inner nodes weigh inner_weight
+  //! Pre         parent and below are set; if not by each(), a barrier follows. All inner nodes weigh inner_weight
   //! Post        a barrier has been passed
   __device__ int preorder(bool heavy_first, std::int32_t inner_weight) {
     each([&](int u) { m_.above[u] = m_.parent[u]; });
@@ -65,7 +64,8 @@ class block_tree_order {
   //! Sorts the elements of `in_order` by key_of(element), a number of at most `bits` bits; equal keys keep their order.
   //!
   //! Pre         a barrier has been passed since in_order was written
-  //! Post        `element` has the thread's own elements, whose places begin at first_place(); in_order is not changed
+  //! Post        `element` has the thread's own elements, which begin at first_place() in the order; in_order is not
+  //!             changed
   template <class KeyT>
   __device__ void sort_stably(const std::int32_t* in_order, int bits, KeyT key_of, std::int32_t (&element)[Items]) {
     std::uint32_t key[Items];
@@ -106,7 +106,7 @@ class block_tree_order {
 
   // Does what add_siblings does, by sorting.
   __device__ void sort_siblings(bool heavy_first, std::int32_t inner_weight) {
-    // Puts siblings side by side, in their order.
+    // Sorts the nodes by parent, siblings in their order.
     const int bits = 32 - __clz(n_);
     std::uint32_t key[Items];
     node_id node[Items];
@@ -149,8 +149,8 @@ class block_tree_order {
   }
 
   // Pointer doubling: after step k, `above` of every node is its ancestor 2^k levels up, and `below` is the weight of
-  // the node and its descendants less than 2^k levels down. Returns the number of steps; all depths are less than 2 to
-  // the power of it.
+  // the node and its descendants less than 2^k levels down. Returns the number of steps; all depths are less than
+  // 2^steps.
   __device__ int add_to_ancestors() {
     int steps = 0;
     for (bool more = true; more; ++steps) {

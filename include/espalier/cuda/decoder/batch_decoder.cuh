@@ -45,8 +45,8 @@ namespace espalier::cuda {
 namespace detail {
 
 // The values that were learnt in a text's rounds, its own options included, as far as they have reached the host. Empty
-// for a text that has learnt nothing and has no options of its own. In the tables of texts that this decoder shares
-// with espalier::batch_decoder, these values stand in the place of a text's policy.
+// for a text that has learnt nothing and has no options of its own. The code shared with espalier::batch_decoder keeps
+// these values where that class keeps a text's policy.
 struct shared_policy {
   std::vector<std::byte> learnt;
 
@@ -69,7 +69,7 @@ struct text_place
 
   RoundsT* rounds;
   std::int32_t n_read = 0;       // number of leading tokens in the target's cache, or about to be
-  std::int32_t n_known = 0;      // number of these that the host knows to be there
+  std::int32_t n_known = 0;      // number of leading tokens of which the host knows that they are in the target's cache
   std::int32_t n_drafted = 0;    // number of leading tokens in the draft's cache
   std::int32_t n_under_way = 0;  // rounds of this text whose outcomes were not taken in
   bool is_ready = false;         // its prompt is read, or about to be: rounds may begin
@@ -98,8 +98,8 @@ struct text_place
     rounds->release(this->number);
     has_rows = false;
   }
-  // Number of rows in a page of the rows for which a text waits while another one reads them: 1, so that the text waits
-  // for each token that both begin with. The store decides whether it shares full pages alone.
+  // Returns 1: a text that waits while another one reads their common beginning waits for all of it, whatever the size
+  // of a page. The store decides whether it shares full pages alone.
   std::int32_t page_size() const { return 1; }
 
   // A round writes at least one token: a text is ready for as many rounds as it has tokens left.
@@ -146,12 +146,11 @@ struct round_ticket {
 //!
 //! If a pass of max_rows has no room for a whole tree of each text, its rows go to those nodes that are expected to
 //! gain most, to whichever text they belong: by the draft's probabilities and by the tokens lately accepted in each
-//! text.
-//! Trees shrink to plain decoding if need be. With batch_options::costs the host chooses, one round behind, how many
-//! rows a pass has: as many as are expected to pay. Trees that are drawn get their shares before anything is drawn,
-//! from earlier rounds alone. With batch_options::share_budget = false, and if the drafter cannot follow a cut (it is
-//! no RenumberingDrafter), trees are whole, and texts that find no room in a pass wait for the next, as on the host.
-//! Log-probabilities and saved texts are for espalier::batch_decoder alone.
+//! text. Trees shrink to plain decoding if need be. With batch_options::costs the host chooses, one round behind, how
+//! many rows a pass has: as many as are expected to pay. Trees that are drawn get their shares before anything is
+//! drawn, from earlier rounds alone. With batch_options::share_budget = false, and if the drafter cannot follow a cut
+//! (it is no RenumberingDrafter), trees are whole, and texts that find no room in a pass wait for the next, as on the
+//! host. Log-probabilities and saved texts are for espalier::batch_decoder alone.
 //!
 //! If pages run out, the last text in turn gives up its place and is read again later. Full pages that a store shares
 //! are read once.
@@ -292,9 +291,10 @@ class batch_decoder
     return end();
   }
 
-  //! The other half: takes the logits of the pass under way, and returns the next pass of this step: one that reads a
-  //! prompt, or that of the round, whose logits end the step: verifying and committing are enqueued, and the host waits
-  //! for their outcome. A text that was cancelled in the meantime leaves: its rows are dropped.
+  //! The second half of a step: takes the logits of the pass under way, and returns the next pass of this step. That
+  //! pass reads a prompt, or is the pass of the round. The logits of the round's pass end the step: verifying and
+  //! committing are enqueued, and the host waits for their outcome. A text that was cancelled in the meantime leaves:
+  //! its rows are dropped.
   //!
   //! Shapes      logits [batch.n_outputs][vocab_size], in the memory of the device, as for decoder::end_step()
   //! Post        as begin_step()
@@ -423,15 +423,15 @@ class batch_decoder
     if (plan_pass(true).n_rounds > 0) return;
     this->begin_pass();
     for (place* p : this->in_turn()) {
-      // The last part of a prompt may be under way in a round.
+      // The last chunk of a prompt may be under way in a round.
       if (p->text == nullptr || p->task.kind != task::read || p->n_read != p->n_known) continue;
       readers_.push_back({p, p->turn, p->n_read + p->task.n_rows});
     }
   }
-  // Whether there are prompts still to be read so, in a step that is made in halves.
+  // True if prompts are still to be read in passes of their own, in a step that is made in halves.
   bool is_reading() const { return next_reader_ < readers_.size(); }
 
-  // Reads these prompts.
+  // Reads the prompts that plan_reading() has found.
   void read_alone() {
     for (const participant& r : readers_) {
       if (!r.is_there()) continue;
@@ -467,8 +467,8 @@ class batch_decoder
     return false;
   }
 
-  // Takes note that the next n tokens of a prompt are about to be read, in the stream's order. Once all are, rounds may
-  // begin.
+  // Takes note that the next n tokens of a prompt are about to be read, in the stream's order. Once the whole prompt
+  // is, rounds may begin.
   void reads_on(place& p, std::int32_t n) {
     p.n_read += n;
     this->record().prompt_rows += n;
@@ -502,7 +502,7 @@ class batch_decoder
       p.lose_step();
   }
 
-  // Enqueues the round that is planned next, with parts of prompts. Returns false if there is none, or an error holds
+  // Enqueues the round that is planned next, with chunks of prompts. Returns false if there is none, or an error holds
   // its texts.
   bool enqueue() {
     if (!plan_round()) return false;
@@ -512,8 +512,8 @@ class batch_decoder
     return true;
   }
 
-  // Plans the next round, with parts of prompts: next_ticket(), numbers_ and chunks_ tell of it. Returns false if there
-  // is none: no text is ready for one, or an outcome must be taken in first.
+  // Plans the next round, with chunks of prompts: sets next_ticket(), numbers_ and chunks_. Returns false if there is
+  // none: no text is ready for one, or an outcome must be taken in first.
   bool plan_round() {
     const espalier::detail::pass_plan planned = plan_pass(false);
     if (planned.n_rounds == 0) return false;
@@ -541,7 +541,7 @@ class batch_decoder
       const std::int32_t most = p->text->value.written.size() + (p->n_under_way + 2) * (rounds_.max_nodes() + 1);
       if (ensure(*p, (std::min)(most, rounds_.context()))) longest = (std::max)(longest, most);
     }
-    // With fewer texts, where one has lost its place, another round is planned: it may draft again.
+    // If a text has lost its place, another round is planned for the others, which then may draft after all.
     if (std::any_of(lanes_.begin(), lanes_.end(), [](const place* p) { return p->text == nullptr; }))
       return plan_round();
     const auto reader_of = [&](const prompt_chunk& c) -> place& { return this->at(c.place); };
@@ -653,12 +653,12 @@ class batch_decoder
   rounds_type rounds_;
   std::vector<place*> lanes_;          // the places of the round that is enqueued
   std::vector<std::int32_t> numbers_;  // the numbers of these places
-  std::vector<prompt_chunk> chunks_;   // the parts of prompts that the round's pass reads
+  std::vector<prompt_chunk> chunks_;   // the chunks of prompts that the round's pass reads
   ticket under_way_[2];
   int next_ticket_ = 0;
   std::vector<participant> readers_;  // texts whose prompts are read in passes of their own
-  std::size_t next_reader_ = 0;       // the one whose pass is made outside next
-  outside_pass pass_;                 // under way outside, if any is
+  std::size_t next_reader_ = 0;       // index of the reader whose pass is made outside next
+  outside_pass pass_;                 // the pass that is under way outside, if there is one
   stopwatch watch_;
 };
 

@@ -155,9 +155,9 @@ class decoder {
     return pass_;
   }
 
-  //! The other half: takes the logits of the pass under way, and returns the next pass of this step: of the prompt, or
-  //! of the round, whose logits end the step: verifying and committing are enqueued, and the host waits for their
-  //! outcome.
+  //! The second half of a step: takes the logits of the pass under way, and returns the next pass of this step. That
+  //! pass reads the prompt, or is the pass of the round. The logits of the round's pass end the step: verifying and
+  //! committing are enqueued, and the host waits for their outcome.
   //!
   //! Shapes      logits [batch.n_outputs][vocab_size], in the memory of the device; a text's processor changes them in
   //!             place. They may still be under way in the stream of the pass: an engine that makes the pass in another
@@ -214,7 +214,7 @@ class decoder {
   const round_record& last_round() const { return record_; }
 
  private:
-  // Gives up what is under way if a round fails or the text ends: both sides go on from the host's text.
+  // Gives up the rounds under way if one fails or the text ends: both sides go on from the host's text.
   struct flight_guard {
     decoder& self;
     bool finished = false;
@@ -251,8 +251,8 @@ class decoder {
     return 0;
   }
 
-  // Takes note that all of the text but its pending token is in both caches for good. The target's held the first n
-  // tokens of it before.
+  // Takes note that all of the text but its pending token is in both caches for good. The target's cache held the first
+  // n tokens before.
   void remember(std::int32_t n) {
     n_drafted_ = text_.size() - 1;
     if constexpr (PrefixKVStore<kv_type>)
@@ -343,9 +343,10 @@ class decoder {
   held_prefix held_;
   std::int32_t n_known_ = 0;  // number of leading tokens that the target's cache held when the device was last put
                               // in step
-  std::int32_t n_read_ = 0;   // number of them that it holds, or is about to, until the device is in step
+  std::int32_t n_read_ = 0;   // number of leading tokens that the target's cache holds, or is about to hold; valid
+                              // only until the device is in step
   bool in_step_ = false;
-  outside_pass pass_;  // under way, if any is
+  outside_pass pass_;  // the pass that is under way outside, if there is one
   espalier::text text_;
   round_record record_;
   stopwatch watch_;

@@ -17,8 +17,8 @@
 
 namespace espalier::cuda {
 
-//! espalier::grow on the device: enqueues the steps in which the policy grows the texts' trees of this round, which
-//! hold their roots alone, with the answers of the drafter.
+//! espalier::grow on the device: enqueues the steps in which the policy grows the texts' trees of this round with the
+//! answers of the drafter. At first each tree has its root alone.
 //!
 //! hear(n) is called before each pass of a draft model: the pass has n nodes of each text.
 //!

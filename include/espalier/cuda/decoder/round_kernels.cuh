@@ -13,7 +13,7 @@
 #include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 
-//! How texts get to their places, the first and the last launch of a round, and what the round leaves for the host.
+//! The kernels that put texts in their places, and that open and close a round; and what a round leaves for the host.
 namespace espalier::cuda::detail {
 
 // Writes a text's state and clears its fault; run by one thread. The state is an argument, so that nobody waits for
@@ -42,7 +42,7 @@ ESPALIER_KERNEL void set_lanes(std::int32_t* place_of, some_lanes some) {
 // The outcome of a round for one lane, which the host gets besides the tree.
 struct round_outcome {
   fault found;
-  verdict decision;        // the committed part; its token is -1 if nothing is committed
+  verdict decision;        // the verdict as far as it is committed; its token is -1 if nothing is committed
   std::int32_t ends = -1;  // depth of the first node on the accepted path after which nothing may follow, or -1
   float expected = 0;      // in entry i: tokens that all texts would have gained with 2^i rows for each lane
 };

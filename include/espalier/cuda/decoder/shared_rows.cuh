@@ -54,7 +54,7 @@ struct text_gains {
   ESPALIER_HOST_DEVICE float log_worth() const {
     return static_cast<float>(espalier::detail::log_of(static_cast<double>((got + weight) / (hoped + weight))));
   }
-  // Returns the log of the share of levels that are accepted, once the level before is.
+  // Returns the log of the share of levels that are accepted, among those that the verifier looks at.
   ESPALIER_HOST_DEVICE float log_share() const {
     const float share = (got + usual_share * weight) / (hoped + weight);
     return static_cast<float>(espalier::detail::log_of(static_cast<double>(share)));
@@ -166,7 +166,7 @@ struct share_memory {
   std::int32_t roots;   // number of lanes that are not empty
   std::int32_t limits;  // sum of the limits of all trees
   tree_share all;       // the share of all texts together, as if they were one text
-  std::int32_t even;    // rows that each text gets beside its share, if rows are left once all bins have theirs
+  std::int32_t even;    // rows that each text gets beside its share, if rows are left when every bin has its rows
 };
 
 // Shares out `n_rows` rows over all lanes, roots included: the rows that gain most; among rows of the same bin, those
@@ -332,7 +332,7 @@ ESPALIER_KERNEL void __launch_bounds__(share_threads)
 //
 // Trees that are drawn (DrawsV): each text's limit is set before anything is drawn, from earlier rounds alone. The text
 // gets the levels that are likeliest to be accepted, whatever will be drawn there. Other trees are grown whole, and cut
-// to their most probable paths: no chance is involved, so a draft may be cut by what it is.
+// to their most probable paths: no chance is involved, so a cut may depend on the drafted tokens.
 //
 // Law         the distribution of no text depends on the shares: they follow from earlier rounds, or from a draft
 //             without random numbers

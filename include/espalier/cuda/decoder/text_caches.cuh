@@ -164,7 +164,7 @@ class text_caches {
   outside_pass open_read(std::int32_t place, std::int32_t first, std::int32_t end) {
     return {prefill_.open(kv_, sequence(place), text_at(place), first, end, max_rows_, stream_.get()), stream_.get()};
   }
-  // Goes on after such a pass, of n tokens from number `first` on.
+  // Goes on after a pass of open_read(), which has read n tokens from number `first` on.
   void close_read(std::int32_t place, std::int32_t first, std::int32_t n) {
     read_states(place, first, n);
     tell_failure();

@@ -39,7 +39,8 @@
 
 namespace espalier::cuda::detail {
 
-// The question about one lane, in memory of the host that the device can reach, too.
+// What a round asks the host about each lane: the tree, and the nodes whose rows are to be changed. In memory of the
+// host that the device can reach, too.
 //
 // Shapes      words [lanes][4 + 3 nodes + last]: place (-1: the lane is empty), number of nodes of the tree, number of
 //             tokens of the text, number of the last tokens below; tokens, parents [nodes], asked [nodes], the text's
@@ -101,7 +102,7 @@ struct listed_row {
   std::int32_t is_masked = 0;   // 1 if the row has a mask of the tokens that may follow
   std::int32_t n_shared = 0;
   std::int32_t first_own = 0, n_own = 0;
-  const row_change* steps = nullptr;  // of the text, in memory of the host
+  const row_change* steps = nullptr;  // all steps listed for the text, in memory of the host
 };
 
 // The arguments of change_rows.
@@ -267,7 +268,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void change_rows(const row_cha
   who.sync();  // no block ends while another one reads its shared memory
 }
 
-// The nodes of each tree whose rows a pass of the target has, and where these rows are.
+// Where a pass of the target has the rows of each tree's nodes.
 struct processed_pass {
   std::int32_t n_rows;              // the most rows of a lane
   const std::int32_t* row_of_node;  // [lanes][n_rows]
@@ -331,7 +332,7 @@ class text_processors {
     make_room(p);
     auto change = std::make_unique<succession>(succession{&p, std::move(next)});
     require(cudaLaunchHostFunc(stream, &succession::run, change.get()), "cudaLaunchHostFunc");
-    (void)change.release();  // deleted there
+    (void)change.release();  // succession::run deletes it
   }
 
   // Makes room for the next round of these texts. Returns true if a processor may change rows in it.
@@ -374,13 +375,13 @@ class text_processors {
   struct follower {
     explicit follower(const ProcessorT& p) : processor(p) {}
     ProcessorT processor;
-    std::int32_t size = 0;  // tokens of the text that it has read
+    std::int32_t size = 0;  // number of the text's tokens that the processor has read
     std::atomic<bool> is_idle = false;
   };
 
   struct place {
-    std::shared_ptr<follower> latest;   // the one that the host has given last
-    std::shared_ptr<follower> current;  // the one that the stream has come to
+    std::shared_ptr<follower> latest;   // the processor that the host has given last
+    std::shared_ptr<follower> current;  // the processor that the stream has come to
     std::vector<pinned_array<row_change>> rooms;
     std::atomic<std::size_t> most_steps = 0;  // the most steps that a round has listed
     std::span<row_change> room;               // the last of rooms; used under the lock
@@ -448,8 +449,8 @@ class text_processors {
     return own_.steps().size();
   }
 
-  // Makes room for the steps of the next round: twice as many as a round has listed before, and some for each node.
-  // Rooms that are too small are kept: the stream may still write there.
+  // Makes room for the steps of the next round: at least twice as many as a round has listed before, and 16 for each
+  // node. Rooms that are too small are kept: the stream may still write there.
   void make_room(place& p) {
     const std::size_t needed = 2 * p.most_steps + 16 * static_cast<std::size_t>(nodes_);
     if (p.room.size() >= needed) return;
@@ -563,7 +564,7 @@ class text_processors {
   host_failure failure_;
 };
 
-// Takes the place of processors for texts that have none, and does nothing.
+// The processors of texts that have none: does nothing.
 template <>
 class text_processors<no_processor> {
  public:

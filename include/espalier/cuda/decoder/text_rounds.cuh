@@ -135,8 +135,8 @@ void keep_learnt_of(const text_batch& texts, const PolicyT& policy, learnt_part 
 }
 
 // Commits to the host's text what a round of the device has committed, up to the text's stop condition, or up to depth
-// `ends`, after which nothing may follow (-1: there is no such depth). Returns the record of the round; its views are
-// those of the text and of the tree.
+// `ends`, after which nothing may follow (-1: there is no such depth). Returns the record of the round; its views point
+// into the text and the tree.
 template <class PieceT>
 round_record take_round(text& written, tree_view tree, tree_limit limited_by, verdict decision, std::int32_t ends,
                         const PieceT& piece_of) {
@@ -266,9 +266,9 @@ class lane_table {
 // sequence of both caches; a round is over the texts of some places, its lanes. The results of a round are copied to
 // the host after it; two rounds may be under way.
 //
-// A graph of the round is captured for each number of lanes, a power of two or all, each context_bucket, each
-// round_size and number of rows for prompts, and again where processors change rows. Where a pass has no room for
-// drafted tokens, rounds do not draft.
+// A graph of the round is captured for each number of lanes (a power of two, or all), each context_bucket, each number
+// of rows for trees and for prompts, and again where processors change rows. Where a pass has no room for drafted
+// tokens, rounds do not draft.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
@@ -338,7 +338,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   std::int32_t max_nodes() const { return max_nodes_; }
 
   // Makes sure that both caches have slots for a round of a text that may reach n_slots tokens. A tree that is built
-  // anew at last is larger before, and the draft's cache must hold the larger one.
+  // anew once it has grown is larger before that, and the draft's cache must hold the larger one.
   void ensure(std::int32_t place, std::int32_t n_slots) {
     const bool rebuilds = tree_.capacity() > max_nodes_;
     caches::ensure(place, n_slots, rebuilds ? n_slots + tree_.capacity() : n_slots);
@@ -363,7 +363,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     tree_limit limited_by = tree_limit::pass_rows;
     bool drafts() const { return n_rows > lanes; }
   };
-  // The rows of a round by this plan, of texts with `context` tokens on average.
+  // Returns the rows of a round by this plan, of texts with `context` tokens on average.
   pass_rows rows_of(const espalier::detail::pass_plan& plan, std::int32_t context) const {
     const std::int32_t lanes = plan.n_lanes, prompts = plan.prefill_rows;
     if (shared_) {
@@ -441,14 +441,15 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     enqueue_results(shape);
   }
 
-  // The first half of such a round, whose pass is made outside: enqueues what comes before the pass, and returns it.
+  // The first half of enqueue(), for a round whose pass is made outside: enqueues the work before the pass, and returns
+  // the pass.
   outside_pass open(std::span<const std::int32_t> places, std::int32_t longest, const pass_rows& plan,
                     std::span<prompt_chunk> chunks = {}) {
     opened_.shape = prepare(places, longest, plan, chunks);
     opened_.batch = before_pass(opened_.shape);
     return {opened_.batch, stream_.get()};
   }
-  // The other half: enqueues what comes after the pass, which has these logits.
+  // The second half: enqueues the work after the pass, which has given these logits.
   void close(vocab_rows<number> logits) {
     after_pass(opened_.shape, opened_.batch, logits);
     enqueue_results(opened_.shape);
@@ -534,7 +535,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     return shape;
   }
 
-  // Enqueues the copies of what a round has come to: it is under way then.
+  // Enqueues the copies of a round's results to the host. From then on the round is under way.
   void enqueue_results(const round_shape& shape) {
     pending& p = pending_[n_enqueued_ % 2];
     p.says_expected = shared_ && size_.has_costs() && shape.drafts();
@@ -546,9 +547,9 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     ++n_under_way_;
   }
 
-  // True if the trees of such a round share its rows.
+  // True if the trees of a round of this shape share the rows of its pass.
   bool shares(const round_shape& shape) const { return shared_ && shape.drafts(); }
-  // The most rows that a tree of such a round may have.
+  // Returns the most rows that a tree may have in a round of this shape.
   std::int32_t rows_of_tree(const round_shape& shape) const {
     return (std::min)(max_nodes_ + 1, shares(shape) ? shape.n_rows : shape.n_rows / shape.lanes);
   }
@@ -559,7 +560,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     after_pass(shape, batch, backend_.forward(kv_, batch, stream_.get()));
   }
 
-  // Enqueues what comes before the target's pass in a round, and returns the pass: trees grow, and their rows are
+  // Enqueues the work before the target's pass in a round, and returns the pass: trees grow, and their rows are
   // compiled.
   forward_batch_view before_pass(const round_shape& shape) {
     const cudaStream_t s = stream_.get();
@@ -585,7 +586,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     return prompts_.add(batch, compiler_, texts, shape.n_prompt_rows, max_chunks(shape.n_prompt_rows), s);
   }
 
-  // Enqueues what comes after the target's pass: the round is verified and committed.
+  // Enqueues the work after the target's pass: the round is verified and committed.
   void after_pass(const round_shape& shape, const forward_batch_view& batch, vocab_rows<number> logits) {
     const cudaStream_t s = stream_.get();
     const text_batch texts = this->texts(shape.lanes, shape.bucket);

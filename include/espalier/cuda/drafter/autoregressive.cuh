@@ -84,7 +84,7 @@ __device__ inline void pad_row(const draft_memory& to, std::int32_t row) {
   to.sequence_of[row] = -1;
 }
 
-// Writes the rows of one text in a pass.
+// Writes the rows of one text into a pass.
 struct draft_lane {
   const draft_memory& to;
   const text_in_batch& here;
@@ -219,7 +219,7 @@ ESPALIER_KERNEL void draft_kept(draft_memory to, text_batch texts, path_view pat
 
 inline constexpr unsigned move_threads = 256;
 
-// Reorders data by node after the tree was cut or built anew; a block works for a lane.
+// Reorders arrays by node after the tree was cut or built anew; a block works for a lane.
 //
 // Shapes      column_of, row_of [places][max_nodes], spare [places][2 * max_nodes]
 template <class NodesT>
@@ -243,12 +243,13 @@ ESPALIER_KERNEL void move_columns(text_batch texts, NodesT moved, std::int32_t* 
 
 }  // namespace detail
 
-//! Makes the forward batches of a draft model that is asked layer by layer about the trees of several texts. It knows
-//! which scratch row of the draft's cache each node has, and what the node sees.
+//! Makes the forward batches of a draft model that is asked level by level about the trees of several texts. It knows
+//! which scratch row of the draft's cache each node has, and which rows each node sees.
 //!
 //! Complexity  root, level, renumber: one launch of a block for each lane; commit: such a launch and the store's
 //!             commit. No synchronisation, no allocation
-//! Law         scratch rows are given in the order in which nodes are asked about, so that those of a path ascend
+//! Law         scratch rows are given in the order in which nodes are asked about, so that the scratch rows of a path
+//!             ascend
 class draft_batch {
  public:
   draft_batch() = default;

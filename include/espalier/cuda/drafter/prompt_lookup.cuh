@@ -30,8 +30,8 @@ struct look_up_memory {
   std::uint32_t best[look_up_threads / 32];
 };
 
-// An earlier position at which the last tokens of a text stand, too, as a number: a larger one if more tokens match or,
-// among matches of equal length, if the position is later; 0 if there is no match.
+// An earlier position at which the last tokens of a text stand, too, as a number. The number is larger if more tokens
+// match or, among matches of equal length, if the position is later; 0 if there is no match.
 struct earlier_match {
   static constexpr int place_bits = 20;
   static_assert(1 << place_bits == option_of(&prompt_lookup_options::capacity).high());

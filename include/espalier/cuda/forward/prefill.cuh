@@ -170,8 +170,7 @@ class prefill {
   }
 
   //! Returns the next pass of run(), which the caller makes: over the tokens from number `first` on, as many as there
-  //! are before `end`, but at most max_rows. The batch is overwritten by that of the pass after it, in the order of the
-  //! stream.
+  //! are before `end`, but at most max_rows. The next call overwrites the batch, in the order of the stream.
   //!
   //! Pre         first < end, and as for run()
   template <class KVStoreT>

@@ -28,7 +28,7 @@ struct misfit {
 
 namespace detail {
 
-// Stores a misfit, unless there is no place for one, or one is stored already.
+// Stores a misfit, unless `to` is null or has one already.
 __device__ inline void report(misfit* to, misfit::kind what, std::int32_t sequence, std::int32_t row) {
   static_assert(sizeof(misfit::kind) == sizeof(int));
   if (to == nullptr || atomicCAS(reinterpret_cast<int*>(&to->what), 0, static_cast<int>(what)) != 0) return;

@@ -37,8 +37,7 @@ struct tensorrt_memory {
   std::int32_t is_leaf[Threads * Items];  // [n]
 };
 
-// Writes the arrays; a block works for a sequence. The path of a leaf has as its number how many leaves come before it
-// in preorder.
+// Writes the arrays; a block works for a sequence. A leaf's path has number n if n leaves come before it in preorder.
 template <int Threads, int Items>
 ESPALIER_KERNEL void write_tensorrt_arrays(forward_batch_view batch, tensorrt_tree_shape shape, tensorrt_tree out,
                                            misfit* found) {

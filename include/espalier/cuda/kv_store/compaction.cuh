@@ -32,8 +32,8 @@ struct row_move {
 //! Moves the kept rows of each text to the slots from its `base` on, in place. Blocks with the same blockIdx.y work for
 //! one text. A thread has one chunk of a row, of the keys or the values of one layer, and moves this chunk for all
 //! rows: several rows at a time, first reading and then writing. No barrier between rows is needed: no other thread
-//! touches these chunks, and kept ascends, so kept[j] >= j, and rows that are not read yet lie above everything that
-//! was written.
+//! touches these chunks, and kept ascends, so kept[j] >= j, and each write goes below all rows that are still to be
+//! read.
 template <class ChunkT, class NumberT>
 ESPALIER_KERNEL void compact_rows(kv_view<NumberT> kv, text_batch texts, kept_rows all_kept) {
   const std::int32_t place = texts.here().place;
@@ -86,7 +86,7 @@ void launch_compaction(const kv_view<NumberT>& kv, const text_batch& texts, cons
 //! For each text, moves its kept rows (kept.base + kept.rows[i], i < kept.n) to the slots from kept.base on, in every
 //! layer, in one launch. Launches nothing if kept.max is 0.
 //!
-//! Complexity  reads and writes each of m rows that change their place once: 4 * n_layers * m * row_size numbers, in
+//! Complexity  reads and writes each of the m rows that change their slot once: 4 * n_layers * m * row_size numbers, in
 //!             pieces of 16 or 8 bytes if the size of a row is a multiple of that. No synchronisation, no allocation
 //! Pre         the kept rows of a text ascend; the first is 0 or more
 template <class NumberT>

@@ -23,8 +23,8 @@ namespace espalier::cuda {
 //! compacts: it keeps all rows that it is given.
 //!
 //! Shapes      as kv_view, one page of `capacity` slots for each sequence
-//! Complexity  commit: one launch, reads and writes each row that changes its place once, keys and values of all
-//!             layers: 4 * n_layers * row_size numbers a row; no synchronisation, no allocation
+//! Complexity  commit: one launch, reads and writes each row that changes its slot once, keys and values of all layers:
+//!             4 * n_layers * row_size numbers a row; no synchronisation, no allocation
 //! Law         KVStore's
 //! Errors      option_error for sizes out of range; input_error for more slots than the capacity, or a sequence that
 //!             does not exist; cuda_error if there is no memory

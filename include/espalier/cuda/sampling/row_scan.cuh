@@ -15,7 +15,8 @@
 
 namespace espalier::cuda::detail {
 
-// The sum of the exponentials of one block of a row, times espalier::detail::scaled_exp_at_0: mass * e^from.
+// The sum of the exponentials of one block of a row, in two factors: mass * e^from is that sum times
+// espalier::detail::scaled_exp_at_0.
 struct block_mass {
   double mass;
   float from;

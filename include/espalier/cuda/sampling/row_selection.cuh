@@ -54,7 +54,7 @@ struct number_bins {
     const auto step = static_cast<std::int32_t>((::min(::max(size, smallest), largest) - smallest) >> shift);
     return is_positive ? n / 2 + step : n / 2 - 1 - step;
   }
-  // The order of the smallest number of a bin. Pre: 0 <= bin < n
+  // The order_of the smallest number of a bin. Pre: 0 <= bin < n
   __device__ static std::uint32_t begin(std::int32_t bin) {
     if (bin == 0) return 0;
     if (bin == n / 2) return zero;
@@ -76,15 +76,16 @@ struct selection_memory {
 
   std::uint64_t own[room];  // keys that this block has found
   union {
-    std::uint32_t profile[number_bins::n];  // number of this block's maxima in each bin, until keys are gathered
-    std::uint64_t all[room];                // keys that the team has found
+    // How many of this block's groups of 16 numbers have their largest number in each bin, until keys are gathered.
+    std::uint32_t profile[number_bins::n];
+    std::uint64_t all[room];  // keys that the team has found
   };
   union {
-    std::uint32_t counts[2][bins];  // this block's keys by bin, for two turns alternately
+    std::uint32_t counts[2][bins];  // number of this block's keys in each bin; turns of narrow() alternate [0] and [1]
     struct {
-      std::uint32_t begin[rank_bins], end[rank_bins];  // beginning and end of a bin in `place`; bins of larger keys
-                                                       // come first
-      std::uint16_t place[room];                       // index into `all`
+      std::uint32_t begin[rank_bins], end[rank_bins];  // where each bin begins and ends in `place`; bins of larger
+                                                       // keys come first
+      std::uint16_t place[room];                       // the keys by bin, as indices into `all`
     } ranks;
   };
   warp_sums sums;
@@ -132,8 +133,8 @@ __device__ inline std::int32_t gather_found(const team& who, selection_memory& m
 }
 
 // Ranks the n keys of memory.all and calls emit(rank, key) for those among the k largest; the largest has rank 0. The
-// work is cut into `parts` parts, of which this call does part `part`. Keys are put into bins by their numbers, and
-// then compared with the other keys of their bin. Called by the whole block, once after each gather_found.
+// work is cut into `parts` pieces; this call does piece `part`. Keys are put into bins by their numbers, and then
+// compared with the other keys of their bin. Called by the whole block, once after each gather_found.
 template <class EmitT>
 __device__ void rank_found(selection_memory& memory, std::int32_t n, std::int32_t k, std::int32_t part,
                            std::int32_t parts, const EmitT& emit) {
@@ -167,10 +168,10 @@ __device__ void rank_found(selection_memory& memory, std::int32_t n, std::int32_
 }
 
 // The way in which a row is shared out to the thread blocks of a team. The row is cut into blocks of 1024 numbers, and
-// each block into 64 groups of 16 numbers, of which the largest is kept. One thread reads a group in four loads: four
-// times four numbers, 64 apart.
+// each block into 64 groups of 16 numbers, of which the largest is kept. One thread reads a group in four loads of four
+// numbers each, 64 numbers apart.
 //
-// In the functions below, `own` numbers the blocks of numbers that one thread block reads.
+// Parameter `own` of the functions below is an index: 0, 1, ... for the blocks of the row that one thread block reads.
 struct row_share {
   static constexpr std::int32_t block_groups = 64;
 
@@ -186,7 +187,7 @@ struct row_share {
   ESPALIER_HOST_DEVICE std::int32_t own_maxima(std::int32_t rank = 0) const {
     return (own_blocks(rank) * block_groups) >> merged_bits;
   }
-  // block_at: the block of the row that thread block `rank` reads as its own-th one. rank_of and own_of are the
+  // block_at returns the block of the row that thread block `rank` reads as number `own`. rank_of and own_of are the
   // inverse: the rank of the thread block that reads a block of the row, and its `own` there.
   ESPALIER_HOST_DEVICE std::int32_t block_at(std::int32_t rank, std::int32_t own) const {
     return 2 * (own / 2 * team_blocks + rank) + own % 2;
@@ -198,8 +199,8 @@ struct row_share {
 
   // The share for a row of `vocab` numbers that teams of `blocks` thread blocks read.
   static row_share of(std::int32_t vocab, unsigned blocks) {
-    constexpr std::int32_t most = 10240;  // so many maxima fit, with the rest, into the 99 KiB that every device grants
-                                          // a block
+    constexpr std::int32_t most = 10240;  // as many maxima as fit, with the rest, into the 99 KiB of shared memory that
+                                          // every device grants a block
     constexpr auto block = static_cast<std::int32_t>(espalier::detail::mass_block);
     row_share share{(vocab + block - 1) / block, 0, static_cast<std::int32_t>(blocks)};
     while (share.own_maxima() > most)
@@ -243,8 +244,8 @@ class row_selection {
     memory_.largest = 0;
   }
 
-  // Takes the largest number of one group of the own-th block, while the row is scanned: that of thread `lane` (0 to
-  // 15) in quarter 0 to 3 of the block.
+  // Takes the largest number of group quarter * 16 + lane of block `own`. Called for each group while the row is
+  // scanned. 0 <= quarter < 4, 0 <= lane < 16.
   __device__ void put(std::int32_t own, std::int32_t quarter, std::int32_t lane, float largest) {
     const std::int32_t at = own * row_share::block_groups + quarter * 16 + lane;
     const std::uint32_t order = order_of(largest);
@@ -393,7 +394,7 @@ class row_selection {
     return {true, static_cast<std::int32_t>(memory_.bin), memory_.above, memory_.within};
   }
 
-  // The sum over the blocks of the team of the counter that each has at this address.
+  // Returns the sum, over the blocks of the team, of the counters at this address.
   __device__ std::uint32_t of_team(const std::uint32_t* mine) const {
     constexpr std::int32_t at_once = 8;
     std::uint32_t sum = 0;

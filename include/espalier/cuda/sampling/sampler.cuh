@@ -64,7 +64,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads,
       row[i] = 0;
   }
   if (who.rank() == 0) out.row_of[at] = at;
-  who.sync();  // the others may still read what this block has found
+  who.sync();  // other blocks may still read this block's memory
 }
 
 }  // namespace detail

@@ -27,7 +27,7 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// Where a row ends that is sorted by weight, largest first and ties by lower token. All weights above `least` are kept,
+// The cut of a row that is sorted by weight, largest first and ties by lower token. All weights above `least` are kept,
 // and the weights equal to it whose tokens are at most `last`.
 struct team_cut {
   float least;
@@ -76,7 +76,7 @@ __device__ inline team_cut find_short_nucleus(const float* weights, std::int32_t
 
 // Finds the cut of a row, bit for bit that of espalier::detail::nucleus. The search is by value: each pass over the row
 // takes two sums, which tell between which values the last kept weight lies. It ends when few weights are left, which
-// are sorted, or a single value that many tokens share.
+// are then sorted, or when one value is left, which many tokens may share.
 //
 // Pre         for mass, total and weights as find_short_nucleus; all threads of the team call find
 template <class WeightsT>
@@ -142,7 +142,7 @@ class team_nucleus {
     }
     who_.sync();
     const std::int32_t n = gather_found(who_, memory_);
-    who_.sync();  // the others have read
+    who_.sync();  // the other blocks have read memory.own
     rank_found(memory_, n, n, 0, 1, [this](std::int32_t rank, std::uint64_t key) { memory_.own[rank] = key; });
     __syncthreads();
     return n;

@@ -41,7 +41,7 @@ namespace detail {
 
 struct top_children_memory {
   selection_memory selection;
-  alignas(16) std::uint32_t maxima[4];  // one for each group of the block's share, or for several groups together
+  alignas(16) std::uint32_t maxima[4];  // [own_maxima()] one for each group of the block's share, or for several groups
 };
 
 // Fills a list from entry n on, and writes its length n. Called by a block.

@@ -145,15 +145,15 @@ class adaptive_chain {
            decisions, by_place_.data(), drafted_.data());
   }
 
-  //! Prepares this place for another text, which begins with the policy's own options, and their length.
+  //! Prepares this place for another text, which begins with the policy's own options and their first length.
   void reset(std::int32_t place, cudaStream_t stream) const { by_place_.reset(place, stream); }
 
   std::size_t learnt_bytes() const { return by_place_.value_bytes; }
   std::byte* learnt() const { return by_place_.bytes(); }
 
   using options_type = adaptive_chain_options;
-  //! Returns, as bytes, the state with which a text begins that has options of its own; its chains are no longer than
-  //! the policy's.
+  //! Returns, as bytes, the first state of a text that has options of its own; its chains are no longer than the
+  //! policy's.
   //!
   //! Errors      option_error for options out of range, or beyond the policy's
   std::vector<std::byte> learnt_with(const adaptive_chain_options& options) const {

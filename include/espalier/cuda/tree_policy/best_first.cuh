@@ -45,7 +45,7 @@ struct step_prefix : considered_node {
   std::int32_t depth = 0;
 };
 
-// The numbers of a text's prefixes, and the expectation that they give.
+// How many best prefixes a text has, how many nodes are asked about, and what the best prefixes are expected to gain.
 struct prefix_counts {
   std::int32_t n_best;
   std::int32_t n_asked;  // number of nodes that are asked about now

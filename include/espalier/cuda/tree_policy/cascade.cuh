@@ -46,8 +46,8 @@ struct part_room {
   }
 };
 
-// The merged trees, by place. Their limits are those of the round. While the merged trees are made, the texts' own
-// trees hold what the present policy drafts.
+// The merged trees, by place. Their limits are the round's. While the merged trees are made, the texts' own trees hold
+// the tokens that the present policy drafts.
 //
 // Shapes      trees: `words` words from one to the next; node_of [places][stride]: the merged node of a drafted node
 struct merged_trees {
@@ -168,8 +168,8 @@ __device__ inline void copy_tree(const tree_writer& to, const tree_writer& from)
 }
 
 // Merges the tree that a policy has drafted; a block works for a lane. was[u] becomes the number that merged node u had
-// for the policy's drafter. Then the text's tree becomes a root again, for the next policy, or after the last policy
-// the merged tree.
+// for the policy's drafter. Then the text's tree becomes a root again, for the next policy; after the last policy it
+// becomes the merged tree.
 //
 // Shapes      was [places][stride]; drafted_was likewise if the policy has built its tree anew, else nullptr
 template <class RoomT>
@@ -210,9 +210,9 @@ ESPALIER_KERNEL void __launch_bounds__(merge_threads)
 //!
 //! Complexity  the launches of the policies, one after the other, and n + 1 launches for n policies: one of one thread
 //!             a text, and for each policy one of a block of 256 threads a text, which goes over the drafted nodes once
-//!             for each of their levels, and over the children of those that the merged tree has. For each step drafter
-//!             one launch more, by which it renumbers its nodes. Memory of 40 bytes for each node and text, and 4 more
-//!             for each drafter. No allocation after reserve, no synchronisation
+//!             for each of their levels, and over the children of the drafted nodes that the merged tree has. For each
+//!             step drafter one launch more, by which it renumbers its nodes. Memory of 40 bytes for each node and
+//!             text, and 4 more for each drafter. No allocation after reserve, no synchronisation
 //! Law         as espalier::cascade. A drafter that has no room is asked all the same, but its policy's tree has room
 //!             for no node
 //! Errors      option_error for more than 1048576 nodes in all; the errors of the policies
@@ -257,7 +257,7 @@ class cascade {
   //! Index of the drafter that is asked for the rows that are wanted now.
   std::size_t part() const { return part_; }
 
-  //! The earlier numbers of the merged trees' nodes: those by which drafter `part` knows them.
+  //! Returns the numbers by which drafter `part` knows the merged trees' nodes.
   moved_nodes was(std::size_t part) const { return {was_[part].data(), stride()}; }
 
   node_list begin(const text_batch& texts, cudaStream_t stream) {
@@ -321,8 +321,8 @@ class cascade {
     return {capacities_[Index], most};
   }
 
-  // Begins the first policy from Index on that wants something, and returns what it wants. If none does, the round's
-  // trees are the merged trees.
+  // Begins the first policy from Index on that wants nodes asked about, and returns these nodes. If none does, the
+  // round's trees are the merged trees.
   template <std::size_t Index>
   node_list begin_from(const text_batch& texts, cudaStream_t stream) {
     if constexpr (Index < n_policies) {

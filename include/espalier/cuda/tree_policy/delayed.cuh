@@ -155,7 +155,8 @@ class delayed {
   void observe(const text_batch&, const verdict*, cudaStream_t) const {}
 
  private:
-  // The ends of the paths that grow now. When the paths part, all of them are at the end of the trunk.
+  // Returns the nodes at the ends of the paths that grow now. When the paths part, all of them are at the end of the
+  // trunk.
   node_list wanted() const {
     const std::int32_t n = options_.paths_at(level_);
     if (level_ == 0) return {roots_.data(), n > 0 ? 1 : 0, 0};

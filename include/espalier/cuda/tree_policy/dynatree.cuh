@@ -71,8 +71,8 @@ class dynatree {
   std::byte* learnt() const { return rules_.bytes(); }
 
   using options_type = dynatree_options;
-  //! Returns, as bytes, the state with which a text begins that has options of its own; its trees are no larger than
-  //! the policy's.
+  //! Returns, as bytes, the first state of a text that has options of its own; its trees are no larger than the
+  //! policy's.
   //!
   //! Errors      option_error for options out of range, or beyond the policy's
   std::vector<std::byte> learnt_with(const dynatree_options& options) const {

@@ -144,8 +144,8 @@ class dyspec_threshold {
   std::byte* learnt() const { return rules_.bytes(); }
 
   using options_type = dyspec_threshold_options;
-  //! Returns, as bytes, the state with which a text begins that has options of its own; its trees are no larger than
-  //! the policy's.
+  //! Returns, as bytes, the first state of a text that has options of its own; its trees are no larger than the
+  //! policy's.
   //!
   //! Errors      option_error for options out of range, for a budget or max_depth above the policy's or a threshold
   //!             below it, for another `fill`, and with `fill` for another budget
@@ -185,8 +185,8 @@ class dyspec_threshold {
   }
 
  private:
-  // Largest number of nodes of each level that may be asked about. Their reaches add up to 1 at most; each level above
-  // has at least one node, and each node that is asked about adds at least one.
+  // Returns the largest number of nodes of each level that may be asked about. Their reaches add up to 1 at most; each
+  // level above has at least one node, and each node that is asked about adds at least one child.
   static std::vector<std::int32_t> widths(const dyspec_threshold_options& options) {
     std::vector<std::int32_t> all{1};
     for (std::int32_t depth = 1; depth < options.max_depth; ++depth) {

@@ -77,8 +77,8 @@ class fixed {
   std::byte* learnt() const { return rules_.bytes(); }
 
   using options_type = fixed_options;
-  //! Returns the bytes of the state with which a text of these options begins. They allow no larger trees than the
-  //! policy's own options.
+  //! Returns, as bytes, the first state of a text that has options of its own; its trees are no larger than the
+  //! policy's.
   //!
   //! Errors      option_error for options out of range, or beyond the policy's
   std::vector<std::byte> learnt_with(const fixed_options& options) const {

@@ -13,7 +13,7 @@
 
 namespace espalier::cuda {
 
-//! espalier::plain on the device: it drafts and launches nothing.
+//! espalier::plain on the device: it drafts nothing and launches nothing.
 struct plain {
   static constexpr regime sampling = regime::any;
 

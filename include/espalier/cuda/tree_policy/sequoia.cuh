@@ -65,8 +65,8 @@ struct shape_step : drawn_children_view {
   __device__ void ask(node_id, std::ptrdiff_t) const {}
 };
 
-// Makes as many draws from each row as the node's place in the shape has children, fewer if the tree or the row has no
-// more: grid column x is a team for entry x of the list, grid row y is lane y.
+// Makes as many draws from the row of each node as the shape says that the node has children, fewer if the tree or the
+// row has no more: grid column x is a team for entry x of the list, grid row y is lane y.
 template <class RowsT>
 ESPALIER_KERNEL void __launch_bounds__(row_threads) draw_shape(text_batch texts, RowsT all_rows, shape_step steps) {
   const text_in_batch here = texts.here();

@@ -130,8 +130,8 @@ class logits_row {
 };
 
 //! The target's rows by node: lazy_rows on the device. If the transform of a row was not found beforehand, the team
-//! finds it when the verifier first asks for the row. Found transforms are kept in most_rows places; nodes whose depths
-//! are equal modulo most_rows share a place, and a transform that was overwritten is found again.
+//! finds it when the verifier first asks for the row. At most most_rows found transforms are kept, one for each depth
+//! modulo most_rows; a transform that was overwritten is found again.
 //!
 //! Complexity  row, argmax: as team_sampler::find_transform; nothing if the transform is known
 //! Law         bit for bit the rows of espalier::lazy_rows
@@ -405,8 +405,8 @@ ESPALIER_KERNEL void sample_as(sampling_options* to, sampling_options options) {
   *to = options;
 }
 
-// The part of a block's shared memory that depends on the verifier: the known entries of the first path, the verifier's
-// own array by node if the tree is small, the window of a stage.
+// Values of a verifier in the shared memory of each block: the known entries of the first path, the verifier's own
+// array by node if the tree is small, the window of a stage.
 template <class VerifierT>
 struct kept_in_shared_memory {};
 template <JudgesPath VerifierT>
@@ -605,8 +605,8 @@ class verification {
            detail::near_tree_bytes(max_nodes);
   }
 
-  // The shape for this device. A device with clusters may lack room for as many wide clusters as there are texts; the
-  // teams are narrower then.
+  // Returns the tuning for this device. A device with clusters may lack room for as many wide clusters as there are
+  // texts; the teams are narrower then.
   static verify_tuning tuning_here(std::int32_t max_nodes, std::int32_t vocab, std::int32_t max_texts) {
     verify_tuning tuning = verify_tuning::here(vocab);
     const auto layout = layout_of(vocab, tuning.walk.blocks);

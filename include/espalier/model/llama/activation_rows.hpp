@@ -49,7 +49,7 @@ inline void quantise_block(const float* x, activation_block& to) {
     return;
   }
   to.scale = greatest / 127.0F;
-  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+  // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer, halves to even.
   const simd_float scale = simd_broadcast(to.scale), magic = simd_broadcast(12582912.0F);
   for (int half = 0; half < 2; ++half) {
     simd_float sum{};  // of integers, which are exact in any order

@@ -132,7 +132,8 @@ class attention_worker {
     return n;
   }
 
-  // Fills columns_ with the columns that some row of the task sees, ascending, and counts them.
+  // Fills columns_ with the scratch slots, from 0 after the prefix, that some row of the task sees, ascending. Returns
+  // their number. Such a slot is called a column.
   int list_columns(const forward_batch_view& batch, const batch_sequence& sequence, const task& t) {
     // Words beyond the cache bear no bits.
     const std::size_t words = (std::min)(static_cast<std::size_t>(sequence.mask_words), seen_.size());
@@ -151,7 +152,7 @@ class attention_worker {
     return static_cast<int>(n);
   }
 
-  // Fills visible_ with the places in columns_ of the columns that a mask shows, ascending, and counts them.
+  // Fills visible_ with the indices into columns_ of the columns whose bit is set in `mask`; returns their number.
   int list_visible(std::span<const std::uint32_t> mask) {
     std::size_t n = 0;
     for (std::size_t w = 0; w < mask.size(); ++w) {
@@ -306,8 +307,8 @@ class attention_worker {
   float totals_[max_queries] = {};
   std::vector<std::uint32_t> seen_;    // [mask words] columns that some row of the task sees
   std::vector<std::int32_t> before_;   // [mask words] columns seen in the words before
-  std::vector<std::int32_t> columns_;  // the columns seen
-  std::vector<std::int32_t> visible_;  // columns that one row sees, as places in columns_
+  std::vector<std::int32_t> columns_;  // the columns that some row of the task sees, ascending
+  std::vector<std::int32_t> visible_;  // the columns that one row sees, as indices into columns_
 };
 
 // Divides the attention of a layer among the threads of a team. Each thread calls this function, which calls

@@ -14,7 +14,8 @@ namespace espalier {
 //! Turns keys in the cache of a llama_backend to other positions, for a sink_window_kv over that model: rotary
 //! embeddings are turns, so one more turn takes a key from position p to position p - n.
 //!
-//! Complexity  O(row), and O(head_dim) if n is another than in the call before. No allocation after construction
+//! Complexity  O(n_kv_heads * head_dim); O(rotary_dims) sines and cosines more where n differs from the last call's. No
+//!             allocation after construction
 //! Law         the keys are, within the rounding of one turn, those that the model computes at the other position
 class key_turner {
  public:
@@ -38,8 +39,8 @@ class key_turner {
   struct turn {
     explicit turn(int dims) : cosine(static_cast<std::size_t>(dims / 2), 1.0F), sine(cosine.size(), 0.0F) {}
 
-    // Sets the angles of rotary_table at position -n, without its amplitude: keys in the cache have been multiplied by
-    // it.
+    // Sets the cosines and sines for a rotation by -n positions. They are not multiplied by the amplitude of a
+    // rotary_table, since the keys in the cache already are.
     void set(int n, int dims, double theta, const rope_scaling& scaling) {
       for (std::size_t i = 0; i < cosine.size(); ++i) {
         const double angle = -n * scaling.frequency(theta, dims, static_cast<int>(i));

@@ -19,8 +19,8 @@
 
 namespace espalier::detail {
 
-// The inputs of one step of the recurrence, for one head. They point into the row that the store keeps of the token,
-// and y to where the output goes.
+// The inputs of one step of the recurrence, for one head, and where its output goes. x, into and reads point into the
+// row that the store keeps of the token.
 struct mamba_inputs {
   const float* x;      // [head_dim]
   const float* into;   // [state] B, by which x goes into the state

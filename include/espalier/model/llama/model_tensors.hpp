@@ -53,7 +53,7 @@ auto& linear_at(WeightsT& weights, part_place place) {
   return weights.head;
 }
 
-// Returns the norm that a part is, one of those over the whole stream.
+// Returns the norm that a part names: one of the norms of whole rows of the stream.
 template <class WeightsT>
 auto& norm_at(WeightsT& weights, part_place place) {
   if (place.part == model_part::attention_norm) return layer_at(weights, place).attention_norm;

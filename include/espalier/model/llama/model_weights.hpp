@@ -151,7 +151,7 @@ struct weight_loader {
     return whole ? held : weight_type::f32;
   }
 
-  // Returns the part's inputs of a row that begins with input `first`.
+  // Returns the inputs that the part has of a row. `first` is the number of the row's first input.
   weight_row cut(part_place place, const weight_row& row, int first) {
     const column_range own = inputs_of(place);
     const int n = own.end - own.begin;

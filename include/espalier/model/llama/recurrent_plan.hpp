@@ -30,7 +30,7 @@ struct recurrent_walk {
   std::int32_t start;            // number of slots that the state at the beginning has seen
   std::int32_t hold = -1;        // number of slots that were seen by the state that the store keeps after the pass; -1:
                                  // none is kept
-  std::int32_t hold_after = -1;  // step after which that state stands
+  std::int32_t hold_after = -1;  // step that gives that state
 };
 
 // The order in which a pass computes states. A walk begins at a state whose tokens all rows see and goes through the

@@ -27,8 +27,8 @@ static_assert(sizeof(tile_shapes) == 64);
 
 // The product of integer_product in tiles of 16 rows and 16 outputs. It gives the same numbers as every other kernel.
 //
-// A panel's vector of four inputs is, for 16 outputs, a row of the one tile that a product of tiles takes, and a row's
-// block of activations is a row of the other. So both are loaded from where they lie; only codes of 4 bits become bytes
+// A product of tiles takes two tiles. A row of one of them is a panel's vector of four inputs, for 16 outputs; a row of
+// the other is a row's block of activations. So both are loaded from where they lie; only codes of 4 bits become bytes
 // first. Tiles multiply codes, which are not negative; the product of the activations with the codes' zero is then
 // subtracted from each sum, exactly.
 //

@@ -96,7 +96,7 @@ class rank_shares {
     return r;
   }
 
-  // Returns the place of a rank's block of `rows` rows in a buffer of [rows][width()].
+  // Returns where a rank's block of `rows` rows begins in a buffer of [rows][width()], in numbers.
   std::ptrdiff_t block_at(int rank, int rows) const {
     return static_cast<std::ptrdiff_t>(rows) * ranges_[static_cast<std::size_t>(rank)].begin;
   }

@@ -28,7 +28,7 @@ struct small_shape {
   constexpr std::int32_t query_size() const { return heads * head_dim; }
   constexpr std::int32_t kv_size() const { return kv_heads * head_dim; }
   constexpr std::int32_t widest_input() const { return (std::max)({hidden, query_size(), inner}); }
-  //! The number of turns, those of positions 1, 2, 4 and so on, from which those of all positions are made.
+  //! The number of turns in the image: of positions 1, 2, 4 and so on. The turns of all positions are made from these.
   constexpr std::int32_t n_turns() const {
     std::int32_t n = 0;
     while (positions >> n > 1)

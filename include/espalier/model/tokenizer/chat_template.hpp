@@ -60,7 +60,7 @@ class chat_template {
     if (text.chat_template_text().empty()) raise<model_error>(text.where(), " has no chat template.");
     chat_template made = of(text.chat_template_text(), text.chat_variables(), text.where());
     if (!text.tool_template_text().empty()) made.with_tools_ = program::of(text.tool_template_text(), text.where());
-    // The end of a turn is the first mark of what follows an answer, where there is one.
+    // Cuts end_of_turn_ down to the special token that it begins with, if it begins with one.
     const std::string& end = made.end_of_turn_;
     for (std::size_t size = 1; size <= end.size(); ++size) {
       if (text.find(std::string_view(end).substr(0, size)) < 0) continue;
@@ -220,7 +220,8 @@ class chat_template {
                        where_, " writes.");
   }
 
-  // Text that follows the assistant's answer, without white space at its ends; empty if no answer shows it.
+  // Returns the text after the answer in a rendered test chat, stripped; empty if the template refuses the chat or
+  // leaves the answer out.
   std::string found_end() const {
     std::string end;
     const auto find = [&] {

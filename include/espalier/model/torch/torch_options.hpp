@@ -13,7 +13,7 @@ namespace espalier {
 struct torch_shape {
   std::int32_t vocab_size = 0;
   std::int32_t n_layers = 0;
-  std::int32_t row_size = 0;  //!< numbers of a cache row: n_kv_heads * head_dim
+  std::int32_t row_size = 0;  //!< size of one layer's keys of a token, and of its values: n_kv_heads * head_dim numbers
   std::int32_t max_positions = 0;
 
   static constexpr void describe(auto see) {

@@ -91,7 +91,7 @@ class layer {
           tree.append(u, best[i].token, detail::log_prob_of(static_cast<wide_number>(best[i].probability)));
   }
 
-  detail::list<node_id> nodes_;  // [budget], so that copies need no more room either
+  detail::list<node_id> nodes_;  // [budget] from the start, not only reserved: a copy has the full room, too
   detail::list<node_id> next_;
   std::size_t n_nodes_ = 0;
 };

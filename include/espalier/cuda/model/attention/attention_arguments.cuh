@@ -54,17 +54,17 @@ struct part_score {
 template <class NumberT>
 struct attention_arguments {
   const NumberT* queries;
-  kv_view<NumberT> kv;  // its data are those of the layer
+  kv_view<NumberT> kv;  // its data begin at this layer
   forward_batch_view batch;
   NumberT* out;
   float* parts;
   part_score* part_scores;
-  std::int32_t* whole_blocks;  // if by_position: blocks of 64 keys, from a row's first on, that its tile has summed;
-                               // nullptr: no tile has summed any
+  std::int32_t* whole_blocks;  // if by_position: how many blocks of 64 keys, from a row's first on, its tile has
+                               // summed; nullptr: no tile has summed any
   float exponent_scale;        // scores times this are exponents of 2
   float cap;                   // scores become cap * tanh(score * cap_scale) first; 0: they stay
   float cap_scale;
-  std::int32_t window;  // keys that a row sees, the last ones; 0: all
+  std::int32_t window;  // how many keys, up to its own, a row sees; 0: all
   std::int32_t query_stride;
   std::int32_t n_heads;
   std::int32_t group;  // query heads that share keys and values

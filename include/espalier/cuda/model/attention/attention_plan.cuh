@@ -23,7 +23,7 @@ struct attention_tuning {
   std::int32_t multiprocessors = 1;
   std::int32_t shared_bytes = 0;     //!< shared memory of a multiprocessor
   std::int32_t resident_blocks = 2;  //!< thread blocks that a multiprocessor can hold, as registers allow
-  std::int32_t max_splits = 32;      //!< parts of the context, 1 to 32
+  std::int32_t max_splits = 32;      //!< splits of the context, 1 to 32
   std::int32_t small_tile_cost = 7;  //!< cost of a tile of 64 rows, for each block of slots
   std::int32_t large_tile_cost = 8;  //!< cost of a tile of 128 rows, for each block of slots
   std::int32_t group_tile_cost = 9;  //!< cost of a tile of 192 rows by warpgroups, which has a multiprocessor to itself

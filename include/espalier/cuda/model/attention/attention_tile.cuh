@@ -138,9 +138,9 @@ __device__ inline tile_blocks find_blocks(const tile_place& place, const forward
   return {seen, listed + 1, (s.prefix + 63) / 64, s.prefix, listed[0]};
 }
 
-//! The blocks of 64 slots that every row of a tile sees whole, from slot 0 up to the first block that some row does
-//! not. In these blocks a key's slot is its position. The other columns are left to path_attention. Called by all
-//! threads of the block.
+//! Returns the blocks of 64 slots that every row of a tile sees whole, from slot 0 up to the first block that some row
+//! does not see whole. In these blocks a key's slot is its position. The other columns are left to path_attention.
+//! Called by all threads of the block.
 __device__ inline tile_blocks find_whole_blocks(const tile_place& place, const forward_batch_view& batch,
                                                 std::uint32_t* seen, std::int32_t seen_words) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32), warp = static_cast<std::int32_t>(threadIdx.x / 32);

@@ -106,8 +106,8 @@ struct path_order {
 };
 
 //! Computes attention by position for one row: over the blocks of 64 keys of its own path that its tile has not summed,
-//! and then over all splits. Each key has the same place in the sums of its block wherever it is stored, so the sums
-//! are those that a tile makes if the block is in the prefix.
+//! and then over all splits. A key is added in the same order wherever it is stored, so the sums are those that a tile
+//! makes if the block is in the prefix.
 //!
 //! A team sums whole splits. While it works on a block's keys, the block's values are being copied, and then the keys
 //! of the next block.

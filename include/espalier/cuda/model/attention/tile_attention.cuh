@@ -171,14 +171,15 @@ struct warp_attention {
     }
   }
 
-  //! Index of the part of a split, a row and a head among all parts.
+  //! Returns the index, in parts and part_scores, of the partial result of a split for a query (a pair of row and
+  //! head).
   __device__ static std::int64_t part_of(const attention_arguments<NumberT>& a, const tile_place& place,
                                          std::int32_t query_index, std::int32_t split) {
     return static_cast<std::int64_t>(split) * a.batch.n_rows * a.n_heads + place.out_of(a, query_index);
   }
 
-  //! Starts row i / 4 + 8 * lower of group g, i being the lane: from the part that a split has left if `goes_on` is
-  //! set, otherwise from zero.
+  //! Starts row i / 4 + 8 * lower of group g, i being the lane: from the partial result that a split has left if
+  //! `goes_on` is set, otherwise from zero.
   __device__ void begin(const attention_arguments<NumberT>& a, std::int64_t part, int g, int lower, bool goes_on) {
     const std::uint32_t column = 2 * (threadIdx.x % 4);
     const part_score score = goes_on ? a.part_scores[part] : part_score{-INFINITY, 0.0F};
@@ -192,7 +193,7 @@ struct warp_attention {
     }
   }
 
-  //! Writes the parts of a split for all rows that exist.
+  //! Writes the partial results of a split for all rows that exist.
   __device__ void write_part(const attention_arguments<NumberT>& a, const tile_place& place, std::int32_t first_query,
                              std::int32_t split) const {
     const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);

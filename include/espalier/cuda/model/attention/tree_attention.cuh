@@ -38,8 +38,8 @@ inline constexpr std::size_t plain_attention_shared_bytes =
 //! Attention without tensor cores, for any head dimension up to 256 and any number type: a warp works on one row and
 //! head. It always sums by position: block b of 64 keys belongs to split b % n_splits.
 //!
-//! A lane scores a key, then owns some of the dimensions. What the row does not see is not read, nor what lies before
-//! its window.
+//! Each lane scores one key; then each lane sums some of the dimensions. Keys that the row does not see are not read,
+//! nor are keys before its window.
 //!
 //! Complexity  a row reads all its keys and values itself
 template <class NumberT>
@@ -135,8 +135,8 @@ ESPALIER_KERNEL __launch_bounds__(32 * plain_attention_warps) void plain_attenti
 
 namespace espalier::cuda {
 
-//! Attention of the rows of a forward batch over one layer of a cache: all slots of the prefix, then those of the tree
-//! that the row's mask shows. The object owns the memory in which parts of the context are merged.
+//! Attention of the rows of a forward batch over one layer of a cache: all slots of the prefix, then the slots of the
+//! tree that the row's mask shows. The object owns the memory in which partial results of the context are merged.
 //!
 //! The query heads that share keys and values share a tile: 64 to 192 pairs of row and head, by blocks of 64 slots.
 //! Blocks of the tree's columns that no row of a tile sees are neither read nor computed, and warps skip blocks that
@@ -156,13 +156,13 @@ namespace espalier::cuda {
 //! on a plain kernel that is meant for small models and comparison. Capped scores, and windows shorter than the
 //! context, take the plain kernel whatever the numbers are.
 //!
-//! Tensor cores are used by mma.sync or by wgmma: on compute capability 9.0, where the program is compiled for sm_90a
-//! (CMAKE_CUDA_ARCHITECTURES 90a, or nvcc -gencode arch=compute_90a,code=sm_90a); code for plain sm_90 has no wgmma:
-//! has_warpgroups() tells. The two may add up in different orders. With batch_invariant all sums are made by wgmma
-//! where it is there; else the shape of a batch decides, by the costs of the tuning. By wgmma tiles are of 192 rows:
-//! three warpgroups of 64, of which one is expected to have its softmax while others multiply, and a fourth one that
-//! copies keys and values through a ring of eight buffers. It copies 16 bytes at a time (cp.async): a bulk copy of a
-//! row would leave it unswizzled, and a tensor map knows neither pages of any size nor slots that nobody sees.
+//! Tensor cores are used by mma.sync, or by wgmma on compute capability 9.0 in a program that is compiled for sm_90a
+//! (CMAKE_CUDA_ARCHITECTURES 90a, or nvcc -gencode arch=compute_90a,code=sm_90a); code for plain sm_90 has no wgmma.
+//! has_warpgroups() tells whether wgmma is there. The two may add up in different orders. With batch_invariant all sums
+//! are made by wgmma where it is there; else the shape of a batch decides, by the costs of the tuning. With wgmma a
+//! tile has 192 rows: three warpgroups of 64, of which one is expected to compute its softmax while others multiply. A
+//! fourth warpgroup copies keys and values through a ring of eight buffers, 16 bytes at a time (cp.async): a bulk copy
+//! of a row would leave it unswizzled, and a tensor map knows neither pages of any size nor slots that nobody sees.
 //!
 //! Complexity  4 n_rows n_heads head_dim context floating point operations. Keys and values, 4 context n_kv_heads
 //!             head_dim bytes for 16-bit numbers, are read from memory once, and ceil(n_rows (n_heads / n_kv_heads) /
@@ -213,7 +213,8 @@ class tree_attention {
   const attention_shape& shape() const { return shape_; }
 
   //! Whether sums can be made by wgmma: tuning.warpgroups is set, and the program has code for this type and head
-  //! dimension that runs on the present device. By position they always are then, else where the costs say so.
+  //! dimension that runs on the present device. If so, all sums by position are made by it, others where the costs say
+  //! so.
   bool has_warpgroups() const { return tuning_.warpgroups; }
 
   //! Computes attention for the rows of a batch, whose keys and values are in the cache already. No synchronisation.

@@ -104,7 +104,7 @@ ESPALIER_KERNEL void gather_states(gather_job<NumberT> job, state_rows from, blo
   }
 }
 
-// One block for each row: copies the states from which keys and values are computed to the place of their position.
+// One block for each row: copies the state from which the row's keys and values are computed to `kept`, by position.
 //
 // Shapes: states [rows][width]; kept [places][max_positions][width]
 template <class NumberT>
@@ -119,8 +119,8 @@ ESPALIER_KERNEL void keep_states(const NumberT* states, NumberT* kept, std::int3
     to[k] = from[k];
 }
 
-// One block of threads for each lane: writes the rows of a drafted block, of which the pending token's is the first. A
-// text beyond the last position gets padding.
+// One block of threads for each lane: writes the rows of a drafted block, the pending token's row first. A text beyond
+// the last position gets padding.
 template <class UnusedT = void>
 ESPALIER_KERNEL void open_block(block_draft_rows to, text_batch texts, std::int32_t n, std::int32_t max_positions) {
   const text_in_batch here = texts.here();
@@ -141,8 +141,9 @@ ESPALIER_KERNEL void open_block(block_draft_rows to, text_batch texts, std::int3
   to.pending[here.lane] = is_there ? here.text.tokens[position] : 0;
 }
 
-// Block (row, lane) writes a row of the stream: the sum of the pending token's root, the last state of the context,
-// and, in the rows of tokens that are not yet written, the row of `masked` that tells them apart.
+// Block (row, lane) writes a row of the stream: the sum of `root` (the product of the pending token's normed embedding
+// with the matrix `pending`), the last state of the context, and, in the rows of tokens that are not yet written, the
+// row of `masked` that tells them apart.
 //
 // Shapes: root [lanes][width]; states [places][max_positions][width]; masked [rows - 1][width]; stream
 // [lanes][rows][width]
@@ -171,8 +172,8 @@ namespace espalier::cuda {
 //! Query, key and value projections are one matrix, rows in that order; so are gate and up.
 //!
 //! Complexity  load: reads the file once; host memory for 2^21 numbers. Synchronises
-//! Errors      model_error for a tensor that is missing, that has another shape or dtype than the config asks for, or
-//!             that it has no place for, or for a weight beyond the range of NumberT; cuda_error
+//! Errors      model_error for a tensor that is missing or unknown, or has another shape or dtype than the config asks
+//!             for, or for a weight beyond the range of NumberT; cuda_error
 template <class NumberT>
 struct block_draft_weights {
   static_assert(detail::is_model_number<NumberT>,
@@ -192,7 +193,7 @@ struct block_draft_weights {
   NumberT* masked = nullptr;  //!< [block_length][hidden_size], added to the rows of tokens that are to be drafted
   norm_type features_norm, pending_norm, final_norm;
   std::vector<layer_type> layers;
-  linear_type head;  //!< the target's, which the model that owns these weights sets
+  linear_type head;  //!< the target's output matrix, set by the model that owns these weights
 
   std::size_t bytes() const { return matrices.bytes() + vectors.bytes(); }
 
@@ -212,7 +213,7 @@ struct block_draft_weights {
   }
 
  private:
-  // Gives each part its memory; while there is none yet, counts how much all parts need.
+  // Gives each array its memory; while there is none yet, counts how much all arrays need.
   void place(const block_draft_config& c) {
     const auto size = [](int n) { return static_cast<std::size_t>(n); };
     const auto matrix = [&](int outputs, int inputs) { return matrices.take(size(outputs) * size(inputs)); };
@@ -254,10 +255,10 @@ struct block_draft_weights {
 //! Shapes      config.json and model.safetensors in the folder
 //! Complexity  forward: one pass of length + 1 rows for each lane, of 9 n_layers + 7 launches and products, and one
 //!             more a layer where attention divides the context. read: a pass of 2 n_layers + 4 launches and products
-//!             for each part of the rows; a part has up to max(64, max_texts * (block_length + 1)) rows, equally many
+//!             for each chunk of the rows; a chunk has up to max(64, max_texts * (block_length + 1)) rows, equally many
 //!             of each lane. No allocation, no synchronisation: a graph can capture both
 //! Law         a row's numbers do not depend on the numbers in other rows
-//! Errors      load: model_error for files that do not fit, themselves or the target; option_error for a target whose
+//! Errors      load: model_error for files that do not fit one another or the target; option_error for a target whose
 //!             option hidden_layers lacks a layer, or for max_texts out of range; cuda_error
 //! Source      Chen et al., DFlash, but with a matrix for the pending token; examples/models/block.py is the reference
 template <class NumberT, class LogitT = float, class AttentionT = tree_attention<NumberT>>
@@ -388,8 +389,7 @@ class block_draft_model {
     return reading;
   }
 
-  // The PlaceT of step_launcher for a draft: it has the whole of each matrix, and its stream begins with the pending
-  // tokens.
+  // The PlaceT of step_launcher for a draft: it has the whole of each matrix, and begin_stream() fills its stream.
   struct place {
     const block_draft_model& of;
     const context_type& context;
@@ -517,7 +517,7 @@ class block_draft_model {
         lines);
   }
 
-  // The rows with logits of blocks of this length: [lanes][length].
+  // Returns the indices of the rows that have logits, for blocks of this length: [lanes][length].
   const std::int32_t* written_rows(int length) const {
     return written_.data() + static_cast<std::ptrdiff_t>(length - 1) * max_texts_ * config_.block_length;
   }

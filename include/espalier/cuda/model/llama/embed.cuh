@@ -27,7 +27,7 @@ struct embed_job {
   std::int32_t width = 0;
   float* stream = nullptr;
   token_id first = 0;
-  float scale = 1.0F;  // multiplies what is read
+  float scale = 1.0F;  // multiplies the embedding
 };
 
 inline constexpr int embed_threads = 256;

@@ -92,7 +92,7 @@ class llama_backend {
 
  public:
   using number = LogitT;
-  using weight_number = NumberT;  //!< of weights, keys and values
+  using weight_number = NumberT;  //!< type of weights, keys and values
   using weights_type = model_weights<NumberT>;
 
   static llama_backend load(const std::string& path, const llama_options& options = {}) {
@@ -190,8 +190,8 @@ class llama_backend {
     return AttentionT(shape);
   }
 
-  // Bytes of the next product's weights that are asked for: a part of the second-level cache, so that the other data in
-  // it stays.
+  // Returns how many bytes of the next product's weights are asked for: a part of the second-level cache, so that the
+  // other data in it stays.
   static std::size_t checked_read_ahead(const llama_options& options) {
     if (options.read_ahead_bytes >= 0) return static_cast<std::size_t>(options.read_ahead_bytes);
     int device = 0, major = 0, cache = 0;

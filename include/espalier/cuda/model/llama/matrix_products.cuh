@@ -74,8 +74,8 @@ class lt_object {
 
 }  // namespace detail
 
-//! The products of a transformer's weights with rows of activations, by cuBLASLt: y[r][o] = sum over i of x[r][i]
-//! W[o][i], or that added to what y holds.
+//! The products of a transformer's weights with rows of activations, by cuBLASLt: y[r][o] becomes the sum over i of
+//! x[r][i] W[o][i], or has that sum added.
 //!
 //! All matrices are row-major here: W [outputs][inputs], x [rows][inputs], y [rows][outputs]. cuBLASLt takes matrices
 //! as column-major, so it is asked for Y = transposed(W) X, where W is inputs by outputs, X inputs by rows and Y
@@ -106,9 +106,9 @@ class matrix_products {
     workspace_ = device_array<unsigned char>(workspace_bytes);
   }
 
-  //! Adds a product and returns its number. `alignment` is that of the matrix, in bytes. Where the matrix is a part of
-  //! the rows of a larger one, `whole_outputs` is the number of outputs of that: with `one_algorithm` the algorithm is
-  //! chosen for the larger matrix. 0: the matrix is whole.
+  //! Adds a product and returns its number. `alignment` is the matrix's alignment in bytes. If the matrix is a part of
+  //! the rows of a larger one, `whole_outputs` is the number of outputs of the larger one: with `one_algorithm` the
+  //! algorithm is chosen for the larger one. 0: the matrix is whole.
   int add(int outputs, int inputs, cudaDataType_t result, bool accumulate, std::uint32_t alignment = 256,
           int whole_outputs = 0) {
     products_.emplace_back();

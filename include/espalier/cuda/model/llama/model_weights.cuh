@@ -78,7 +78,7 @@ struct weight_upload {
         part.is_cut(place) && linear.inputs > 0 ? part.inputs_of(place).begin - inputs(place, values.type).begin : 0;
     add_row(matrix, part.own_row(place, row), values, first, linear.inputs);
   }
-  // n numbers of what was read, from `first` on, become a row of a matrix.
+  // Makes n numbers of `values`, from `first` on, a row of a matrix.
   void add_row(NumberT* matrix, int row, const weight_row& values, int first, int n) {
     weights_taken += values.n;
     floats.resize(static_cast<std::size_t>(values.n));
@@ -94,10 +94,10 @@ struct weight_upload {
   void set_bias(part_place place, int first, const float* values, int n) {
     float* to = espalier::detail::bias_at(weights, place);
     if (place.part != model_part::query_key_value && place.part != model_part::gate && place.part != model_part::up) {
-      upload_vector(to + first, values, n);  // these are whole on each rank
+      upload_vector(to + first, values, n);  // these biases are whole on each rank
       return;
     }
-    // The biases that are held, run by run.
+    // Copies the biases that are held, run by run.
     for (int i = 0, end = 0; i < n; i = end) {
       const int first_own = part.own_output(place, first + i);
       for (end = i + 1; first_own >= 0 && end < n && part.own_output(place, first + end) == first_own + end - i;)
@@ -118,9 +118,9 @@ struct weight_upload {
 //! Shapes      matrix [outputs][inputs]; pointers to parts that a model does not have are null
 //! Complexity  load: reads the file once; host memory for 2^21 numbers; int8 rows are multiplied by their scales on the
 //!             way. Synchronises
-//! Errors      model_error for a tensor that is missing, that has another shape or dtype than the config asks for, or
-//!             that it has no place for, for a weight beyond the range of NumberT, and for a model
-//!             with recurrent layers, which the device does not compute; cuda_error
+//! Errors      model_error for a tensor that is missing or unknown, or has another shape or dtype than the config asks
+//!             for, for a weight beyond the range of NumberT, and for a model with recurrent layers, which the device
+//!             does not compute; cuda_error
 template <class NumberT>
 struct model_weights {
   static_assert(detail::is_model_number<NumberT>,
@@ -148,7 +148,7 @@ struct model_weights {
 
   detail::array_pieces<NumberT> matrices;
   detail::array_pieces<float> vectors;
-  NumberT* embedding = nullptr;  //!< [vocab_size][hidden_size]; the head's where tied
+  NumberT* embedding = nullptr;  //!< [vocab_size][hidden_size]; the head's matrix where tied
   std::vector<layer_type> layers;
   norm_type final_norm;
   linear_type head;
@@ -189,7 +189,7 @@ struct model_weights {
   }
 
  private:
-  // Gives each part its memory; while there is none yet, counts how much all parts need.
+  // Gives each array its memory; while there is none yet, counts how much all arrays need.
   template <class PartT>
   void place(const model_config& c, const PartT& part) {
     using espalier::detail::model_part;

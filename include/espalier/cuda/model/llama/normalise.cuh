@@ -18,7 +18,7 @@ namespace espalier::cuda::detail {
 // The arguments of normalise(), which makes the inputs of products from rows of the residual stream. It adds the biases
 // that the products before have left out, copies the row to `keep` where that is given, and normalises it by up to two
 // norms: a norm with a bias is LayerNorm, one without a bias is RMSNorm. Where `output` is given, the biases are added
-// to that, and its RMSNorm is added to the stream.
+// to `output`, and the RMSNorm of `output` is added to the stream.
 //
 // Shapes: stream, output, keep [rows][width]; added, output_scale, scale, bias [width]; out [n][width]
 template <class NumberT>
@@ -32,7 +32,7 @@ struct normalise_job {
   float* stream = nullptr;
   const float* added[2] = {};
   const float* output = nullptr;        // a product that has not joined the stream yet, or null
-  const float* output_scale = nullptr;  // of its norm
+  const float* output_scale = nullptr;  // scale of the norm of `output`
   bool settles = false;                 // the stream is overwritten with the sums
   float* keep = nullptr;                // where a copy of the stream goes, or null
   norm norms[2];
@@ -75,7 +75,7 @@ struct normalise_memory {
   float sum;
 };
 
-// The sum of the values of all threads, which every thread gets. Its order is the same in each block.
+// The sum of the values of all threads, which every thread gets. The order of adding is the same in each block.
 __device__ inline float block_sum(normalise_memory& memory, float value) {
   const float sum = normalise_memory::reduce_type(memory.storage).Sum(value);
   if (threadIdx.x == 0) memory.sum = sum;

@@ -37,8 +37,8 @@ __device__ inline void store_run(NumberT* to, const number_run<NumberT, NT>& run
   *reinterpret_cast<number_run<NumberT, NT>*>(to) = run;
 }
 
-// The number of neighbours that one instruction can move in rows of this width, which follow one another in an array
-// that begins on 256 bytes.
+// Returns how many neighbouring numbers one instruction can move in rows of this width, if the rows follow one another
+// in an array that begins on 256 bytes.
 inline constexpr int run_of(int width) {
   return width % 4 == 0 ? 4 : 1;
 }

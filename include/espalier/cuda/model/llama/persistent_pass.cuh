@@ -32,8 +32,8 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// The product with its rows and columns divided over blocks so that the slowest block has the least to do. No sum
-// depends on the division.
+// Returns the product with its rows and columns divided over blocks so that the busiest block has the least to do. No
+// sum depends on the division.
 inline pass_product plan_product(pass_product product, std::int32_t n_rows, std::int32_t n_blocks) {
   const auto up = [](std::int32_t n, std::int32_t by) { return (n + by - 1) / by; };
   const std::int32_t n_groups = up(std::max(n_rows, 1), pass_tile_rows);
@@ -56,14 +56,14 @@ inline pass_product plan_product(pass_product product, std::int32_t n_rows, std:
   return product;
 }
 
-// The row of the batch that row i of a product is made of: row i, or -1 where that is padding.
+// Returns the row of the batch that row i of a product is made from: row i, or -1 where that is padding.
 struct batch_rows {
   const pass_row* rows;
 
   __device__ std::int32_t operator()(std::int32_t i) const { return rows[i].sequence >= 0 ? i : -1; }
 };
 
-// The row of the batch that row i of a product is made of: the row of output i, or -1 for none or padding.
+// Returns the row of the batch that row i of a product is made from: the row of output i, or -1 for none or padding.
 struct output_rows {
   const pass_row* rows;
   const std::int32_t* outputs;
@@ -73,7 +73,7 @@ struct output_rows {
   }
 };
 
-// The whole pass as one block makes it. The blocks meet five times a layer; while they wait, the weights of the next
+// One block's work in the whole pass. The blocks meet five times a layer; while they wait, the weights of the next
 // product are on their way.
 template <class NumberT, class LogitT, int dim, class BarrierT>
 class pass_block {

@@ -49,7 +49,8 @@ struct rotary_tables {
 // each head of query and key is normalised where the model does so, pairs (i, i + rotary_dims / 2) are rotated by the
 // row's position. Queries stay in place; keys and values go to the row's cache slot.
 //
-// Shapes: projected [rows][n_heads + 2 n_kv_heads][head_dim]; bias as a row of it, or null; norms [head_dim] or null
+// Shapes: projected [rows][n_heads + 2 n_kv_heads][head_dim]; bias as a row of it, or null; norms [head_dim] or null;
+// cosine, sine [max_positions][rotary_dims / 2]
 template <class NumberT>
 struct rotate_job {
   NumberT* projected = nullptr;

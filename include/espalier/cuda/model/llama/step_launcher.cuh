@@ -54,11 +54,11 @@ struct step_products {
   }
 };
 
-// The memory of one device that steps read and write: the arrays of step_rows, with room for the planned rows.
+// The memory of one device that steps read and write: the arrays of step_rows, each with room for the planned rows.
 template <class NumberT, class LogitT>
 struct model_memory {
   float* stream = nullptr;
-  float* output = nullptr;  // [hidden_size] a product whose norm is added to the stream, in models with such norms
+  float* output = nullptr;  // [rows][hidden_size] a product whose norm is added to the stream, in models with one
   NumberT* normed = nullptr;
   NumberT* mlp_normed = nullptr;
   NumberT* projected = nullptr;
@@ -95,9 +95,9 @@ ESPALIER_KERNEL void cap_numbers(NumberT* numbers, std::int64_t n, float cap) {
 }
 
 // The walk over a transformer's steps on one device, made for one pass: each step is a product, a kernel, or a part of
-// the kernel that comes next. A product's bias, its norm, and the copy of a layer's output are taken along by the norm
-// that follows; norms that follow one another are one kernel. Kernels that leave memory idle ask for the beginning of
-// the next product's weights.
+// the kernel that comes next. The kernel of a norm also does what the steps before it have left: it adds a product's
+// bias and its norm, and copies a layer's output. Norms that follow one another are one kernel. Kernels that leave
+// memory idle ask for the beginning of the next product's weights.
 //
 // WeightsT is laid out as model_weights. PlaceT says what differs between a model on one device, a rank and a draft:
 //   embed(batch, stream)                        fills the stream
@@ -119,7 +119,7 @@ class step_launcher {
   std::size_t read_ahead_bytes;
   PlaceT& place;
 
-  // Makes these steps of the model; ends after the last layer where the batch asks for no logits.
+  // Runs these steps of the model; ends after the last layer where the batch asks for no logits.
   void run(std::span<const model_step> made, const kv_view<NumberT>& kv, const forward_batch_view& batch,
            cudaStream_t stream) const {
     const int rows = products.planned(batch.n_rows);

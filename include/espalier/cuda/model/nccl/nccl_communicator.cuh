@@ -34,16 +34,16 @@ struct nccl_options {
   }
 };
 
-//! Ranks with a GPU each, over NCCL: its calls are work in the stream.
+//! A communicator of ranks with a GPU each, over NCCL. Its exchanges are enqueued in the caller's stream.
 //!
-//! Ranks that know one another on the host already, as those of mpi_communicator do, meet there once, to hear of one id
-//! of NCCL; `agreement` goes on to use them. A thread watches: where a pass takes longer than the timeout, or NCCL says
-//! that something went wrong, it aborts NCCL's communicator. Then streams go on, but what they compute is no result
-//! any more, and new ranks are needed. NCCL does not say which rank is gone.
+//! The constructor uses `ranks`, a communicator of the host such as mpi_communicator, once: to share NCCL's id. The
+//! caller may go on using it, for example for the class `agreement`. A thread watches: where a pass takes longer than
+//! the timeout, or NCCL says that something went wrong, it aborts NCCL's communicator. Then streams go on, but what
+//! they compute is no result any more, and new ranks are needed. NCCL does not say which rank is gone.
 //!
 //! Complexity  all_gather: one ncclAllGather; all_to_all: one group of ncclSend and ncclRecv, this rank's own block
-//!             among them; a pass: two small launches beside. NCCL connects the ranks in the constructor. On the host a
-//!             call polls until NCCL has enqueued it
+//!             among them; for each pass two further small kernels, which mark its begin and its end. NCCL connects the
+//!             ranks in the constructor. On the host a call polls until NCCL has enqueued it
 //! Errors      rank_error that names the call, within the timeout, on each rank that is alive; option_error; cuda_error
 //! Pre         the present device is of this rank alone; one thread makes calls; what has been enqueued has ended, and
 //!             graphs that hold calls are gone, before this ends
@@ -99,7 +99,7 @@ class nccl_communicator {
  private:
   using clock = std::chrono::steady_clock;
 
-  // Aborts what the constructor has begun and cannot end.
+  // Aborts NCCL's communicator if the constructor fails.
   struct abort_guard {
     nccl_communicator& self;
     ~abort_guard() {
@@ -148,7 +148,7 @@ class nccl_communicator {
   void exchange(const void* from, void* to, std::size_t bytes, cudaStream_t stream) {
     raise_said();
     settle(ncclGroupStart(), "ncclGroupStart");
-    // A group that was begun must end before anything is raised: it is the thread's, not the communicator's.
+    // A group that was begun must end before anything is raised: groups belong to the thread, not to the communicator.
     const auto failed = [](ncclResult_t status) { return status != ncclSuccess && status != ncclInProgress; };
     ncclResult_t sent = ncclSuccess, received = ncclSuccess;
     for (int r = 0; r < size_ && !failed(sent) && !failed(received); ++r) {
@@ -166,7 +166,7 @@ class nccl_communicator {
     return clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(seconds));
   }
 
-  // Waits until NCCL has done on the host what it was asked for.
+  // Waits until NCCL has done its work on the host for a call. Raises rank_error if the call fails or takes too long.
   void settle(ncclResult_t status, const char* call) {
     const clock::time_point end = after(timeout_);
     while (status == ncclInProgress) {
@@ -186,8 +186,8 @@ class nccl_communicator {
     if (marks_.broken()) raise<rank_error>(said_);
   }
 
-  // Says what has failed, and has NCCL's communicator aborted: by the watching thread, as ncclCommAbort may wait until
-  // graphs are gone; or here, while there is no such thread, and so no graph.
+  // Sets said_ and has NCCL's communicator aborted. The watching thread does it, since ncclCommAbort may wait until
+  // graphs are gone. Before that thread exists there are no graphs, and this function aborts itself.
   void break_off(const std::string& what) {
     said_ = what + ", says rank " + std::to_string(rank_) +
             ": a rank is dead or late. The text goes on from its last committed token with new ranks.";
@@ -221,7 +221,8 @@ class nccl_communicator {
     (void)ncclCommAbort(aborted);
   }
 
-  // Ranks that have nothing to do with one another any more need not wait: NCCL only has to end what it began.
+  // Destroys NCCL's communicator once NCCL has finished what it began; aborts it if that fails or takes longer than the
+  // timeout.
   void close() {
     if (comm_ == nullptr) return;
     const clock::time_point end = after(timeout_);

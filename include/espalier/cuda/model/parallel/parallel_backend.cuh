@@ -60,8 +60,8 @@ struct parallel_options {
 };
 
 //! A rank's part of a transformer's weights in the memory of its device: espalier::rank_weights' twin. Norms are whole,
-//! and so are the biases of attention_out and down. Of every matrix a rank has the outputs of its part. With
-//! rank_split::sums it has of attention_out and down all outputs, and the inputs of its part.
+//! and so are the biases of attention_out and down. Of each matrix the rank has the rows of some outputs, its part.
+//! With rank_split::sums it has all outputs of attention_out and down, but only the inputs of its part.
 //!
 //! Complexity  as espalier::rank_weights; host memory for 2^21 numbers. Synchronises
 //! Errors      as model_weights
@@ -195,7 +195,7 @@ class parallel_backend {
 
  public:
   using number = LogitT;
-  using weight_number = NumberT;  //!< of weights, keys and values
+  using weight_number = NumberT;  //!< type of weights, keys and values
   using weights_type = rank_weights<NumberT>;
 
   static parallel_backend load(const std::string& path, CommunicatorT& ranks, const parallel_options& options = {}) {
@@ -235,8 +235,8 @@ class parallel_backend {
   const rank_part& part() const { return part_; }
   const weights_type& weights() const { return weights_; }
 
-  //! The layers of this rank's cache, and the numbers in one of its rows: those of the rank's key-value heads, or of
-  //! one head, which stays empty, where the rank has none.
+  //! layers() returns the number of layers of this rank's cache, cache_row() the numbers in one of its rows: the keys
+  //! of the rank's key-value heads, or of one head, which stays empty, where the rank has none.
   int layers() const { return config_.n_layers; }
   int cache_row() const { return (std::max)(part_.kv_size(config_), config_.head_dim); }
 

@@ -48,12 +48,12 @@ class pass_marks {
 
   // Pre: rows are aligned to 4 bytes, and bytes is a multiple of 4.
   void end(void* rows, std::size_t bytes, cudaStream_t stream) const {
-    constexpr unsigned blocks = 32;  // they have something to do in failure alone
+    constexpr unsigned blocks = 32;  // so many are of use only after a failure
     launch("end_pass", end_pass<>, {.grid = blocks, .threads = end_pass_threads}, stream, words_.data(),
            static_cast<std::uint32_t*>(rows), bytes / sizeof(std::uint32_t));
   }
 
-  // Calls between ranks have failed: the rows of each pass that ends from now on become NaN.
+  // Makes NaN of the rows of each pass that ends from now on, since calls between ranks have failed.
   void break_off() const { std::atomic_ref(words_[0].broken).store(1); }
   bool broken() const { return std::atomic_ref(words_[0].broken).load() != 0; }
 

@@ -43,7 +43,7 @@ struct rank_blocks {
 
 inline constexpr int block_copy_threads = 256;
 
-// Calls use(column of the rows, place in the rank's block) for the columns of row blockIdx.x that `rank` has.
+// Calls use(column of the rows, index in the rank's block) for the columns of row blockIdx.x that `rank` has.
 template <class UseT>
 __device__ void each_column(const espalier::detail::rank_division& columns, std::int32_t rank, const UseT& use) {
   const std::int32_t begin = columns.begin(rank), width = columns.size(rank);
@@ -70,9 +70,8 @@ ESPALIER_KERNEL void pack_blocks(const NumberT* rows, rank_blocks<NumberT> block
   each_column(blocks.columns, rank, [&](std::int32_t column, std::int64_t at) { to[at] = from[column]; });
 }
 
-// The kernel of add(): one block of threads for each row. Writes to the block `to` of this rank the columns of the rows
-// that this rank has, or zeros where `rows` is null, plus the sums of each rank for them, in the order of ranks. Every
-// block of `parts` has the columns of this rank.
+// The kernel of add(), one block of threads a row: to = this rank's columns of `rows` (or 0 if null) + the partial sums
+// of rank 0, 1, ... Block r of `parts` has rank r's partial sums for the columns of rank `own`.
 template <class UnusedT = void>
 ESPALIER_KERNEL void add_blocks(const float* rows, rank_blocks<float> parts, std::int32_t own, float* to) {
   const float* from = rows + (rows != nullptr ? std::int64_t{blockIdx.x} * parts.columns.n : 0);
@@ -107,8 +106,8 @@ void pack_own(const NumberT* rows, int n, const rank_blocks<NumberT>& blocks, in
   launch("pack_blocks", pack_blocks<NumberT>, {.grid = static_cast<unsigned>(n), .threads = block_copy_threads}, stream,
          rows, blocks, own);
 }
-// Adds up, for the columns of rank `own`, the sums of all ranks and the rows, if `rows` is not null, into its block
-// `to`.
+// Writes to `to` the columns of rank `own`: its columns of `rows`, if that is not null, plus the partial sums of all
+// ranks.
 inline void add(const float* rows, int n, const rank_blocks<float>& parts, int own, float* to, cudaStream_t stream) {
   launch("add_blocks", add_blocks<>, {.grid = static_cast<unsigned>(n), .threads = block_copy_threads}, stream, rows,
          parts, own, to);
@@ -116,7 +115,7 @@ inline void add(const float* rows, int n, const rank_blocks<float>& parts, int o
 
 // The arguments of choose(), which takes the embedding of each token from the rank whose part of the vocabulary has it.
 // A token outside the vocabulary gives NaN, and so does a row for which a rank has another token or position than rank
-// 0; such a rank is told to the host.
+// 0; the host is told that rank.
 //
 // Shapes: tokens [rows]; from: a block of each rank, `stride` words apart, of floats [rows][width], tokens [rows] and
 // positions [rows]; to [rows][width]
@@ -131,7 +130,7 @@ struct embedding_choice {
   std::int32_t* parted = nullptr;  // gets a rank that differs from rank 0
 
   static std::int64_t stride_of(std::int64_t rows, std::int32_t width) { return (rows * (width + 2) + 63) / 64 * 64; }
-  // The tokens of a rank, which its positions follow.
+  // Returns the tokens [rows] of a rank; its positions [rows] follow them.
   ESPALIER_HOST_DEVICE const std::int32_t* batch_of(std::int32_t rank) const {
     return reinterpret_cast<const std::int32_t*>(from + rank * stride + std::int64_t{rows} * width);
   }
@@ -165,8 +164,7 @@ inline void choose(const embedding_choice& job, cudaStream_t stream) {
          stream, job);
 }
 
-// The greatest logit in a rank's part of a row, and its token; the first of several, or the first NaN where there is
-// one.
+// The greatest logit in a rank's part of a row, and the first token that has it; the first NaN if there is one.
 struct part_maximum {
   float logit;
   token_id token;  // -1: the part is empty
@@ -201,8 +199,8 @@ ESPALIER_KERNEL void find_part_maxima(const LogitT* logits, std::int32_t width, 
   if (threadIdx.x == 0) to[blockIdx.x] = found;
 }
 
-// The kernel of spread(): one block for each row. Writes the greatest logit of each rank's part to its place, and minus
-// infinity everywhere else.
+// The kernel of spread(): one block for each row. Writes the greatest logit of each rank's part under its token, and
+// minus infinity everywhere else.
 //
 // Shapes: maxima: n for each rank, `stride` from rank to rank; logits [n][vocab]
 template <class LogitT>

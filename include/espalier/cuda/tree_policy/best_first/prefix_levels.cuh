@@ -41,8 +41,8 @@ template <std::int32_t threadsN>
 struct prefix_pool {
   static constexpr std::int32_t room = 4 * threadsN;
 
-  // [room] prefixes that may be among the best, level after level; those of a level are in lexicographic order. Prefix
-  // 0 is the root.
+  // [room] prefixes that may be among the best, level after level; the prefixes of a level are in lexicographic order.
+  // Prefix 0 is the root.
   float path[room];
   std::int32_t first_child[room];  // index of its first child, if it has any
   std::uint16_t parent[room];
@@ -74,7 +74,7 @@ constexpr std::int32_t n_pairs_within(std::int32_t m) {
 // Prefixes are sorted into buckets by a monotone function of their log-probability, the best into the first. Level
 // after level, the children of the prefixes in the pool are added to it, if their bucket may still hold one of the
 // best. Then the prefixes of each bucket are counted. The first bucket up to whose end there are `budget` prefixes is
-// the last bucket that matters. At the end the place of a prefix is the number of prefixes in the buckets before, plus
+// the last bucket that matters. At the end the rank of a prefix is the number of prefixes in the buckets before, plus
 // the number of better ones in its own bucket. If the pool is too small for a level, the counts still tell the last
 // bucket that matters, and everything begins again with that bound.
 //
@@ -238,10 +238,10 @@ class prefix_levels {
   }
 
   // Returns the number of ranks, from the first on, whose tokens lead from `path` into buckets up to `last`. The search
-  // takes O(log) steps of the result.
+  // takes O(log(result)) steps.
   __device__ std::int32_t n_children(float path, std::int32_t row, std::int32_t last) const {
     const float* log_probs = log_probs_ + static_cast<std::ptrdiff_t>(row) * stride_;
-    std::int32_t low = 0, step = 1;  // the first `low` ranks do
+    std::int32_t low = 0, step = 1;  // the first `low` ranks lead there
     while (low + step <= n_ranks_ && reaches(path + log_probs[low + step - 1], last)) {
       low += step;
       step *= 2;

@@ -18,7 +18,7 @@ struct listed_draw {
   std::int32_t depth = 0;
   float path_log_prob = 0;
   std::int32_t number = 0;  // number of draws before it in the list
-  std::int32_t node = 0;    // number of new nodes before its own
+  std::int32_t node = 0;    // number of new nodes that come before its own node
   std::int32_t next = -1;   // the next draw from the same node, or -1
   bool is_first = true;     // whether it is the first draw from its node
   bool is_new = true;       // whether no draw before it has the same node
@@ -30,7 +30,7 @@ struct listed_draw {
   }
 };
 
-// Appends a list of draws to a tree of the given size: nodes and linked draws become as if tree_writer had appended
+// Appends a list of draws to a tree of the given size; nodes and draws are then linked as if tree_writer had appended
 // them one after the other. The list has n_entries entries, of which n_draws are draws, with n_nodes new nodes. Called
 // by a block; entry i of the list, list(i), is read by thread i modulo the number of threads. All draws from a node are
 // in one list. No barrier.

@@ -24,8 +24,8 @@ namespace espalier::cuda::detail {
 class asked_levels {
  public:
   asked_levels() = default;
-  // `widths` has, for each level, how many nodes may be asked about; 1 for the first level. A level of 0 and the end of
-  // `widths` end the growth.
+  // `widths` has, for each level, how many nodes may be asked about; 1 for the first level. A width of 0, or the end of
+  // `widths`, ends the growth.
   explicit asked_levels(std::vector<std::int32_t> widths)
       : widths_(std::move(widths)), widest_(*std::max_element(widths_.begin(), widths_.end())) {}
 

@@ -91,8 +91,8 @@ class best_of_list {
   __device__ std::uint64_t key(std::int32_t i) const { return shared_.key[i]; }
   __device__ std::int32_t place(std::int32_t i) const { return shared_.place[i]; }
 
-  // The place of a node among the children of its parent: whether it is the first child, and the next child, -1 for the
-  // last.
+  // Says whether a node is the first child of its parent, and which node is the parent's next child, -1 if there is
+  // none.
   struct siblings {
     bool is_first;
     std::int32_t next;

@@ -104,8 +104,8 @@ class rule_levels {
   }
 
  private:
-  // Largest number of nodes of each level that may be asked about. Each level above has at least one node, and each
-  // node that is asked about adds at least one.
+  // Returns the largest number of nodes of each level that may be asked about. Each level above has at least one node,
+  // and each node that is asked about adds at least one child.
   static std::vector<std::int32_t> widths(const rule_limits& limits) {
     std::vector<std::int32_t> all;
     std::int32_t n = 1;  // number of nodes of the level if all nodes have all their children

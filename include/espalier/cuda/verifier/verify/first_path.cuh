@@ -33,17 +33,18 @@ inline constexpr unsigned path_threads = 256;
 
 // A node of the first path; entries are numbered by depth.
 struct path_entry {
-  double weight;            // 1 for the root, else passed_on() from the parent; a leaf's chance to be accepted
-  row_transform transform;  // the transform of its target row, if it is an inner node
+  // 1 for the root; for another node passed_on() of its parent's weight and ratio. A leaf is accepted with this chance.
+  double weight;
+  row_transform transform;  // the transform of its target row, if has_rest
   float share;              // share of the draft's row that a rejection of its first draw takes from the target's row
   node_id node;
   std::int32_t logits_row, draft_row;
-  bool has_rest;  // whether it is an inner node that can be accepted
+  bool has_rest;  // whether it is an inner node of positive weight
 };
 
 struct path_size {
   std::int32_t length;   // number of nodes, the leaf included
-  std::int32_t refused;  // depth of the first node that can be accepted and whose row is refused, or -1
+  std::int32_t refused;  // depth of the first node with has_rest whose target row is refused, or -1
 };
 
 // The first paths of all texts. Passed by value into kernels.

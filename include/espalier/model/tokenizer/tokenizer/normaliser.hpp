@@ -157,7 +157,7 @@ class character_map {
     replacements_ += '\0';
   }
 
-  // The text with the longest known text at each place replaced, from left to right.
+  // The text with the longest known text at each position replaced, from left to right.
   //
   // Pre         text is UTF-8
   std::string operator()(std::string_view text) const {

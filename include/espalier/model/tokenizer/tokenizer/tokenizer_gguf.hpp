@@ -139,8 +139,8 @@ class tokenizer_gguf {
     read_merges();
   }
 
-  // Reads a token of a BPE that is written in UTF-8: a character may be a token, and bytes are written as <0x0A>. Line
-  // breaks are no parts of merges, but some in a row may be a token.
+  // Reads one token of a BPE written in UTF-8. A token may be one character, a byte such as <0x0A>, or several line
+  // breaks, which are taken whole and never merged.
   void read_plain(token_id token, bool spells_spaces) {
     const auto i = static_cast<std::size_t>(token);
     const std::string& word = words_[i];

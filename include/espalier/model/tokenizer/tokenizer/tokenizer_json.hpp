@@ -195,7 +195,7 @@ class tokenizer_json {
     }
   }
 
-  // Reads the list of a Unigram: pairs of a token and its score. The token's number is its place.
+  // Reads the list of a Unigram: pairs of a token and its score. The token's number is its index in the list.
   void read_scored(const json_reader& model) {
     const json* const vocabulary = model.find("vocab");
     if (!vocabulary || !vocabulary->is_array() || vocabulary->size() > most_tokens)
@@ -211,8 +211,8 @@ class tokenizer_json {
     }
   }
 
-  // The text that a token stands for. In a WordPiece all tokens but those that go on with a word have a space before
-  // them, the first of a text, too: a single piece does not know whether it is the first.
+  // The text that a token stands for. In a WordPiece a space stands before each token that begins a word, even before
+  // the first of a text: a single piece does not know whether it is the first.
   std::string spelled(std::string word) const {
     if (!continues_as_.empty()) return word.starts_with(continues_as_) ? word.substr(continues_as_.size()) : " " + word;
     for (const auto& [from, to] : spelled_)

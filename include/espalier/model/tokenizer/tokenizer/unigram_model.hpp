@@ -18,7 +18,7 @@
 namespace espalier::detail {
 
 // A unigram model of a word: of all ways to make it up from tokens, the one with the greatest sum of scores. A
-// character that no token begins and ends with is unknown, at a score that is 10 below the least.
+// character that is no token by itself is unknown, at a score that is 10 below the least.
 //
 // Complexity  O(n * length of the longest token * log of the number of tokens) for n bytes
 // Source      Kudo, Subword Regularization, section 3.2; sums are made in double, as in Hugging Face's tokenizers

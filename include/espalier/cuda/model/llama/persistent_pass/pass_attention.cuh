@@ -13,10 +13,10 @@
 
 namespace espalier::cuda::detail {
 
-// Attention of a persistent pass. What a row sees is counted by its place in the row's text: key p is in slot p, as far
-// as the slots follow one another, and then in the slot that the next bit of the row's mask shows. Keys are summed in
-// blocks of 16: warp w takes blocks w, w + pass_warps, ..., and the sums of the warps are merged in order. So a row's
-// bits depend on its text alone, and not on which of its keys lie in a tree.
+// Attention of a persistent pass. The keys that a row sees are numbered by their position in the row's text: key p is
+// in slot p as long as the slots follow one another; the later keys are in the slots that the set bits of the row's
+// mask show, in order. Keys are summed in blocks of 16: warp w takes blocks w, w + pass_warps, ..., and the sums of the
+// warps are merged in order. So a row's bits depend on its text alone, and not on which of its keys lie in a tree.
 
 inline constexpr int pass_queries = 16;  // pairs of row and head that share keys
 inline constexpr int pass_keys = 16;     // keys of a block
@@ -77,7 +77,7 @@ struct pass_attention {
   const std::uint32_t* mask;
   const NumberT* queries;
   std::int32_t query_stride;
-  kv_view<NumberT> kv;  // data is that of the layer
+  kv_view<NumberT> kv;  // its data begin at this layer
   NumberT* attended;
   std::int32_t n_heads;
   std::int32_t group;

@@ -14,7 +14,7 @@ namespace espalier::cuda::detail {
 
 inline constexpr int pass_warps = 16;
 inline constexpr int pass_threads = 32 * pass_warps;
-inline constexpr int pass_tile_rows = 16;  // rows of a tile; a warp brings each in and stores its sums
+inline constexpr int pass_tile_rows = 16;  // rows of a tile; one warp loads each row, and stores its sums
 inline constexpr int pass_chunk = 32;      // inputs that a lane quartet loads at once: 16 bytes a lane
 inline constexpr int pass_parts = 4;       // parts of a product's inputs; their sums are added in order
 inline constexpr int pass_max_units = 16;  // units of a tile, at most
@@ -99,9 +99,9 @@ struct pass_job {
 struct pass_row {
   std::int32_t sequence = -1;  // number of its sequence in the store; -1: padding
   std::int32_t position = 0;
-  std::int32_t cache_row = -1;  // where its key goes in a layer, -1: nowhere
+  std::int32_t cache_row = -1;  // row of a layer's cache to which its key goes, -1: none
   std::int32_t prefix = 0;
-  std::int32_t straight = 0;  // number of the first keys that it sees which lie in slots 0, 1, ...
+  std::int32_t straight = 0;  // how many of the keys that it sees, from the first on, lie in slots 0, 1, ...
   std::int32_t seen = 0;      // keys that it sees
   std::int32_t mask_begin = 0;
   std::int32_t mask_words = 0;

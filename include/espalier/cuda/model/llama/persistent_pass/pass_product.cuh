@@ -42,7 +42,7 @@ inline __device__ void fetch_scale(const float* scale, std::int32_t hidden, floa
     ptx::copy_async_16(ptx::address_of(to + i), scale + i, true);
 }
 
-// The place of run `run` of row `row` of a tile of rows, counted in pieces of 16 bytes.
+// Returns the position of run `run` of row `row` in a tile of rows, counted in pieces of 16 bytes.
 __device__ inline std::int32_t place_of_run(std::int32_t row, std::int32_t run) {
   return (run / 4 * pass_tile_rows + row) * 4 + run % 4;
 }
@@ -178,8 +178,8 @@ inline std::size_t product_work_bytes(std::int32_t n_chunks, std::int32_t tile_u
 }
 
 // Computes the block's share of a product of n_rows rows, whose first tile of weights has been fetched. RowT gives the
-// row of the batch that a row of the product is of, or -1. SourceT brings that row into the tile. TargetT gets sums i
-// and i + 4 of a unit; what it has to read for that it reads before the sums are there.
+// row of the batch that a row of the product is made from, or -1. SourceT brings that row into the tile. TargetT gets
+// sums i and i + 4 of a unit, and reads its own inputs before the sums are there.
 //
 // Each sum is over four parts of the inputs, each of which is summed chunk by chunk: no row's bits depend on the
 // others.
@@ -199,7 +199,7 @@ __device__ void multiply_rows(const pass_product& product, const pass_memory& me
     for (std::int32_t group = first_group; group < n_groups; group += product.group_blocks) {
       const std::int32_t first = group * pass_tile_rows, any = first + lane % pass_tile_rows;
       const bool is_last = group + product.group_blocks >= n_groups;
-      // All warps find the same.
+      // All warps get the same answer.
       const bool is_there = __any_sync(0xFFFFFFFFU, any < n_rows && row_of(any) >= 0) != 0;
       const std::int32_t row = is_there && first + warp < n_rows ? row_of(first + warp) : -1;
       typename TargetT::ready_type ready{};
@@ -225,8 +225,8 @@ __device__ void multiply_rows(const pass_product& product, const pass_memory& me
       }
     }
   }
-  // If all rows of the block are padding, copies may still be under way; none may be when the next product's weights
-  // come.
+  // If all rows of the block are padding, copies may still be under way. They must end before the next product's
+  // weights are copied.
   ptx::copy_async_commit();
   ptx::copy_async_wait<0>();
 }
@@ -246,7 +246,7 @@ struct head_target {
   std::int32_t n_kv_heads;
   NumberT* queries;
   std::int32_t query_stride;
-  NumberT* keys;  // of the layer
+  NumberT* keys;  // the layer's keys
   std::int64_t to_values;
   std::int32_t cache_stride;
 
