@@ -148,7 +148,7 @@ struct own_chances {
 //! Law         a text is the one that decoder writes with the same parts, prompt, stop conditions and text_options,
 //!             whoever else is served, where the backends are batch-invariant (but see batch_options::share_budget, and
 //!             time_budget)
-//! Errors      input_error and option_error as decoder's; input_error for a text that is not known. What a part throws
+//! Errors      input_error and option_error as decoder; input_error for a text that is not known. What a part throws
 //!             in step() is told in the events of the texts that were in that pass: they are held at their last
 //!             committed token until resume(); the others go on
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
@@ -253,8 +253,11 @@ class batch_decoder
   detail::number_as_stop add(std::span<const token_id>, NumberT, const text_options& = {});
 
   //! Goes on with a text that has ended, with `more` tokens in between (or none), or with one that a failure holds,
-  //! which takes no further tokens and keeps its stop conditions. Errors as decoder::resume(); input_error for a text
-  //! that is neither, and for `more` tokens to one that is held.
+  //! which
+  //! takes no further tokens and keeps its stop conditions.
+  //!
+  //! Errors      as decoder::resume(); input_error for a text that is neither, and for `more` tokens to one that is
+  //!             held
   void resume(text_id id, std::span<const token_id> more = {}, stop_conditions stop = {}) {
     this->texts().resume(id, more, std::move(stop), context_, backend_.vocab_size());
   }
@@ -304,8 +307,11 @@ class batch_decoder
     return go_on();
   }
 
-  //! The other half: takes the logits of the pass under way, and returns the next pass of this step: of the draft, or
-  //! the target's, whose logits end the step. A text that was cancelled in the meantime leaves: its rows are dropped.
+  //! The second half of a step: takes the logits of the pass under way, and returns the next pass of this step, which
+  //! is
+  //! the draft's or the target's. The target's logits end the step. A text that was cancelled in the meantime leaves,
+  //! and
+  //! its rows are dropped.
   //!
   //! Shapes      logits [batch.outputs.size()][vocab_size], read until this returns
   //! Post        as begin_step()

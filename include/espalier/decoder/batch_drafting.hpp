@@ -76,8 +76,9 @@ class batch_drafting {
   }
 
   // Goes on with what has begun. Returns true if it needs a pass that is made outside, which is pass() then; false if
-  // it is done. `gives`: whether passes may be made outside; else their models raise an error. Trees share this budget,
-  // if it is given.
+  // it is done. `gives`: whether passes may be made outside; else their models raise an error. The trees share
+  // `budget`,
+  // unless it is null.
   template <class HostT, class PlaceT, class ChancesT, class BudgetT>
   bool advance(HostT& host, DrafterT& model, std::span<PlaceT* const> places, const ChancesT& chance_of,
                BudgetT* budget, bool gives) {
@@ -99,7 +100,7 @@ class batch_drafting {
     }
   }
 
-  // The pass that is made outside, and the number of the part that it is of.
+  // Returns the pass that is made outside. part() is the number of the drafter's part that makes it.
   forward_batch_view pass(DrafterT& model) const {
     forward_batch_view view;
     with_part(model, part_, [&]<class PartT, std::size_t Index>(PartT&, part_index<Index>) {
@@ -109,7 +110,7 @@ class batch_drafting {
   }
   std::int32_t part() const { return static_cast<std::int32_t>(part_); }
 
-  // Hands over the rows of this pass, or what it has failed with.
+  // take() hands over the rows of this pass; fail() calls fail_text for each text with rows in it.
   template <class HostT, class PlaceT, class RowsT>
   void take(HostT& host, DrafterT& model, std::span<PlaceT* const> places, const RowsT& rows) {
     with_part(model, part_, [&]<class PartT>([[maybe_unused]] PartT& shared, [[maybe_unused]] auto part) {

@@ -73,7 +73,7 @@ void take_own(PartT& part, std::optional<PartT>& own, const PartT& of_decoder) {
     part = of_decoder;
 }
 
-// Errors: option_error where a pass of max_rows rows has no room for a whole tree.
+// Checks that a pass of max_rows rows has room for a whole tree. Errors: option_error if it has not.
 inline void require_whole_tree(std::int32_t max_rows, std::int32_t max_nodes) {
   if (max_rows > max_nodes) return;
   raise<option_error>("a pass takes at most ", max_rows, " rows, but a round of this policy up to ", max_nodes + 1,

@@ -60,9 +60,9 @@ inline std::string sentence_of(const std::exception_ptr& error) {
 }
 #endif
 
-// The texts of a batch decoder: who is served, whose turn it is, who gives up its place or fails, and what a step tells
-// of it. Base of the batch decoders of host and device, which settle texts in their places, make passes, and take what
-// comes of them.
+// Keeps the texts of a batch decoder in their places: which are served, whose turn it is, which gives up its place or
+// fails, and the events of a step. Base of the batch decoders of host and device, which settle texts in their places,
+// make passes, and take the results.
 //
 // PlaceT is a batch_place with
 //   arrive()                  its text has just taken the place
@@ -70,7 +70,7 @@ inline std::string sentence_of(const std::exception_ptr& error) {
 //   holds_rows(), release()   whether the caches hold rows; gives them up to others. releases_rows: whether it can
 //   as_seat()                 the text as plan_step() sees it; called once the place has begun
 //   as_reading()              the text as waits_for() sees it; called at any time
-//   page_size()               a text waits for another one's rows by whole pages of so many rows
+//   page_size()               rows of a page: a text waits for whole pages of another text's rows
 template <class PlaceT, class TableT>
 class batch_places {
  public:
@@ -89,7 +89,7 @@ class batch_places {
   //! Adds another sample of a text, as it stands now, and returns its number. Its further random numbers are those of
   //! this stream. Rows of a store that shares them are not computed again.
   //!
-  //! Errors      input_error for a text that is not known or has ended, and where as many texts wait as may: see
+  //! Errors      input_error for a text that is not known or has ended, and if too many texts wait: see
   //!             batch_options::max_waiting
   text_id fork(text_id id, std::uint32_t stream) {
     const entry& from = texts_.find(id);
@@ -213,9 +213,9 @@ class batch_places {
     }
   }
 
-  // Checks that no pass, or that a pass, is made outside.
+  // require_no_pass() checks that no pass is made outside, require_pass() that one is.
   //
-  // Errors      input_error where it is not so
+  // Errors      input_error if it is not so
   void require_no_pass() const {
     if (is_pass_outside_)
       raise<input_error>(

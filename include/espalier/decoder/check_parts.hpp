@@ -147,7 +147,9 @@ ESPALIER_MISTAKE(
     policy_serialize,
     "the policy's member serialize cannot be called with a byte_writer and a byte_reader: see SavedPolicy");
 
-// A member that is optional but named, and cannot be called as the concept says, would never be called.
+// Returns the policy's first mistake. An optional member that cannot be called as its concept says is one, since it
+// would
+// never be called.
 template <class PolicyT, class DrafterT, class NumberT>
 constexpr auto policy_mistake() {
   if constexpr (!NamesRegime<PolicyT>)
@@ -432,8 +434,8 @@ concept OtherPrompt =
 template <class ObserverT>
 concept OtherObserver = !Observer<ObserverT>;
 
-// Takes what is written as stop_conditions with strings: with the same members, but `strings` must be given. Without a
-// heap there are no strings, and the type stays incomplete.
+// Stands for stop_conditions that are written with `strings`: it has the same members, but `strings` must be given.
+// Without a heap there are no strings, and the type stays incomplete.
 struct conditions_with_strings
 #if ESPALIER_HOSTED
 {

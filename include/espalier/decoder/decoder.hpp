@@ -223,8 +223,9 @@ class decoder {
     return pass_;
   }
 
-  //! The other half: takes the logits of the pass under way, and returns the next pass of this step: of the draft, or
-  //! the target's, whose logits end the step: the round is verified and committed.
+  //! The second half of a step: takes the logits of the pass under way, and returns the next pass of this step, which
+  //! is
+  //! the draft's or the target's. The target's logits end the step: the round is verified and committed.
   //!
   //! Shapes      logits [batch.outputs.size()][vocab_size], read until this returns
   //! Post        as begin_step()
@@ -245,8 +246,9 @@ class decoder {
     return pass_;
   }
 
-  //! Does what step() does, with a chance of the caller's, for example the enumerator's. A tree that was drafted ahead
-  //! is dropped.
+  //! Makes a step as step() does, but with the caller's chance, for example an enumerating_chance. A tree that was
+  //! drafted
+  //! ahead is dropped.
   template <Chance ChanceT, class PieceT = no_pieces>
   bool step_with(ChanceT& chance, const PieceT& piece_of = {}) {
     served_.forget_ahead();
@@ -294,8 +296,9 @@ class decoder {
   detail::stop_strings_without_pieces generate(std::span<const token_id>, const detail::conditions_with_strings&,
                                                ObserverT&&);
 
-  //! Gives up a step that has begun and will not end, or that was left by a jump, in a program without exceptions: then
-  //! the text stands at its last committed token.
+  //! Gives up a step that has begun and will not end; in a program without exceptions, also one that was left by a
+  //! jump.
+  //! The text then stands at its last committed token.
   void give_up() {
     pass_ = {};
     served_.give_up(text_);
@@ -341,7 +344,9 @@ class decoder {
     text_.policy_in_step = false;
   }
 
-  // Gives up the pass under way, if there is one, for a text that begins: not if its arguments are wrong.
+  // Gives up the pass under way, if there is one, before another text begins. If that text's arguments are wrong,
+  // raises
+  // an error instead.
   void give_up_for(std::size_t n_before, std::span<const token_id> prompt, const stop_conditions& stop) {
     if (!pass_) return;
     text::require_prompt(n_before, prompt, stop, context_, backend_.vocab_size());
@@ -386,8 +391,9 @@ class decoder {
       raise<input_error>("a pass is under way: end_step() or give_up() comes before another step of this decoder.");
   }
 
-  // Makes one step. own_chance: `chance` is that of step(). Then the next round's chance is known, too, so that it can
-  // be drafted ahead.
+  // Makes one step. own_chance: whether `chance` is step()'s own. If so, the next round's chance is known, too, and
+  // that
+  // round can be drafted ahead.
   template <class ChanceT, class PieceT>
   bool advance(ChanceT& chance, const PieceT& piece_of, bool own_chance) {
     require_no_pass();
@@ -468,7 +474,7 @@ class decoder {
     }
   }
 
-  // Asks a drafter whose passes, or those of a part of it, are made outside. Returns true if pass_ is one.
+  // Asks a drafter that has passes made outside, in some part at least. Returns true if pass_ is now such a pass.
   template <class ChanceT>
   bool ask_outside(ChanceT& chance, bool gives) requires(drafts_outside) {
     const auto chance_of = [&](text_id, const text&) -> ChanceT& { return chance; };
@@ -549,7 +555,7 @@ class decoder {
     served_.record().state = current().state();
   }
 
-  // Adds a part of the prompt, as long as it is too long for a round's pass to take it beside the tree.
+  // Adds a part of the prompt to the pass, unless a round's pass can take all that is unread beside its tree.
   void add_chunk() {
     const std::int32_t n = (std::min)({served_.left(text_), options_.prefill_rows, max_rows_of(backend_)});
     if (n > 0) require_room(served_.add_chunk(batch_, text_, n));

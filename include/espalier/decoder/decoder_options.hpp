@@ -25,8 +25,9 @@ struct decoder_options {
   node_order order = node_order::insertion;  //!< order of the tree's rows in the forward pass
   std::int32_t sequence = 0;                 //!< the sequence of the KV store that texts use; what is written does not
                                              //!< depend on it
-  std::int32_t prefill_rows = 64;            //!< tokens of a prompt that one pass reads at most, and one step() that
-                                             //!< makes no round
+  std::int32_t prefill_rows = 64;            //!< tokens of a prompt that one pass reads at most, or one step() without
+                                             //!< a
+                                             //!< round
   bool replay = true;  //!< on the device, whether rounds are captured as graphs; false for backends that a graph cannot
                        //!< capture. On the host it has no meaning
 #if ESPALIER_HOSTED

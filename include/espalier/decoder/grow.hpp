@@ -240,7 +240,7 @@ struct whole_answer {
 };
 
 // Asks the drafter of one text about the nodes that its tree wants. The policy takes keep(answer, most) instead of the
-// answer; a run has at most `most` tokens then.
+// answer; `most` is the greatest number of tokens of a run.
 template <class PolicyT, class TreeT, class DrafterT, class ChanceT, class KeepT = whole_answer>
 void grow_step(growth& g, PolicyT& policy, TreeT& tree, DrafterT& drafter, ChanceT& chance, KeepT&& keep = {}) {
   const std::int32_t most = g.most_tokens(policy, tree);
@@ -256,10 +256,11 @@ void grow_step(growth& g, PolicyT& policy, TreeT& tree, DrafterT& drafter, Chanc
 //! wants none.
 //!
 //! Complexity  the policy's steps, each one call of a part of the drafter; no allocation
-//! Errors      input_error if a policy asks about a number that is no node, asks a part of the drafter that does not
+//! Errors      input_error if a policy asks about a node that does not exist, asks a part of the drafter that does not
 //!             exist, asks a step drafter about another node than the root first, or about the root later, keeps more
-//!             nodes than it may, or says of another number of nodes what they were; option_error if it reads states
-//!             that the drafter does not keep; the errors of policy and drafter; where ESPALIER_CHECKS is 1, those of
+//!             nodes than it may, or returns a was() that has not one entry for each node; option_error if it reads
+//!             states that the drafter does not keep; errors of policy and drafter; where ESPALIER_CHECKS is 1, errors
+//!             of
 //!             check_growth()
 template <class PolicyT, class TreeT, class DrafterT, Chance ChanceT>
 requires TreePolicy<std::remove_reference_t<PolicyT>, DrafterT, ChanceT>

@@ -13,7 +13,7 @@
 //! asks for it: neural_delayed. So the concepts that policy and drafter must meet stand here, not in concepts/.
 namespace espalier::detail {
 
-// A policy that is told what both models say at the end of the text, by a target whose logits are of this number.
+// A policy that is told what both models say at the end of the text, if the target's logits are of type NumberT.
 //
 //   reads_states() -> bool           whether it wants to be told: then the drafter is to keep its states
 //   read(logits, hidden)             the target's logits [vocab] and last hidden state at the node that was accepted,
@@ -29,7 +29,7 @@ concept ReadsModelStates = requires(PolicyT& policy, const PolicyT& fixed, std::
   policy.read_draft(state, state);
 };
 
-// A policy that is told so by a target whose logits are float or double.
+// A policy that is told what both models say, if the target's logits are float or if they are double.
 template <class PolicyT>
 concept ReadsStates = ReadsModelStates<PolicyT, float> || ReadsModelStates<PolicyT, double>;
 

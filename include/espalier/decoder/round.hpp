@@ -52,8 +52,8 @@ struct round_record {
   std::int32_t forwarded_rows = 0;        //!< rows of the target's pass: the pending tokens and the drafted ones, or a
                                           //!< part of the prompt
   std::span<const scored_token>
-      log_probs{};           //!< of `committed`, where text_options::log_probs asks for them; of a step that
-                             //!< read the prompt, those of its tokens, the first one excepted
+      log_probs{};           //!< of `committed`, where text_options::log_probs asks for them; in a step that
+                             //!< read a part of the prompt, of the token after each one that it read
   std::string_view shown{};  //!< the text's new bytes, less what may be the beginning of a stop string
   station_seconds seconds{};
   status state = status::running;

@@ -54,7 +54,7 @@ class text_cache {
   static_assert(KVStore<kv_type>, "a text_cache is of a KVStore");
 
  public:
-  //! Errors      those of the store, if it has no such sequence
+  //! Errors      the store's error if it has no such sequence
   text_cache(KVStoreT&& kv, std::int32_t sequence) : kv_(std::forward<KVStoreT>(kv)), sequence_(sequence) {
     kv_.size(sequence);
     // The store takes memory for the sequence's tokens now.
@@ -88,7 +88,8 @@ class text_cache {
     in_step_ = false;
   }
 
-  //! Makes the committed rows those of the text's beginning, its last token excepted, and drops all scratch.
+  //! Drops all scratch, and all committed rows except those of the text's tokens before its last one. From a store that
+  //! shares rows it first takes those that other sequences hold.
   //!
   //! Errors      input_error if rows of another text took the place of this one's while it was written; the next call
   //!             mends that
@@ -284,10 +285,12 @@ class served_text {
     }
   }
 
-  // Calls f, a part of a step's drafting, and returns true. If f fails since no token can be drawn from the draft's
-  // numbers, such as NaN, it returns false: the round goes on with what has been drafted, and the drafter rests, for
-  // twice as many rounds as the time before; a drafter of hidden states, for which the target would have to read the
-  // whole text again, until another text begins. In a program without exceptions the error stays one.
+  // Calls f, a part of a step's drafting, and returns true. If f fails because no token can be drawn from the draft's
+  // numbers, for example NaN, returns false: the round goes on with what has been drafted, and the drafter rests for
+  // twice
+  // as many rounds as the time before. A drafter of hidden states rests until another text begins, since the target
+  // would
+  // have to read the whole text again for it. In a program without exceptions the error is raised.
   template <class FunctionT>
   bool draft([[maybe_unused]] text_type& t, const FunctionT& f) {
 #if ESPALIER_EXCEPTIONS
@@ -380,7 +383,7 @@ class served_text {
 
   // Begins a round, with drafting or without (`drafts`).
   //
-  // budget      the nodes that this text's tree shares with the trees of other texts; nullptr if it shares none
+  // budget      the budget that this text's tree shares with the trees of other texts; nullptr if it shares none
   // in_time     the number of drafted tokens of this text for which the pass has time
   template <class BudgetT>
   void open_tree(text_type& t, bool drafts, BudgetT* budget, std::int32_t in_time) {

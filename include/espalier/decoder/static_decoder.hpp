@@ -118,8 +118,9 @@ class static_decoder {
     return message;
   }
 
-  // Calls the action. Returns false if it raises an error; none of the frames that are left then has a destructor to
-  // call.
+  // Calls the action. Returns false if it raises an error: a jump then leaves the action's frames, none of which needs
+  // a
+  // destructor.
   template <class ActionT>
   static bool attempt(const ActionT& action) {
     return detail::attempt(action, failure());

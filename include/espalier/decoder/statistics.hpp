@@ -21,12 +21,12 @@ struct statistics {
   std::int64_t accepted = 0;        //!< draft tokens committed
   std::int64_t deepest = 0;         //!< sum over rounds of the depth of the tree
   std::int64_t forwarded_rows = 0;  //!< rows of the target's passes in rounds
-  std::int64_t texts = 0;  //!< texts whose first round was seen; one that was saved after it counts where it began
-  std::int64_t first_tokens = 0;   //!< tokens that first rounds committed
-  double first_token_seconds = 0;  //!< sum over first rounds of their time, with the reading of the prompt
+  std::int64_t texts = 0;           //!< texts whose first round was counted here, not texts that were saved and go on
+  std::int64_t first_tokens = 0;    //!< tokens that first rounds committed
+  double first_token_seconds = 0;   //!< sum over first rounds of their time, with the reading of the prompt
   std::array<std::int64_t, n_tree_limits> limited_by{};  //!< [tree_limit] rounds whose tree ended for this reason
   station_seconds seconds;
-  double reading_seconds = 0;  //!< seconds of reading prompts that no first round has been counted with yet
+  double reading_seconds = 0;  //!< seconds of reading the prompt of a text whose first round has not come yet
 
   void operator()(const round_record& r) {
     seconds += r.seconds;

@@ -53,7 +53,7 @@ class time_budget {
   cost_curve costs_ = cost_curve::linear(0, 0);
 };
 
-// Errors: option_error where a decoder of the device is given a time budget, or costs for one: it keeps to none.
+// Refuses a time budget, or costs for one, for a decoder of the device, which keeps to none. Errors: option_error.
 inline void refuse_time_budget(double seconds, bool has_costs = false) {
   if (seconds != 0 || has_costs)
     raise<option_error>("a decoder of the device keeps to no time_budget: give it none, and no costs for one.");

@@ -48,12 +48,12 @@ namespace espalier {
 //!             no allocation after reserve(). If the text's processor leaves a single token after a node, the row of
 //!             the node needs no pass; the node then joins the first pass over a node below it. The same holds for the
 //!             root, unless hidden states are kept
-//! Law         those of StepDrafter, SharedDrafter and ProcessingDrafter; rows are the draft model's along each path,
-//!             through the text's processor and the sampler; the row of previous_state() passes through no processor
+//! Law         as StepDrafter, SharedDrafter and ProcessingDrafter; rows are the draft model's along each path, through
+//!             the text's processor and the sampler; the row of previous_state() passes through no processor
 //! Errors      constructor, reserve: option_error for options out of range, and if backend or store has too little room
 //!             for a round; otherwise input_error for an empty context, for a text or tree that the cache has no room
 //!             for, and for a node that may not be asked about (StepDrafter) or whose token the model does not know;
-//!             numeric_error as sampler's; the exceptions of the backend, after which the next round opens as if the
+//!             numeric_error as sampler; the exceptions of the backend, after which the next round opens as if the
 //!             failed one had not been
 template <class BackendT, class KVStoreT>
 class autoregressive {
@@ -127,8 +127,8 @@ class autoregressive {
 
   void begin(std::span<const token_id> context) {
     if (context.empty()) raise<input_error>("the context is empty; a drafter needs at least one token to go on from.");
-    // A store that remembers no tokens holds those of the text that this drafter followed last. Tokens beyond the
-    // capacity are not kept.
+    // A store that remembers no tokens is taken to hold rows of the text that this drafter followed last. Tokens beyond
+    // the capacity are not kept.
     context = context.first((std::min)(context.size(), static_cast<std::size_t>(capacity()) + 1));
     const auto end = text_.begin() + (std::min)(std::ssize(text_), std::ptrdiff_t{kv_.size(sequence_)});
     const auto common = std::mismatch(text_.begin(), end, context.begin(), context.end()).first - text_.begin();
@@ -255,7 +255,7 @@ class autoregressive {
     close_round();
   }
 
-  //! Time spent in the draft model since construction.
+  //! Seconds spent in the draft model since construction.
   double forward_seconds() const { return forward_seconds_; }
 
  private:

@@ -64,10 +64,10 @@ struct feature_pass {
 //! Complexity  propose: one pass over as many rows as nodes; at the root, over the tokens that were written since the
 //!             last round. A row is over the target's vocabulary, but only the model's own tokens are written: the
 //!             others are 0 for good. No allocation after reserve(), except in the first round with a processor
-//! Law         those of StepDrafter, FeatureDrafter, SharedDrafter and ProcessingDrafter. After a commit, states that
-//!             were drafted are forgotten: the target's take their place
+//! Law         as StepDrafter, FeatureDrafter, SharedDrafter and ProcessingDrafter. After a commit, states that were
+//!             drafted are forgotten: the target's take their place
 //! Errors      input_error for an empty context, for a text longer than capacity() or one whose states were not all
-//!             read, and for a node that may not be asked about (StepDrafter); numeric_error as sampler's; the
+//!             read, and for a node that may not be asked about (StepDrafter); numeric_error as sampler; the
 //!             exceptions of the model, after which the next round opens as if the failed one had not been
 //! Source      Li et al., EAGLE-3; Gloeckle et al. and DeepSeek-V3, section 2.2, for MTP
 template <class ModelT>

@@ -26,7 +26,7 @@ namespace espalier {
 //!
 //!     joint drafter(autoregressive(draft, draft_kv), prompt_lookup());
 //!
-//! Law         that of Drafter, if each part keeps it. capacity() is the largest capacity of the parts: a part that has
+//! Law         as Drafter, if each part keeps its law. capacity() is the largest capacity of the parts: a part that has
 //!             reached its own capacity has a room() of 0, and the others still draft
 //! Errors      input_error for vocabularies of different size
 template <class... DraftersT>
@@ -114,7 +114,8 @@ class joint {
     return largest;
   }
 
-  //! Size of the vocabulary that all drafters with probabilities share. The function is there if one drafter has some.
+  //! Size of the vocabulary that all drafters with probabilities share. Exists if at least one drafter has
+  //! probabilities.
   std::int32_t vocab_size() const requires(detail::HasVocabulary<std::remove_reference_t<DraftersT>> || ...) {
     std::int32_t vocab = 0;
     each([&](const auto& drafter) {

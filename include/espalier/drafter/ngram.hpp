@@ -39,7 +39,7 @@ struct ngram_options {
 //! Complexity  propose_run and commit: O(order^2) a token, expected, however long the text; begin: the same for each
 //!             token of the old or the new text after their common beginning. No allocation after construction, which
 //!             takes 7.3 MB for the default options, in proportion to capacity; learn allocates
-//! Law         that of Drafter: begin() forgets the counts of the old text, except those of the beginning that both
+//! Law         as Drafter: begin() forgets the counts of the old text, except those of the beginning that both
 //!             texts share; the counts of the texts that learn() was given stay
 //! Errors      option_error for options out of range. An empty text is followed; nothing is drafted for it
 //! Source      as in llama.cpp's lookup decoding (common/ngram-cache.h), which takes contexts of 4 tokens to 1 and

@@ -39,7 +39,7 @@ struct prompt_lookup_options {
 //! Complexity  propose_run: O(longest_match + tokens); commit: O(max_ngram^2) a token, expected, however long the text;
 //!             begin: the same for each token of the old or the new text after their common beginning. No allocation
 //!             after construction, which takes 2.6 MB for the default options, in proportion to capacity
-//! Law         that of Drafter; begin() forgets all of the old text but the beginning that both texts share
+//! Law         as Drafter; begin() forgets all of the old text but the beginning that both texts share
 //! Errors      option_error for options out of range. An empty text is followed; nothing is drafted for it
 //! Source      Saxena, Prompt Lookup Decoding (n-grams of 3 to 1 tokens, 10 tokens a run), which takes the first place
 //!             that has a whole run after it; so does transformers (n-grams of 2 by default)

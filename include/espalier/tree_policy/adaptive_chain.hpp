@@ -29,8 +29,9 @@ struct adaptive_chain_options {
     see(option{"confidence", &self::confidence, "a less probable token is the last one drafted", 0, 1});
   }
 
-  //! The greatest length of the next round, if that of this round is `now`. `all_accepted`: whether all drafted tokens
-  //! of this round were accepted.
+  //! Returns the greatest number of drafted tokens of the next round. `now` is that number of this round;
+  //! `all_accepted`:
+  //! whether all drafted tokens of this round were accepted.
   ESPALIER_HOST_DEVICE std::int32_t next_length(std::int32_t now, bool all_accepted) const {
     if (all_accepted) return now + 2 < max_length ? now + 2 : max_length;
     return now > 1 ? now - 1 : 1;
@@ -45,8 +46,8 @@ struct adaptive_chain_options {
 //! Complexity  a draft pass of one row for each drafted token; from a SequenceDrafter one call
 //! Errors      option_error for options out of range
 //! Source      assisted generation of Hugging Face transformers: the schedule "heuristic_transient" of
-//!             num_assistant_tokens, with the stop of assistant_confidence_threshold; defaults as there since version
-//!             4.46, where the schedule is "constant". max_length is ours
+//!             num_assistant_tokens, with the stop of assistant_confidence_threshold. The defaults are those of version
+//!             4.46, whose schedule is "constant", and later. max_length is ours
 class adaptive_chain {
  public:
   static constexpr regime sampling = regime::deterministic;

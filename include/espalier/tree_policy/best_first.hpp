@@ -51,8 +51,9 @@ struct best_first_options {
 //! marginals, the policy is DDTree. Over a StepDrafter it is OPT-Tree: level by level, the drafter is asked only about
 //! nodes that are among the best so far, since no other node can have a descendant among them.
 //!
-//! Complexity  BlockDrafter: one draft pass, one pass over each row, O(max_depth * B log B) in addition; no allocation
-//!             after the first round. StepDrafter: one draft pass a level, one pass over each row, O(log B) for each
+//! Complexity  BlockDrafter: one draft pass; each row is read once, and O(max_depth * B log B) in addition; no
+//!             allocation
+//!             after the first round. StepDrafter: one draft pass a level; each row is read once, and O(log B) for each
 //!             token that enters the best prefixes; no allocation after construction. The drafter reserves a row for
 //!             each of max_asked() nodes
 //! Law         a parent is at least as probable as its children, and comes first if it is as probable, so the chosen
@@ -63,8 +64,8 @@ struct best_first_options {
 //! Errors      option_error for options out of range; numeric_error for logits of a block that are NaN or plus
 //!             infinity, and if all logits of a row are minus infinity
 //! Source      Ringel and Romano, DDTree, Algorithm 1; Wang et al., OPT-Tree. min_gain and the rules for levels do not
-//!             apply to blocks. If there is no room to ask about all nodes of a level, its best nodes are asked about,
-//!             and it is the last
+//!             apply to blocks. If the tree has no room for all nodes of a level, only its best nodes are asked about,
+//!             and no level follows
 class best_first {
  public:
   static constexpr regime sampling = regime::deterministic;
@@ -193,7 +194,7 @@ class best_first {
         consider_child(u, reach, t, static_cast<double>(row[static_cast<std::size_t>(t)]));
       return;
     }
-    // A child can only be among the best if its own probability exceeds this, which is rounded down to be safe.
+    // A child can only be among the best if its own probability exceeds this bound, which is rounded down to be safe.
     const auto bound = [&] { return static_cast<NumberT>(floor() / reach * (1 - 1e-6)); };
     NumberT least = bound();
     for (std::size_t first = 0; first < row.size(); first += block) {

@@ -33,9 +33,9 @@ namespace espalier {
 //! Policies are kept by value. Each policy observes the merged tree and the verdict on it, so accepted nodes that
 //! another policy drafted count for it, too.
 //!
-//! Complexity  that of the policies; O(nodes * children) to merge; no allocation after construction
-//! Law         that of TreePolicy; a drafter that can draft no more tokens is not asked, and the others are
-//! Errors      option_error for more than 16777216 nodes in all; those of the policies
+//! Complexity  as the policies, and O(nodes * children) to merge; no allocation after construction
+//! Law         as for every TreePolicy; a drafter that can draft no more tokens is not asked, and the others are
+//! Errors      option_error for more than 16777216 nodes in all; the policies' errors
 template <class... PoliciesT>
 class cascade {
   static_assert(((PoliciesT::sampling == regime::deterministic) && ...),
@@ -180,8 +180,9 @@ class cascade {
     return {};
   }
 
-  // Adds the nodes that a policy has drafted to the merged tree. Notes in `was` the number that each of them had for
-  // the policy's drafter.
+  // Adds the nodes that a policy has drafted to the merged tree. Sets was[u], for each such node u of the merged tree,
+  // to
+  // the node's number in the tree about which the policy's drafter was asked.
   template <class PolicyT>
   void merge(tree_view drafted, const PolicyT& policy, std::vector<node_id>& was) {
     node_of_[root_node] = root_node;
@@ -202,7 +203,7 @@ class cascade {
 
   policies_type policies_;
   tree<> merged_;
-  std::vector<node_id> was_[n_policies];  // [max_nodes + 1] merged node -> node of the policy, or no_node
+  std::vector<node_id> was_[n_policies];  // [max_nodes + 1] merged node -> its number for the drafter, or no_node
   std::int32_t limit_ = 0;
   std::int32_t rooms_[n_policies] = {};
   std::size_t part_ = 0;

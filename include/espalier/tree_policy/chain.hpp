@@ -48,9 +48,9 @@ struct chain_options {
 //! BlockDrafter it drafts the most probable token of each marginal; over a SequenceDrafter the first K tokens of the
 //! run that it proposes, each with a log-probability of 0.
 //!
-//! Complexity  K draft passes of one row; from a BlockDrafter one pass, and one over each row; from a SequenceDrafter
-//!             one call. No allocation after the first round
-//! Errors      option_error for options out of range; those of top_tokens::of_logits for a block's rows
+//! Complexity  K draft passes of one row; from a BlockDrafter one draft pass, and each row is read once; from a
+//!             SequenceDrafter one call. No allocation after the first round
+//! Errors      option_error for options out of range; errors of top_tokens::of_logits for a block's rows
 //! Source      Leviathan et al. 2023, greedy; K = 5 as in DynaTree's tables. Over a block it is DFlash's decoding
 class chain {
  public:

@@ -33,10 +33,11 @@ namespace espalier {
 
 //! Predicts how far the runs of a SequenceDrafter are accepted in a text, and so how much of a run is worth its rows.
 //!
-//! The probability that a token is accepted, once those before it are, is taken to depend on the length of the match
-//! before it: the length of the run's own match (token_run::match), plus the number of the run's tokens before this
-//! one. For each of the lengths 0, 1, 2, 3, 4 to 7, 8 to 15, 16 to 31 and more, the object keeps the share of tokens
-//! that were right recently. The share begins with a prior.
+//! The probability that a token is accepted, given that the run's tokens before it are, is taken to depend on the
+//! length
+//! of the match before it: the length of the run's own match (token_run::match), plus the number of the run's tokens
+//! before this one. For each of the lengths 0, 1, 2, 3, 4 to 7, 8 to 15, 16 to 31 and more, the object keeps the share
+//! of tokens that were right recently. The share begins with a prior.
 //!
 //! A run costs nothing to ask for, and its next token can be compared with the written one whether it was drafted or
 //! not. So plain rounds teach as much as others: no trial is needed to find out that a text begins to copy.
@@ -155,8 +156,8 @@ class run_acceptance {
 //!   model is never asked if not even a chain of which all tokens are accepted would gain time. Over a SequenceDrafter,
 //!   only the price of rows should count: give it costs without a draft (cost_model::without_draft, or draft_cost 0).
 //!
-//! Complexity  one draft pass a level and one pass over each row; O(n * levels ahead * budget) for each number n of
-//!             nodes that it thinks of asking about; over a run O(budget); no allocation after construction
+//! Complexity  one draft pass a level; each row is read once; O(n * levels ahead * budget) for each number n of nodes
+//!             that it considers asking about; over a run O(budget); no allocation after construction
 //! Law         the tree depends on nothing but the options, the costs, the draft's rows (or its run, and the length of
 //!             the match), the text's length, the room that is left, the verdicts of the text's earlier rounds, and the
 //!             budget that it shares, if it does. A parent is at least as likely to be accepted as its children, so the
@@ -296,7 +297,7 @@ class cost_aware {
  private:
   static constexpr std::int32_t max_breadth = 8;  // children of a node at most
   static constexpr std::int32_t most_ahead = 8;   // levels that it looks ahead at most
-  // share of best children that are accepted, until the text has shown its own
+  // share_ of a text of which nothing is known yet
   static constexpr double usual_share = 0.8;
   static constexpr double share_weight = 0.05;  // weight of the latest best child in that share
 

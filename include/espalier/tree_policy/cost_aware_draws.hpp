@@ -40,14 +40,15 @@ namespace espalier {
 //! - A node is drawn from again at once if its next draw is likelier to be accepted than the one before, as with a
 //!   draft whose first choice is always wrong. The path goes on from the last of these draws.
 //!
-//! Complexity  one draft pass over one row a level; a pass over the row for its largest probability, one for a first
-//!             draw, two for a further one; O(max_depth) in addition for each draw. No allocation after construction
+//! Complexity  one draft pass over one row a level. A row is read once for its largest probability, once for a first
+//!             draw, twice for a further one; each draw takes O(max_depth) in addition. No allocation after
+//!             construction
 //! Law         a drawn token is kept whatever it is. Whether and where to draw next follows from rows and counts, never
 //!             from the token about to be drawn. The tree depends on nothing but the options, the costs, the rows, the
 //!             chance, the text's length, the room that is left, the verdicts of the text's earlier rounds, and the
 //!             budget that it shares, if it does
 //! Errors      option_error for options out of range
-//! Source      ours; further draws as DySpec's
+//! Source      ours; further draws are made as in DySpec
 class cost_aware_draws {
  public:
   static constexpr regime sampling = regime::without_replacement;

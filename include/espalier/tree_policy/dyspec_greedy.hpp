@@ -33,9 +33,10 @@ struct dyspec_greedy_options {
 //! Grows the tree draw by draw. The next draw is made where it is most likely to be needed: after its ancestors were
 //! accepted and its earlier siblings rejected, by the draft's own probabilities. Draws are without replacement.
 //!
-//! Complexity  one draft pass of one row for each node that is drawn from, at most the budget; a draw is one or two
-//!             passes over a row, O(log budget), and O(c * c) for the draw after c of the same node. No allocation
-//!             once warm
+//! Complexity  one draft pass of one row for each node that is drawn from, at most the budget. A draw reads its row
+//!             once
+//!             or twice and takes O(log budget + c * c), where c is the number of the node's earlier draws. No
+//!             allocation once warm
 //! Law         at which node the next draw is made does not depend on the token that it will give
 //! Errors      option_error for options out of range
 //! Source      DySpec, Algorithm 1. Equal values are taken in the order in which they arose
@@ -87,7 +88,7 @@ class dyspec_greedy {
     return tree.left(options_.budget) > 0;
   }
 
-  // The node of the next draw, if its row is not there yet.
+  // Returns the node of the next draw, whose row is not there yet; no node if there is no further draw.
   template <class TreeT>
   std::span<const node_id> wanted(const TreeT& tree) {
     if (!has_room(tree) || heap_.empty()) return {};

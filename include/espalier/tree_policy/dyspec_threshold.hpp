@@ -29,7 +29,7 @@ struct dyspec_threshold_options {
   std::int32_t max_depth = 16;  //!< levels below the root
   double threshold = 0.02;      //!< a draw less likely to be needed than this is made only by `fill`, if at all
   bool fill = false;            //!< after the last level, make less likely draws, too, until the budget is spent
-  bool adapt = true;            //!< in later rounds, use a threshold that spends the budget; never a lower one
+  bool adapt = true;            //!< let the threshold rise and fall with the budget spent, never below `threshold`
 
   static constexpr void describe(auto see) {
     using self = dyspec_threshold_options;
@@ -41,9 +41,9 @@ struct dyspec_threshold_options {
   }
 };
 
-//! The threshold of one text, which goes with the budget if the options say so: a threshold that is far too low spends
-//! the budget on the first levels, on a bush; one that is too high leaves it unused. It is a value, and the same on
-//! host and device.
+//! The threshold of one text. With `adapt` it changes from round to round: a threshold that is far too low spends the
+//! budget on the first levels alone, and one that is too high leaves it unused. It is a value, and the same on host and
+//! device.
 class dyspec_threshold_rule {
  public:
   dyspec_threshold_rule() = default;
@@ -55,7 +55,7 @@ class dyspec_threshold_rule {
   //! True if a draw that is tested with this probability is to be made.
   ESPALIER_HOST_DEVICE bool needs(wide_number reach) const { return reach > 0 && reach >= threshold_; }
 
-  //! Takes note that all levels of a round are drawn: `n_draws` in all, and whether there was room for more.
+  //! Notes that all levels of a round are drawn: `n_draws` draws in all, and whether there was room for more.
   ESPALIER_HOST_DEVICE void drawn(std::int32_t n_draws, bool has_room) {
     if (n_draws == 0) return;
     spent_ = has_room ? 0 : 1;
@@ -100,13 +100,16 @@ class dyspec_threshold_rule {
 //! DySpec's tree, layer by layer: makes every draw whose probability to be needed, after its ancestors were accepted
 //! and its earlier siblings rejected, is at least the threshold. Draws are without replacement.
 //!
-//! The threshold of a round follows from the rounds before, so that it neither spends the budget on the first levels
-//! nor leaves much of it (`adapt`). Still some is left in most rounds. With `fill`, the rest of the budget goes to
-//! further draws from the rows that were asked for, the one most likely to be needed first (of equal ones, from the
-//! node that was asked about first). No further node is asked about, so these draws stay leaves.
+//! With `adapt`, the threshold of a round follows from the rounds before, so that the round neither spends the budget
+//! on
+//! the first levels nor leaves much of it unspent. Still some is left in most rounds. With `fill`, the rest of the
+//! budget goes to further draws from the rows that were asked for, the one most likely to be needed first (of equal
+//! ones,
+//! from the node that was asked about first). No further node is asked about, so these draws stay leaves.
 //!
-//! Complexity  one draft pass a level, filled or not; a draw is one or two passes over a row, and O(c * c) for the draw
-//!             after c of the same node; a draw that fills is O(nodes asked about), too. No allocation once warm
+//! Complexity  one draft pass a level, filled or not. A draw reads its row once or twice and takes O(c * c), where c is
+//!             the number of the node's earlier draws; a draw that fills takes O(nodes asked about), too. No allocation
+//!             once warm
 //! Law         if the threshold is the probability with which the last draw of dyspec_greedy is tested, and there are
 //!             no ties, the tree is that of dyspec_greedy. A drawn token is kept whatever it is; whether the draft is
 //!             asked about it depends on its probability. The filled tree begins with all draws of the tree without
@@ -206,7 +209,7 @@ class dyspec_threshold {
   }
 
   dyspec_threshold_rule rule_;
-  detail::list<node_id> nodes_;  // all expanded nodes, level after level; those of this level are begin .. end
+  detail::list<node_id> nodes_;  // all expanded nodes, level after level; this level has indices begin_ to end_ - 1
   std::size_t begin_ = 0, end_ = 0;
   std::int32_t depth_ = 0;
   detail::list<wide_number> reach_;  // [nodes] probability that the next draw from a node is tested

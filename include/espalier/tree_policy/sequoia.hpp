@@ -197,12 +197,12 @@ struct sequoia_options {
 
 //! Draws a tree of the same shape every round: of all trees within the budget and the depth, the one that commits most
 //! tokens if draws are accepted as often as the given rates say. Draws are without replacement.
-//!
-//! Complexity  that of sequoia_shapes to build; one draft pass a level of the nodes that have children; a draw is a
-//!             pass over a row, and O(c) for each of the c drawn before. No allocation after construction
+//! Complexity  as sequoia_shapes to build; one draft pass a level, over the nodes that have children; a draw reads its
+//!             row once and takes O(c * c), where c is the number of the node's earlier draws. No allocation after
+//!             construction
 //! Law         whether a draw is made does not depend on any token. Only a row that has given all its tokens gives no
 //!             further draw; the part of the shape below that draw is then left out
-//! Errors      option_error for options out of range; otherwise those of sequoia_shapes
+//! Errors      option_error for options out of range; errors of sequoia_shapes
 //! Source      Sequoia, section 3. There, a row that has given all its tokens goes on with tokens of probability 0;
 //!             here it ends, as in DySpec
 class sequoia {

@@ -121,9 +121,9 @@ class specinfer_static {
 
   std::array<std::int32_t, 8> draws_;  // by level: draws from each of its nodes
   std::int32_t max_nodes_ = 0;
-  std::int32_t begin_ = root_node;  // the first node of the level; its last is the last of the tree
+  std::int32_t begin_ = root_node;  // the first node of the level, which ends at the tree's last node
   std::size_t level_ = 0;
-  detail::list<node_id> nodes_;  // 0, 1, ..: the nodes of one level have consecutive numbers
+  detail::list<node_id> nodes_;  // 0, 1, ...: a level is a part of this list, since its nodes have consecutive numbers
 };
 
 }  // namespace espalier

@@ -13,7 +13,7 @@ namespace espalier {
 //!
 //! Complexity  one argmax for each node of the path, and O(draws) to find the child
 //! Law         the committed tokens are those of greedy decoding, whatever the tree
-//! Errors      those of espalier::argmax, for each row that is visited
+//! Errors      as espalier::argmax, for each row that is visited
 //! Source      Chen et al., DynaTree, section 3.5; bonus token as in Algorithm 1
 struct greedy {
   static constexpr regime lossless = regime::any;

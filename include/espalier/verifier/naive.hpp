@@ -16,7 +16,7 @@ namespace espalier {
 //! Complexity  one pass over p and q at the draw that fails, or over p at the leaf; and one over each row that must be
 //!             checked
 //! Law         lossless for a single path
-//! Errors      those of naive_tree
+//! Errors      as naive_tree
 //! Source      Leviathan et al. 2023, Algorithm 1; Delayed tree expansion, Algorithm 2 with K = 1
 struct naive {
   static constexpr regime lossless = regime::single_path;

@@ -62,7 +62,7 @@ class beyond_support {
   wide_number mass_;
 };
 
-// The token of a draw that was made after all tokens that the row could give.
+// Returns the token of a draw that was made after the row had given all tokens that it could.
 //
 // Errors      input_error if the row could have given it
 ESPALIER_EXEC_CHECK_DISABLE

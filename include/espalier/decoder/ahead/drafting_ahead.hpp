@@ -84,13 +84,13 @@ class side_thread {
   std::thread thread_;
 };
 
-// The next round's tree, grown by a second thread while the target's pass over this one is under way.
+// The next round's tree, grown by a second thread while the target's pass over this round's tree is under way.
 //
-//     start       this round's tree has grown; from here on the drafter is the second thread's
+//     start       this round's tree has grown; from here on only the second thread may use the drafter
 //     rows        the draft's rows of this round, for the verifier
 //     commit      the verdict is known: the drafter takes it, or has taken it already, or has taken another one
-//     take        the next round begins: its tree, if there is one
-//     give_up     instead of commit, or of take
+//     take        the next round begins: gives its tree, if it was drafted ahead
+//     give_up     instead of commit, or of take: no tree is kept
 //
 // It guesses the verdict, a node and a token, that is the most probable if the target's rows are the draft's. The
 // draft's row of a node that it was not asked about is found by one more pass, in which the node's token is the last of
@@ -274,7 +274,7 @@ class drafting_ahead {
   growth growth_;
   served_sizes sizes_;
   rows_type rows_{};
-  std::vector<std::int32_t> row_of_;  // [nodes], where rows are kept
+  std::vector<std::int32_t> row_of_;  // [nodes] index in kept_ of each node's row, or -1; empty if rows are not kept
   std::vector<number> kept_;          // [nodes][vocab]
   std::unique_ptr<telling_thread> thread_;
   bool runs_ = false, is_ready_ = false;

@@ -50,7 +50,7 @@ class node_columns {
 
   // Gives the next columns to these nodes. `knows_root`: whether the root was asked about before.
   //
-  // Errors      those of require_askable() and require_token(); the caller must then give up the round
+  // Errors      as require_askable() and require_token(); the caller must then give up the round
   void give(tree_view tree, std::span<const node_id> nodes, bool knows_root, std::int32_t vocab_size) {
     for (const node_id u : nodes) {
       require_askable(tree, u, column_of_.size(), [&](node_id v) { return v == root_node ? knows_root : has(v); });

@@ -39,7 +39,7 @@ ESPALIER_HOST_DEVICE bool precedes(std::int32_t a, std::int32_t rank_a, std::int
 struct marginal_node {
   node_id parent;
   std::int32_t rank;       //!< rank of its last token among the most probable of its row, from 0
-  std::int32_t depth;      //!< 0 for the root; row depth - 1 gave the token
+  std::int32_t depth;      //!< 0 for the root; the token is from row depth - 1
   float path_log_prob;     //!< float sum of the log-probabilities along the path, in order
   std::int32_t next_rank;  //!< rank of the next child
   float next_log_prob;     //!< log-probability of the path to the next child

@@ -105,9 +105,11 @@ class round_budget {
   //! True if a chain of at most n tokens, all accepted, would save time, either in one text or in all texts at once.
   bool can_gain(std::int32_t n) const { return n >= least_chain_; }
 
-  //! True if drafting for a text is expected to gain more than the draft's reading of `unread` tokens of the text costs
-  //! before. n_texts texts are written, with `context` tokens in the cache of each; this text goes on for `left`
-  //! tokens. The expected gain is that of chains whose tokens are accepted as often as first children recently were.
+  //! True if drafting for a text is expected to gain more than it costs, in a draft pass before, to read the `unread`
+  //! tokens of the text that the draft has not read. n_texts texts are written, with `context` tokens in the cache of
+  //! each; this text goes on for `left` tokens. The expected gain is that of chains whose tokens are accepted as often
+  //! as
+  //! first children recently were.
   bool worth_reading(std::int32_t n_texts, std::int32_t context, std::int32_t unread, std::int32_t left) const {
     const double plain = rate_of(n_texts, context), draft = costs_.draft_pass.of_texts(n_texts, n_texts, context);
     double tokens = 1, level = 1, rate = plain;
@@ -249,7 +251,7 @@ class round_budget {
   std::int32_t n_texts_ = 0, n_roots_ = 0, context_ = 0, least_chain_ = 0;
   // by level: nodes that all texts ask about, and tokens that the draft must read for that
   std::vector<std::int32_t> asked_;
-  std::vector<std::int32_t> askers_;         // by level: number of texts
+  std::vector<std::int32_t> askers_;         // by level: number of texts that ask
   std::int32_t n_rows_ = 0, n_written_ = 0;  // rows and tokens of all texts
   std::array<offers, max_ahead> offered_{};
   std::size_t levels_ = 0;

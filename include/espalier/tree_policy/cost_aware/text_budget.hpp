@@ -15,7 +15,7 @@ namespace espalier {
 //! The budget of the rounds of one text: a round_budget of its own, or, for a round, one that it shares with other
 //! texts. The object also keeps how many nodes of the text the draft was asked about in this round.
 //!
-//! Complexity  as round_budget's; no allocation after construction
+//! Complexity  as round_budget; no allocation after construction
 //! Law         a copy that is taken between the end of one round and the beginning of the next shares nothing
 class text_budget {
  public:
@@ -58,8 +58,9 @@ class text_budget {
     can_ask_ = limit > 0;
   }
 
-  //! Notes that the draft is asked about n nodes of the next level. At the first level it is also charged with the
-  //! tokens that were written since it was last asked; those of rounds of limit 0 do not count.
+  //! Notes that the draft is asked about n nodes of the next level. At the first level the text is also charged with
+  //! the
+  //! tokens that were written since it last asked the draft, except in rounds of limit 0.
   void ask(std::int32_t n) {
     const std::int32_t unread = nodes_.empty() ? unread_ : 0;
     now().add_nodes(nodes_.size(), n, unread);
@@ -80,9 +81,9 @@ class text_budget {
  private:
   round_budget own_;
   round_budget* shared_ = nullptr;  // the budget shared in this round, or null
-  // by level of this round: nodes asked about, with the tokens that the draft had to read
+  // by level of this round: number of nodes asked about, plus number of tokens that the draft had to read
   std::vector<std::int32_t> nodes_;
-  // tokens that the next ask() charges: those written since the draft was last asked, but for rounds of limit 0
+  // tokens that the next ask() charges: those written since the draft was last asked, except in rounds of limit 0
   std::int32_t unread_ = 0;
   std::int32_t context_ = 0;
   bool can_ask_ = false;

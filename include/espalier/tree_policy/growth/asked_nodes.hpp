@@ -58,7 +58,7 @@ class asked_nodes {
 
   //! Makes the tree consist of its root and these nodes, in this order.
   //!
-  //! Pre         parents come before their children; no more than the tree's limit
+  //! Pre         parents come before their children; `kept` has no more nodes than the tree's limit
   template <class TreeT, class RangeT>
   void rebuild(TreeT& tree, RangeT&& kept) {
     tree.reset(tree.view().token[root_node], tree.limit());
@@ -78,8 +78,8 @@ class asked_nodes {
  private:
   std::vector<node_id> level_;
   std::size_t n_level_ = 0;
-  std::vector<node_id> now_;  // [asked] number of each node in the rebuilt tree
-  std::vector<node_id> was_;  // [kept] number of each node before the tree was rebuilt
+  std::vector<node_id> now_;  // [all + 1] number of each node in the rebuilt tree
+  std::vector<node_id> was_;  // [kept + 1] number of each node before the tree was rebuilt
   std::size_t n_rebuilt_ = 0;
 };
 

@@ -21,7 +21,7 @@ class provisional {
   //! Keeps the changes: the verdict has come.
   void keep() { open_ = false; }
 
-  //! Begins again with a state as it is first made.
+  //! Sets the state to StateT{}, and forgets the round that has begun.
   void reset() { *this = {}; }
   //! Saves or loads the state between two rounds; takes back the changes of a round without a verdict.
   template <class ArchiveT>

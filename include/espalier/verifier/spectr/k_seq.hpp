@@ -15,7 +15,7 @@
 //! The division factor of K-SEQ, for the verifier spectr and for its analysis.
 namespace espalier::detail {
 
-// The solution for k draws from q, each of which is accepted in turn with min(1, p / (rho q)).
+// The solution for k draws from q, each of which is accepted in turn with probability min(1, p / (rho q)).
 struct k_seq {
   wide_number rho = 1;
   wide_number beta = 0;  // probability that one draw is accepted; known once solved
