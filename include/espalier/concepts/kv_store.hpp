@@ -158,7 +158,7 @@ concept SharingKVStore =
 //! Minimal definition, besides KVStore
 //!   size(sequence) -> int          committed rows of the text so far, with those that were dropped
 //!   held(sequence) -> int          committed rows that the store still holds: in slots 0 to held - 1, in the order of
-//!                                  the text, at the positions of their slots
+//!                                  the text; the position of each is the number of its slot
 //!   until_slide(sequence) -> int   rows that may be committed until the window slides; at least one
 //!   scratch() -> int               rows that a sequence has room for beyond those that may be committed
 //!   commit(sequence, kept)         keeps until_slide() rows at most: the rows after them see too much of the text

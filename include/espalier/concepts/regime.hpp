@@ -11,7 +11,7 @@ enum class regime : unsigned {
   deterministic = 1,        //!< each child chosen without chance, as by top-k
   iid = 2,                  //!< each child drawn independently from the same row, with multiplicity
   without_replacement = 4,  //!< each child drawn from the row without the previous children, renormalised
-  single_path = 8,          //!< at most one draw at each node; a policy of it may name iid and without_replacement, too
+  single_path = 8,          //!< at most one draw at each node; such a policy may name iid and without_replacement, too
   any = 15,
 };
 

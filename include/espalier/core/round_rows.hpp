@@ -16,7 +16,7 @@
 namespace espalier {
 
 //! The rows of one text's round in a pass of the target: the tokens that are pending, the last of which is the tree's
-//! root, then the other nodes. Once there is a verdict, it tells which of them are kept.
+//! root, then the other nodes. Given the verdict, kept() tells which of these rows are kept.
 //!
 //!     rows.add_to(batch, tree, node_order::breadth_first, text.last(1), sequence, prefix);
 //!     ... the pass, whose logits of node u are row rows.logits_rows()[u], and the verdict v

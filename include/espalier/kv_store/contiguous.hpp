@@ -21,8 +21,8 @@ namespace espalier {
 //! Complexity  commit: O(layers * row_size * rows moved); no row moves if the kept rows are the first ones. A
 //!             sequence's first remember() takes memory for its tokens; otherwise only construction and serialize()
 //!             allocate
-//! Law         that of KVStore; key() and value() may be called from several threads at once
-//! Errors      option_error for sizes out of range; otherwise those of slot_ledger
+//! Law         as KVStore; key() and value() may be called from several threads at once
+//! Errors      option_error for sizes out of range; otherwise as slot_ledger
 class contiguous_kv {
  public:
   contiguous_kv(int n_layers, int row_size, int n_sequences, int capacity, commit_mode mode = commit_mode::compact)

@@ -22,12 +22,13 @@ namespace espalier {
 //!
 //! Shapes      key(layer, sequence, slot), value(...): [row_size] floats, row_size = n_kv_heads * head_dim
 //! Complexity  commit: O(layers * row_size * rows moved), nothing if the kept rows are the first ones; append: as much
-//!             for the rows of a page that is copied, one page at most; fork, adopt: page_ledger's, no row is copied.
+//!             for the rows of a page that is copied, one page at most; fork, adopt: as page_ledger, no row is copied.
 //!             The first remember(), adopt() or fork() to a sequence takes memory for its tokens; otherwise only
 //!             construction and serialize() allocate
-//! Law         that of SharingKVStore; append also returns -1 if the pages are used up, cached ones included;
-//!             capacity() is no more than the slots of all pages
-//! Errors      option_error for sizes out of range; otherwise those of slot_ledger
+//! Law         as SharingKVStore; append also returns -1 if the pages are used up, cached ones included; capacity() is
+//!             no
+//!             more than the slots of all pages
+//! Errors      option_error for sizes out of range; otherwise as slot_ledger
 //! Source      Kwon et al., Efficient memory management for large language model serving with PagedAttention, 2023;
 //!             Zheng et al., SGLang: efficient execution of structured language model programs, 2024
 class paged_kv {

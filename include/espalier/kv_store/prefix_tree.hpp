@@ -18,10 +18,11 @@ namespace espalier {
 //!
 //! Shapes      tokens(page) [n], with n from 1 to page_size, or 0 if the tree does not know the page. Pages have the
 //!             numbers 0 to n_pages - 1; `none` stands above the first page of each text
-//! Complexity  find, enter: O(tokens + pages beside those on the way, each up to its first token that differs); forget:
-//!             O(pages forgotten); all else O(1). No allocation after construction
-//! Law         no two pages below one have the same tokens. If a page is cached after all below it, pages are evicted
-//!             before those above them
+//! Complexity  find, enter: O(tokens), and for each page on the way O(siblings), of which each is compared up to its
+//!             first
+//!             token that differs; forget: O(pages forgotten); all else O(1). No allocation after construction
+//! Law         no two pages directly below one page have the same tokens. If each page is cached after all pages below
+//!             it, it is also evicted after them
 //! Errors      option_error for sizes out of range
 //! Source      Zheng et al., SGLang: efficient execution of structured language model programs, 2024 (RadixAttention)
 class prefix_tree {

@@ -46,10 +46,10 @@ struct recurrent_options {
 //!
 //! Shapes      key, value: [row_size] floats; kept_row: [shape.row_size]; state: [shape.state_size]
 //! Complexity  memory of a sequence: 2 * shape.layers * state_size floats of states, and options.rows + shape.reach
-//!             rows of shape.layers * shape.row_size. commit: as contiguous_kv's, and shape.layers * shape.row_size for
+//!             rows of shape.layers * shape.row_size. commit: as contiguous_kv, and shape.layers * shape.row_size for
 //!             each row that moves. Allocations are those of contiguous_kv
-//! Law         that of RecurrentStore; members that return memory may be called from several threads at once
-//! Errors      option_error for sizes out of range; otherwise those of slot_ledger
+//! Law         as RecurrentStore; members that return memory may be called from several threads at once
+//! Errors      option_error for sizes out of range; otherwise as slot_ledger
 class recurrent_kv {
  public:
   recurrent_kv(int n_layers, int row_size, const recurrent_shape& shape, int n_sequences, int capacity,

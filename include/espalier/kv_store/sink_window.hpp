@@ -48,12 +48,13 @@ struct no_turner {
 //!
 //! Shapes      key(layer, sequence, slot), value(...): [row_size] floats, row_size = n_kv_heads * head_dim, slot 0 to
 //!             capacity - 1, capacity = sinks + window + block + scratch
-//! Complexity  commit: as contiguous_kv's, and once in `block` tokens O(layers * row_size * window) and a call of
-//!             turner for each layer and moved row; no allocation
-//! Law         that of WindowedKVStore. Any drafts over this cache give the text that plain decoding gives over it.
-//!             That is not the text that the model writes with all of its text in the cache: each token sees sinks and
-//!             a window, through rows that may have seen tokens that were dropped since
-//! Errors      option_error for sizes out of range; otherwise those of slot_ledger
+//! Complexity  commit: as contiguous_kv, and once in `block` tokens O(layers * row_size * window) and a call of turner
+//!             for each layer and moved row; no allocation
+//! Law         as WindowedKVStore. Any drafts over this cache give the text that plain decoding gives over it. That is
+//!             not the text that the model writes with all of its text in the cache: each token sees sinks and a
+//!             window,
+//!             through rows that may have seen tokens that were dropped since
+//! Errors      option_error for sizes out of range; otherwise as slot_ledger
 //! Source      Xiao et al., Efficient streaming language models with attention sinks (2023). Deviation: the window
 //!             slides by blocks, and keys are stored turned, not turned at each pass
 template <std::invocable<int, std::span<float>, int> TurnerT = no_turner>

@@ -18,8 +18,8 @@ namespace espalier {
 //! code if it only needs the token in each slot. See text_backend.
 //!
 //! Shapes      token(sequence, slot), slot 0 to capacity - 1
-//! Law         that of PrefixKVStore
-//! Errors      those of slot_ledger
+//! Law         as PrefixKVStore
+//! Errors      as slot_ledger
 class token_kv {
  public:
   explicit token_kv(std::int32_t capacity, commit_mode mode = commit_mode::compact, std::int32_t n_sequences = 1)

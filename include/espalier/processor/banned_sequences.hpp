@@ -21,7 +21,7 @@ namespace espalier {
 //! ban a string, give the tokens that it is made of; the same string in other tokens is another sequence.
 //!
 //! Complexity  process: O(tokens of all sequences)
-//! Law         that of Processor
+//! Law         as Processor
 //! Errors      input_error for an empty sequence, and for a token outside the vocabulary
 //! Source      bad_words_ids of transformers
 class banned_sequences {

@@ -25,9 +25,8 @@ namespace espalier {
 //!             over the row, in which 32 tokens that are all allowed are skipped at once. only: the same, but a pass
 //!             over the words of the mask up to the second token that is allowed. Memory is taken for the nodes of the
 //!             largest tree
-//! Law         that of Processor: the row is the model's, renormalised over the tokens that are allowed
-//! Errors      those of the constraint, none of its own: if nothing is allowed, the text ends with
-//!             status::nothing_allowed
+//! Law         as Processor: the row is the model's, renormalised over the tokens that are allowed
+//! Errors      the constraint's errors alone: if nothing is allowed, the text ends with status::nothing_allowed
 template <Constraint ConstraintT>
 class constrained {
  public:

@@ -19,7 +19,7 @@ namespace espalier {
 //! Makes the written text begin with these tokens. In a row from which one of them is to come, it forbids all others.
 //!
 //! Complexity  process: one pass over the row, none once the tokens are written
-//! Law         that of Processor
+//! Law         as Processor
 //! Errors      input_error for a token outside the vocabulary
 //! Source      forced_decoder_ids of transformers
 class forced_tokens {

@@ -26,7 +26,7 @@ struct token_bias {
 //! Adds a number to the logits of some tokens: z'(t) = z(t) + bias(t).
 //!
 //! Complexity  process: O(biases)
-//! Law         that of Processor
+//! Law         as Processor
 //! Errors      input_error for a token outside the vocabulary; option_error for a bias that is neither minus infinity
 //!             nor from -1e9 to 1e9
 //! Source      logit_bias of the OpenAI API, without its bounds of -100 and 100

@@ -20,7 +20,7 @@ namespace espalier {
 //! Forbids the tokens that end a text until `length` tokens are written after the prompt.
 //!
 //! Complexity  process: O(ends)
-//! Law         that of Processor
+//! Law         as Processor
 //! Errors      option_error for a negative length; input_error for a token outside the vocabulary
 //! Source      min_tokens of vLLM, min_new_tokens of transformers
 class minimum_length {

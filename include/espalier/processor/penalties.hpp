@@ -33,7 +33,7 @@ struct penalty_options {
 //!
 //! Complexity  process: O(different tokens of prompt and text + path); commit: O(tokens). Memory is taken when prompt,
 //!             text and path have more different tokens than ever before, or a token with a higher number
-//! Law         that of Processor
+//! Law         as Processor
 //! Errors      option_error for options out of range
 //! Source      r: Keskar et al., CTRL, section 4.1; negative logits are multiplied by r and the prompt counts, as in
 //!             the library transformers (RepetitionPenaltyLogitsProcessor). p, f: the OpenAI API, where the prompt does

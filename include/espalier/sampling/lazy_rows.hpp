@@ -21,11 +21,11 @@ namespace espalier {
 //!
 //! NumberT is the type of the logits, float or double.
 //!
-//! Complexity  row: the sampler's, once for each node; argmax: that of espalier::argmax; no allocation but in reserve()
-//!             and sample()
-//! Errors      row, argmax: those of max_logit, for the row that is asked for; constructor, sample: option_error for
-//!             options out of range; open: input_error for more nodes or tokens than reserve() made room for, and for a
-//!             node whose row is none of the logits
+//! Complexity  row: as sampler, once for each node; argmax: as espalier::argmax; no allocation but in reserve() and
+//!             sample()
+//! Errors      row, argmax: as max_logit, for the row that is asked for; constructor, sample: option_error for options
+//!             out of range; open: input_error for more nodes or tokens than reserve() made room for, and for a node
+//!             whose row is none of the logits
 template <class NumberT = float>
 class lazy_rows {
  public:

@@ -36,7 +36,7 @@ namespace espalier {
 //!                                              more if min-p leaves out more than top-p
 //!             with top-k                       2: search for the k, zeroes; and O(k log k) for these
 //!             No sort of the row; no allocation after reserve()
-//! Errors      option_error for options out of range; those of max_logit
+//! Errors      option_error for options out of range; otherwise as max_logit
 template <class NumberT = float>
 class sampler {
  public:

@@ -164,7 +164,7 @@ inline double max_logit(std::span<const double> logits, row_origin row) {
 //! The token with the largest logit; ties go to the lower id.
 //!
 //! Complexity  one pass, and a second one up to the token
-//! Errors      those of max_logit
+//! Errors      as max_logit
 inline token_id argmax(std::span<const float> logits, row_origin row) {
   return static_cast<token_id>(detail::find_first(logits, max_logit(logits, row)));
 }
@@ -177,7 +177,7 @@ inline token_id argmax(std::span<const double> logits, row_origin row) {
 //!
 //! Shapes      logits, out: [vocab]; they may be the same row
 //! Complexity  three passes: the maximum, with the check; exponentials, with their sum; the division
-//! Errors      those of max_logit
+//! Errors      as max_logit
 inline void softmax(std::span<const float> logits, float temperature, std::span<float> out, row_origin row) {
   detail::softmax(logits, temperature, out, row);
 }

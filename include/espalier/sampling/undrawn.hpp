@@ -56,8 +56,11 @@ class undrawn {
     return share < 1 ? share : 1;
   }
 
-  //! Calls use(w) with weights that equal these from begin to end: the row itself for most stretches; in the others,
-  //! the drawn tokens are looked up once.
+  //! Calls use(w) with weights w that equal the weights of this view from index `begin` to end - 1: w is the row itself
+  //! for
+  //! most ranges; in the others, the drawn tokens are looked up once.
+  //!
+  //! Pre         end - begin <= mass_block
   template <class UseT>
   ESPALIER_HOST_DEVICE auto within(std::size_t begin, std::size_t end, const UseT& use) const {
     if (!any_drawn(begin, end)) return use(row_);

@@ -18,7 +18,7 @@ namespace espalier::testing {
 
 namespace detail {
 
-// A point at which chance is asked: of a round, and of later ones.
+// A decision, by its key and by the seed, stream and length that the chance of its round is made of.
 struct chance_point {
   std::uint64_t seed = 11;
   std::uint32_t stream = 0, length = 0;

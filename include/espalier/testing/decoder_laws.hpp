@@ -82,7 +82,7 @@ void write_alone(const tiny_model::row_function& row, const ProcessorT& process,
 }  // namespace detail
 
 //! Runs every outcome of two rounds of a decoder, and checks that the first three tokens are distributed as the target
-//! alone writes them of the rows that the processor leaves, and that texts end where it leaves nothing.
+//! alone writes them from its rows as the processor leaves them, and that texts end where it leaves nothing.
 //!
 //! Pre         the decoder's target is a text_backend of row_logits{model.target} and samples at temperature 1, or at 0
 //!             with `greedily`; its texts have copies of `process`

@@ -300,7 +300,7 @@ class sharing_kv_store_laws {
 //! Checks the laws of SharingKVStore: that adopted and forked rows are those of their tokens, that no sequence changes
 //! another's rows, that rows given up are found and evicted rows are not, and that no page is lost.
 //!
-//! AccessT is that of check_kv_store.
+//! AccessT is as for check_kv_store.
 //!
 //! Pre         a capacity of 16 rows or more a sequence, as many pages as one full sequence needs and one more, and no
 //!             rows that must be kept: the check drops all rows
@@ -534,7 +534,8 @@ class kv_store_laws {
 }  // namespace detail
 
 //! Checks the laws of KVStore: the rows that commits keep and truncations leave, the answers of a full store, and that
-//! sequences do not influence each other. Also checks those of PrefixKVStore and SharingKVStore if the store is one.
+//! sequences do not influence each other. Checks the laws of PrefixKVStore and SharingKVStore, too, if the store is
+//! one.
 //!
 //! AccessT writes a number into a row, committed or scratch, and reads it back; read() returns -1 for a row that holds
 //! no number that was written:

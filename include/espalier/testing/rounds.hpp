@@ -66,7 +66,7 @@ class rounds {
   }
 
   // Runs every outcome of a round in which the tree has room for `limit` drafted tokens, and adds the probabilities of
-  // the texts that it emits. Takes the outcomes from n_left; returns false, with texts missing, once none are left.
+  // the texts that it emits. Counts n_left down for each outcome; returns false, with texts missing, once it is 0.
   bool run_all(const tested_policy<NumberT>& policy, tested_verifier<NumberT>& verifier, std::int32_t limit,
                const round_start& start, text_distribution& emitted, coverage& covered, std::int64_t& n_left) {
     traced_chance drafts;
@@ -158,9 +158,11 @@ class rounds {
   std::vector<token_id> text_;
 };
 
-// Sums over drawn rounds of what must be 0 in the mean if texts are the target's: the probability that a round emits a
-// token after a path, less the target's share of what goes on from that path. The tokens of all paths of one depth are
-// taken together by their rank in the draft's row, and by whether the target or the draft thinks more of them.
+// Sums over drawn rounds of a difference that is 0 in the mean if texts are distributed as the target writes them: the
+// probability that a round emits a path and then a token, less the probability that it emits the path and goes on,
+// times
+// the target's probability of the token. The tokens of all paths of one depth are taken together by their rank in the
+// draft's row, and by whether the target or the draft gives them more.
 class deviations {
   static constexpr std::size_t n_ranks = 6, n_depths = 6;
 

@@ -136,7 +136,7 @@ class tested_verifier_of final : public tested_verifier<NumberT> {
   VerifierT verifier_;
 };
 
-// Draws trees of a given shape, by a given regime: what a verifier is checked with that has no policy beside it.
+// A shape of trees, and the regime by which they are drawn, for checks of a verifier without a policy.
 struct drawn_shape {
   regime by = regime::iid;
   std::vector<std::int32_t> draws;  // number of draws at each node of depth 0, 1, ..

@@ -60,8 +60,8 @@ inline token_id other_token(tree_view tree, node_id u) {
   return t;
 }
 
-// The verdict of a round in a history of rounds: of three histories one after the other, the first rejects everything,
-// the second accepts the deepest path, the third accepts a path to any node.
+// Returns the verdict of a round in one third of a history: in third 0 it rejects everything, in third 1 it accepts the
+// deepest path, in third 2 it accepts a path to any node.
 inline verdict verdict_of(tree_view tree, int third, std::mt19937& random) {
   const auto any = static_cast<node_id>(random() % static_cast<unsigned>(tree.n_nodes));
   const node_id accepted = third == 0 ? root_node : third == 1 ? deepest_node(tree) : any;
@@ -118,7 +118,8 @@ coverage check_tree_policy(PolicyT policy) {
         vocab, [&](std::span<const token_id> path) { return detail::row_after(path, seed, vocab, sharpness); });
     drafter.reserve(asked);
     const token_id root = round % 7;
-    // The budget of a round is that of the policy or the tree, whichever is less.
+    // A round drafts no more than the policy's budget, nor more than the tree's limit, which is cut in two of three
+    // rounds.
     tree<> t(asked + 9);
     const bool is_cut = round % 3 != 0;
     const int limit = is_cut ? (round / 3 * 2 + round % 3 - 1) % (asked + 1) : asked + round % 10;

@@ -102,7 +102,7 @@ coverage check_verifier(tested_verifier<NumberT>& verifier, regime lossless, dou
       check_below(depth, {2, 2});
     over(sharp, {1, 3});
     over(sharp, {2, 3}, true);
-    // As many draws at a node as there are not too many outcomes. Draws without replacement need as many tokens.
+    // As many draws at a node as do not have too many outcomes. Draws without replacement need as many tokens.
     const tiny_model& many = k.by == regime::iid ? sharp : steep;
     for (std::int32_t n = 4; n <= (k.by == regime::iid ? 12 : 7) && over(many, {n}, false, 100'000); ++n) {
     }

@@ -29,7 +29,7 @@ class windowed_kv_store_laws {
   }
 
  private:
-  // The rows held at a number of committed rows.
+  // The rows that a sequence holds once a given number of rows is committed.
   struct window {
     std::vector<std::int32_t> rows;  // numbers of the rows in the text
     std::int32_t until_slide = 0;
@@ -80,7 +80,7 @@ class windowed_kv_store_laws {
     }
   }
 
-  // Keeps in `rows` those of the given rows of text 0 that the slots hold, in the same order.
+  // Removes from `rows`, which are rows of text 0, all that the slots do not hold. The others keep their order.
   void keep_held(std::vector<std::int32_t>& rows) {
     std::size_t n = 0;
     for (const std::int32_t row : rows) {
@@ -171,7 +171,7 @@ class windowed_kv_store_laws {
 //! Checks the laws of WindowedKVStore: that the rows held do not depend on the portions in which they came, and which
 //! rows commits keep and truncations leave.
 //!
-//! AccessT is that of check_kv_store.
+//! AccessT is as for check_kv_store.
 //!
 //! Pre         a window that slides every few dozens of rows, and no rows that must be kept: the check drops all rows
 //! Errors      law_error with what is wrong

@@ -29,8 +29,8 @@ struct emptied_unless_finished {
 // Saves or loads the rows of a sequence whose tokens are known, and these tokens. row(slot) calls the archive with the
 // numbers of one row.
 //
-// Errors      input_error if the rows do not fit the store, and those of the archive. A sequence that was being loaded
-//             is then empty, or unchanged if not even its tokens could be read
+// Errors      input_error if the rows do not fit the store; the archive's errors. A sequence that was being loaded is
+//             then empty, or unchanged if not even its tokens could be read
 template <class KVStoreT, class ArchiveT, class RowT>
 void serialize_rows(KVStoreT& kv, ArchiveT& archive, std::int32_t sequence, const RowT& row) {
   std::vector<token_id> tokens;
@@ -65,8 +65,8 @@ void move_keys_and_values(KVStoreT& kv, std::int32_t sequence, std::int32_t from
 
 // Saves or loads the keys and values of a sequence, as serialize_rows().
 //
-// Errors      those of serialize_rows, and of the archive if the store has other layers or rows than the saved one; in
-//             the latter case nothing has changed
+// Errors      as serialize_rows; the archive's error if the store has other layers or rows than the saved one: then
+//             nothing has changed
 template <class KVStoreT, class ArchiveT>
 void serialize_keys_and_values(KVStoreT& kv, ArchiveT& archive, std::int32_t sequence) {
   archive.expect("layers", kv.n_layers());
