@@ -3,8 +3,8 @@
 #pragma once
 
 //! The macros of the library. ESPALIER_CHECKS, ESPALIER_DSP_ASSEMBLY, ESPALIER_EXCEPTIONS, ESPALIER_HOSTED and
-//! ESPALIER_WIDE_NUMBER change definitions; ESPALIER_NAMES_MEMBER and ESPALIER_MISTAKE write one; the others are
-//! annotations, with which no definition changes.
+//! ESPALIER_WIDE_NUMBER change definitions; ESPALIER_NAMES_MEMBER and ESPALIER_MISTAKE each write a definition; the
+//! others are annotations, with which no definition changes.
 
 //! ESPALIER_EXEC_CHECK_DISABLE goes before templates that call functions of their arguments: where the arguments belong
 //! to the host, these are host functions, and nvcc need not warn of it. ESPALIER_HOST_DEVICE goes before functions for

@@ -70,7 +70,7 @@ drawn_tree(tree_view, DraftRowsT, TargetRowsT&) -> drawn_tree<DraftRowsT, Target
 //!
 //! Complexity  n times draw(i) and expected_block_efficiency
 //! Law         unbiased if draw(i) draws as the policy does; with independent draws its error is of order 1 / sqrt(n)
-//! Errors      input_error for no tree; those of expected_block_efficiency
+//! Errors      input_error for no tree; otherwise as expected_block_efficiency
 //! Source      Delayed tree expansion, equation 3, where n is 4
 template <class VerifierT, class DrawT>
 double estimated_block_efficiency(const VerifierT& verifier, std::int32_t n, DrawT&& draw) {

@@ -10,9 +10,9 @@
 
 namespace espalier {
 
-//! Stands in the place of a backend, the target's or the one of an autoregressive drafter, where an engine makes the
-//! passes itself, between begin_step() and end_step() of a decoder or a batch_decoder: it says how large passes may be,
-//! and makes none.
+//! A backend that makes no passes: it takes the place of the target's backend, or of an autoregressive drafter's, where
+//! an engine makes the passes itself, between begin_step() and end_step() of a decoder or a batch_decoder. It says how
+//! large passes may be.
 //!
 //! Errors      constructor: option_error for sizes out of range. forward: input_error, as step() of such a decoder
 template <class NumberT = float>

@@ -116,8 +116,8 @@ class tree_order {
       link(tree.parent[u], u);
   }
 
-  // Links the children of each node, larger subtree first: a stable counting sort of all nodes by falling size does it
-  // at once.
+  // Links the children of each node, larger subtree first. One stable counting sort of all nodes by falling size does
+  // this for all parents.
   void link_by_size(tree_view tree) {
     clear_links();
     for (std::int32_t s = 0; s <= n_; ++s)

@@ -253,8 +253,7 @@ class batch_decoder
   detail::number_as_stop add(std::span<const token_id>, NumberT, const text_options& = {});
 
   //! Goes on with a text that has ended, with `more` tokens in between (or none), or with one that a failure holds,
-  //! which
-  //! takes no further tokens and keeps its stop conditions.
+  //! which takes no further tokens and keeps its stop conditions.
   //!
   //! Errors      as decoder::resume(); input_error for a text that is neither, and for `more` tokens to one that is
   //!             held
@@ -308,10 +307,8 @@ class batch_decoder
   }
 
   //! The second half of a step: takes the logits of the pass under way, and returns the next pass of this step, which
-  //! is
-  //! the draft's or the target's. The target's logits end the step. A text that was cancelled in the meantime leaves,
-  //! and
-  //! its rows are dropped.
+  //! is the draft's or the target's. The target's logits end the step. A text that was cancelled in the meantime
+  //! leaves, and its rows are dropped.
   //!
   //! Shapes      logits [batch.outputs.size()][vocab_size], read until this returns
   //! Post        as begin_step()

@@ -77,8 +77,7 @@ class batch_drafting {
 
   // Goes on with what has begun. Returns true if it needs a pass that is made outside, which is pass() then; false if
   // it is done. `gives`: whether passes may be made outside; else their models raise an error. The trees share
-  // `budget`,
-  // unless it is null.
+  // `budget`, unless it is null.
   template <class HostT, class PlaceT, class ChancesT, class BudgetT>
   bool advance(HostT& host, DrafterT& model, std::span<PlaceT* const> places, const ChancesT& chance_of,
                BudgetT* budget, bool gives) {

@@ -29,8 +29,7 @@ inline std::int32_t times_drawn(tree_view tree, node_id u, token_id token) {
 }
 
 // True if draws with this chance are compared with the drafter's rows: where ESPALIER_CHECKS is 1, and for a chance
-// whose
-// checks_draws is true, as proofs use.
+// whose checks_draws is true, as proofs use.
 template <class ChanceT>
 constexpr bool checks_draws() {
   if constexpr (requires { ChanceT::checks_draws; }) return ChanceT::checks_draws;

@@ -148,8 +148,7 @@ ESPALIER_MISTAKE(
     "the policy's member serialize cannot be called with a byte_writer and a byte_reader: see SavedPolicy");
 
 // Returns the policy's first mistake. An optional member that cannot be called as its concept says is one, since it
-// would
-// never be called.
+// would never be called.
 template <class PolicyT, class DrafterT, class NumberT>
 constexpr auto policy_mistake() {
   if constexpr (!NamesRegime<PolicyT>)

@@ -224,8 +224,7 @@ class decoder {
   }
 
   //! The second half of a step: takes the logits of the pass under way, and returns the next pass of this step, which
-  //! is
-  //! the draft's or the target's. The target's logits end the step: the round is verified and committed.
+  //! is the draft's or the target's. The target's logits end the step: the round is verified and committed.
   //!
   //! Shapes      logits [batch.outputs.size()][vocab_size], read until this returns
   //! Post        as begin_step()
@@ -247,8 +246,7 @@ class decoder {
   }
 
   //! Makes a step as step() does, but with the caller's chance, for example an enumerating_chance. A tree that was
-  //! drafted
-  //! ahead is dropped.
+  //! drafted ahead is dropped.
   template <Chance ChanceT, class PieceT = no_pieces>
   bool step_with(ChanceT& chance, const PieceT& piece_of = {}) {
     served_.forget_ahead();
@@ -345,8 +343,7 @@ class decoder {
   }
 
   // Gives up the pass under way, if there is one, before another text begins. If that text's arguments are wrong,
-  // raises
-  // an error instead.
+  // raises an error instead.
   void give_up_for(std::size_t n_before, std::span<const token_id> prompt, const stop_conditions& stop) {
     if (!pass_) return;
     text::require_prompt(n_before, prompt, stop, context_, backend_.vocab_size());
@@ -392,8 +389,7 @@ class decoder {
   }
 
   // Makes one step. own_chance: whether `chance` is step()'s own. If so, the next round's chance is known, too, and
-  // that
-  // round can be drafted ahead.
+  // that round can be drafted ahead.
   template <class ChanceT, class PieceT>
   bool advance(ChanceT& chance, const PieceT& piece_of, bool own_chance) {
     require_no_pass();

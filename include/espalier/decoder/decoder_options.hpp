@@ -26,8 +26,7 @@ struct decoder_options {
   std::int32_t sequence = 0;                 //!< the sequence of the KV store that texts use; what is written does not
                                              //!< depend on it
   std::int32_t prefill_rows = 64;            //!< tokens of a prompt that one pass reads at most, or one step() without
-                                             //!< a
-                                             //!< round
+                                             //!< a round
   bool replay = true;  //!< on the device, whether rounds are captured as graphs; false for backends that a graph cannot
                        //!< capture. On the host it has no meaning
 #if ESPALIER_HOSTED

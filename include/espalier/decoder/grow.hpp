@@ -260,8 +260,7 @@ void grow_step(growth& g, PolicyT& policy, TreeT& tree, DrafterT& drafter, Chanc
 //!             exist, asks a step drafter about another node than the root first, or about the root later, keeps more
 //!             nodes than it may, or returns a was() that has not one entry for each node; option_error if it reads
 //!             states that the drafter does not keep; errors of policy and drafter; where ESPALIER_CHECKS is 1, errors
-//!             of
-//!             check_growth()
+//!             of check_growth()
 template <class PolicyT, class TreeT, class DrafterT, Chance ChanceT>
 requires TreePolicy<std::remove_reference_t<PolicyT>, DrafterT, ChanceT>
 void grow(PolicyT&& policy, TreeT& tree, DrafterT& drafter, ChanceT& chance) {

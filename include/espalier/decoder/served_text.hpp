@@ -46,8 +46,8 @@ namespace espalier {
 //! The store is kept by reference if it is given as an lvalue, by value otherwise. A store that remembers its tokens
 //! (PrefixKVStore) tells what the sequence holds, whoever wrote it. From a store that shares rows (SharingKVStore), a
 //! text that begins also gets what any other sequence holds of it. Of any other store nothing is known when a text
-//! begins; while the text is written, the number of rows tells whether another part uses the sequence, unless it has
-//! committed as many.
+//! begins; while the text is written, another part's use of the sequence is noticed by the number of rows, unless that
+//! part has committed as many.
 template <class KVStoreT>
 class text_cache {
   using kv_type = std::remove_reference_t<KVStoreT>;
@@ -287,10 +287,8 @@ class served_text {
 
   // Calls f, a part of a step's drafting, and returns true. If f fails because no token can be drawn from the draft's
   // numbers, for example NaN, returns false: the round goes on with what has been drafted, and the drafter rests for
-  // twice
-  // as many rounds as the time before. A drafter of hidden states rests until another text begins, since the target
-  // would
-  // have to read the whole text again for it. In a program without exceptions the error is raised.
+  // twice as many rounds as the time before. A drafter of hidden states rests until another text begins, since the
+  // target would have to read the whole text again for it. In a program without exceptions the error is raised.
   template <class FunctionT>
   bool draft([[maybe_unused]] text_type& t, const FunctionT& f) {
 #if ESPALIER_EXCEPTIONS
@@ -573,8 +571,8 @@ class served_text {
   }
 
   // Ends the drafting of this round, and begins a rest of the drafter. What a policy has drawn stays in the tree: to
-  // drop tokens because of what they are would bias the text. A tree that the policy would still have built anew is
-  // left without drafted tokens; no chance has had a part in it.
+  // drop tokens because of what they are would bias the text. A tree that the policy has yet to build anew loses its
+  // drafted tokens: they were chosen without chance.
   void lose_draft([[maybe_unused]] text_type& t) {
     n_resting_ = reads_features ? (std::numeric_limits<std::int32_t>::max)() : 1 << n_lost_;
     n_lost_ = (std::min)(n_lost_ + 1, 10);

@@ -119,8 +119,7 @@ class static_decoder {
   }
 
   // Calls the action. Returns false if it raises an error: a jump then leaves the action's frames, none of which needs
-  // a
-  // destructor.
+  // a destructor.
   template <class ActionT>
   static bool attempt(const ActionT& action) {
     return detail::attempt(action, failure());

@@ -60,8 +60,8 @@ class prefill {
   //! the pass has read, and their number.
   //!
   //! Pre         kv.size(sequence) + n <= text.size()
-  //! Errors      input_error if the text does not fit the cache; those of checked_forward, after which the cache holds
-  //!             scratch
+  //! Errors      input_error if the text does not fit the cache; otherwise as checked_forward, after which the cache
+  //!             holds scratch
   template <class BackendT, class KVStoreT, class BeforeCommitT>
   requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT>
   auto pass(BackendT& backend, KVStoreT& kv, std::int32_t sequence, std::span<const token_id> text, std::int32_t n,
@@ -105,7 +105,7 @@ class prefill {
   //! Runs passes until the cache holds the whole text. Returns the logits of its last n_outputs tokens, or of fewer if
   //! fewer are left to read or fit one pass. Each pass() is given after_pass as its before_commit.
   //!
-  //! Errors      those of pass(); the finished chunks stay committed
+  //! Errors      as pass(); the finished chunks stay committed
   template <class BackendT, class KVStoreT, class AfterPassT>
   requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT>
   auto run(BackendT& backend, KVStoreT& kv, std::int32_t sequence, std::span<const token_id> text,

@@ -34,8 +34,8 @@ struct medusa_tree {
 
 //! Writes the buffers of the tree of one sequence of a batch. Returns the number of leaves.
 //!
-//! Shapes      ranks [n_rows]: rank of a row's token among its parent's candidates, from 0 to topk - 1; that of the
-//!             root is not read
+//! Shapes      ranks [n_rows]: rank of a row's token among its parent's candidates, from 0 to topk - 1; the root's
+//!             entry is not read
 //! Pre         sequence is an index of batch.sequences
 //! Complexity  O(n^2)
 //! Errors      option_error for a topk below 1; input_error if rows are not in breadth-first order, ranks of siblings

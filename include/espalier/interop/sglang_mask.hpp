@@ -65,7 +65,7 @@ struct sglang_mask_layout {
 //!
 //! Shapes      out: sequence after sequence, layout.bytes(prefix) bytes each. full: [n][prefix + n]; qlen_only: [n][n];
 //!             bit-packed: [n] words of 1, 2 or 4 bytes
-//! Errors      those of sglang_mask_layout::check; input_error if a sequence has more rows than n, or out is too small
+//! Errors      as sglang_mask_layout::check; input_error if a sequence has more rows than n, or out is too small
 //! Source      SGLang, build_tree_kernel_efficient, 2026
 inline void write_sglang_mask(const forward_batch_view& batch, const sglang_mask_layout& layout,
                               std::span<std::uint8_t> out) {
@@ -88,8 +88,8 @@ inline void write_sglang_mask(const forward_batch_view& batch, const sglang_mask
 //! Reads the tree of one sequence from the bytes of its SGLang mask.
 //!
 //! Shapes      parents [layout.n]: the parent row of each row
-//! Errors      those of sglang_mask_layout::check; input_error if bytes are missing, parents is too small, a committed
-//!             column is hidden, or the rest is the mask of no tree
+//! Errors      as sglang_mask_layout::check; input_error if bytes are missing, parents is too small, a committed column
+//!             is hidden, or the rest is the mask of no tree
 inline void read_sglang_mask(std::span<const std::uint8_t> in, const sglang_mask_layout& layout, std::int32_t prefix,
                              std::span<node_id> parents) {
   layout.check();

@@ -33,8 +33,8 @@ struct sglang_tree {
   std::span<IntegerT> retrive_next_sibling;
 };
 
-//! Writes SGLang's arrays of the trees of a batch. Rows beyond those of a sequence have the position of its root, and
-//! no links.
+//! Writes SGLang's arrays of the trees of a batch. If a sequence has fewer than n rows, its further entries have the
+//! position of its root, and no links.
 //!
 //! Complexity  O(n_sequences * n * mask words)
 //! Errors      input_error if a sequence has no row or more rows than n, or an array is too small
@@ -144,7 +144,7 @@ inline void read_sglang_selection(std::span<const std::int64_t> parent_list,
 //! Writes a selection, as read_sglang_selection() reads it, for the rows of one sequence. SGLang's own kernels make the
 //! tree from it.
 //!
-//! Shapes      selected_index [n_rows - 1]; parent_list [1 and one for each row with children except the root, or
+//! Shapes      selected_index [n_rows - 1]; parent_list [1 + number of rows with children, the root not counted, or
 //!             more], -1 in unused entries
 //! Errors      option_error for a topk below 1; input_error if the rows are not in breadth-first order, a row has more
 //!             than topk children, or an array is too small

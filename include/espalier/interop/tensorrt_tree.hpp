@@ -80,8 +80,8 @@ inline std::int32_t next_leaf(const sequence_mask& mask, std::int32_t row) {
 //! Writes TensorRT-LLM's arrays of the trees of a batch.
 //!
 //! Complexity  O(n_sequences * max_tokens * (max_path + words * log n))
-//! Errors      that of tensorrt_tree_shape::check; input_error if rows are not in breadth-first order, a sequence has
-//!             no row, more rows than max_tokens or longer paths than max_path, or an array is too small
+//! Errors      as tensorrt_tree_shape::check; input_error if rows are not in breadth-first order, a sequence has no
+//!             row, more rows than max_tokens or longer paths than max_path, or an array is too small
 //! Source      TensorRT-LLM, speculative decoding with Medusa choices, 2026
 inline void write_tensorrt_tree(const forward_batch_view& batch, const tensorrt_tree_shape& shape,
                                 const tensorrt_tree& out) {

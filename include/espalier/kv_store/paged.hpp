@@ -26,8 +26,7 @@ namespace espalier {
 //!             The first remember(), adopt() or fork() to a sequence takes memory for its tokens; otherwise only
 //!             construction and serialize() allocate
 //! Law         as SharingKVStore; append also returns -1 if the pages are used up, cached ones included; capacity() is
-//!             no
-//!             more than the slots of all pages
+//!             no more than the slots of all pages
 //! Errors      option_error for sizes out of range; otherwise as slot_ledger
 //! Source      Kwon et al., Efficient memory management for large language model serving with PagedAttention, 2023;
 //!             Zheng et al., SGLang: efficient execution of structured language model programs, 2024

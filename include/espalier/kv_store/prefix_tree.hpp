@@ -19,8 +19,7 @@ namespace espalier {
 //! Shapes      tokens(page) [n], with n from 1 to page_size, or 0 if the tree does not know the page. Pages have the
 //!             numbers 0 to n_pages - 1; `none` stands above the first page of each text
 //! Complexity  find, enter: O(tokens), and for each page on the way O(siblings), of which each is compared up to its
-//!             first
-//!             token that differs; forget: O(pages forgotten); all else O(1). No allocation after construction
+//!             first token that differs; forget: O(pages forgotten); all else O(1). No allocation after construction
 //! Law         no two pages directly below one page have the same tokens. If each page is cached after all pages below
 //!             it, it is also evicted after them
 //! Errors      option_error for sizes out of range

@@ -52,8 +52,7 @@ struct no_turner {
 //!             for each layer and moved row; no allocation
 //! Law         as WindowedKVStore. Any drafts over this cache give the text that plain decoding gives over it. That is
 //!             not the text that the model writes with all of its text in the cache: each token sees sinks and a
-//!             window,
-//!             through rows that may have seen tokens that were dropped since
+//!             window, through rows that may have seen tokens that were dropped since
 //! Errors      option_error for sizes out of range; otherwise as slot_ledger
 //! Source      Xiao et al., Efficient streaming language models with attention sinks (2023). Deviation: the window
 //!             slides by blocks, and keys are stored turned, not turned at each pass

@@ -83,8 +83,7 @@ class slot_ledger {
 
   //! Commits the kept scratch rows; the other scratch rows are dropped. Returns how many were committed: all, or, with
   //! commit_mode::truncate, those that directly follow the committed ones. `kept`: numbers of scratch slots, counted
-  //! from
-  //! 0. move(from, to) must move one row of the sequence between two slots.
+  //! from 0. move(from, to) must move one row of the sequence between two slots.
   template <class MoveT>
   std::int32_t commit(std::int32_t sequence, std::span<const std::int32_t> kept, const MoveT& move) {
     require_kept(sequence, kept);

@@ -38,7 +38,8 @@ class token_ledger {
   std::span<const token_id> prefix(std::int32_t sequence) const { return tokens_[checked(sequence)]; }
 
   //! A number that changes whenever prefix() changes. Sequences with equal numbers have equal prefixes, in all ledgers
-  //! of the process: a number is given once, a copy has its original's, and 0 means that no token was ever told.
+  //! of the process: no number is given twice, but a copy of a ledger has the numbers of its original, and 0 means that
+  //! no token was ever told.
   std::uint64_t version(std::int32_t sequence) const { return versions_[checked(sequence)]; }
 
   //! Notes the tokens of the rows from number `first` on; the tokens of the rows after these are then unknown. Does

@@ -16,8 +16,7 @@ namespace espalier {
 //!     processors process(penalties({.frequency = 0.5}), minimum_length(20, ends, vocab_size));
 //!
 //! Law         as Processor. A token that one processor forbids stays forbidden; other logits may depend on the order
-//!             of
-//!             the processors
+//!             of the processors
 template <Processor... ProcessorsT>
 class processors {
  public:

@@ -33,9 +33,9 @@ inline constexpr auto fitting_verifiers = boost::hana::filter(verifiers, []<clas
 
 }  // namespace detail
 
-//! A verifier that is chosen by its name at run time, among those of the registry that are lossless for trees of a
-//! regime. A program that offers every pair of policy and verifier thus compiles one decoder for each policy instead of
-//! one for each pair.
+//! A verifier that is chosen by its name at run time, out of all verifiers of the registry that are lossless for trees
+//! of a regime. A program that offers every pair of policy and verifier thus compiles one decoder for each policy
+//! instead of one for each pair.
 //!
 //! Law         lossless for trees of this regime, since each verifier that it can hold is
 //! Errors      option_error if no verifier of this name is lossless for them; for a name that none has, it tells the

@@ -144,7 +144,7 @@ class svg_tree {
       "}\n</style>\n";
 
   struct place {
-    double left, right, middle;  // middle is vertical
+    double left, right, middle;  // middle is the box's vertical centre
   };
 
   node_id n_drawn() const { return static_cast<node_id>(labels_.size()); }

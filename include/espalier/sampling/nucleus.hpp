@@ -89,8 +89,7 @@ void keep(std::span<NumberT> row, row_cut<NumberT> cut) {
 }
 
 // The search of top-p for the cut that keeps the fewest weights, largest first and ties by lower index, whose sum
-// reaches
-// a given mass. The row is not sorted.
+// reaches a given mass. The row is not sorted.
 //
 // The smallest weight that is kept lies in an interval [low, high), which is narrowed down:
 //   1. A sample of the row gives a guess of it, and a margin on either side.

@@ -20,7 +20,7 @@ struct candidate {
 
 namespace detail {
 
-// The most probable tokens among those that it is offered in the order of their ids, written to a list.
+// A list of the most probable tokens of those offered to it. Tokens must be offered in the order of their ids.
 template <class NumberT>
 class best_candidates {
  public:

@@ -57,8 +57,7 @@ class undrawn {
   }
 
   //! Calls use(w) with weights w that equal the weights of this view from index `begin` to end - 1: w is the row itself
-  //! for
-  //! most ranges; in the others, the drawn tokens are looked up once.
+  //! for most ranges; in the others, the drawn tokens are looked up once.
   //!
   //! Pre         end - begin <= mass_block
   template <class UseT>

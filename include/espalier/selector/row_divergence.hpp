@@ -91,7 +91,7 @@ struct row_divergence {
   }
 };
 
-//! Returns the entropy of a row of probabilities, in nats; as row_divergence has it.
+//! Returns the entropy of a row of probabilities, in nats, with logarithms floored as in row_divergence.
 //!
 //! Shapes      p [vocab]
 //! Complexity  one pass that vectorises

@@ -40,10 +40,9 @@ struct logits_of_two {
 }  // namespace detail
 
 //! Checks two texts of a batch decoder that share rounds, and a budget if the policy has one to share. Over every
-//! outcome,
-//! each text is distributed as the target alone writes it, whatever the other one says, and whenever the second text
-//! joins
-//! or leaves. make_drafter(draft, draft_kv) returns the drafter; without it, that is autoregressive(draft, draft_kv).
+//! outcome, each text is distributed as the target alone writes it, whatever the other one says, and whenever the
+//! second text joins or leaves. make_drafter(draft, draft_kv) returns the drafter; without it, that is
+//! autoregressive(draft, draft_kv).
 //!
 //!     std::cout << testing::check_batch(my_policy({.budget = 2}), specinfer());
 //!

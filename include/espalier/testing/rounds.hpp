@@ -160,9 +160,8 @@ class rounds {
 
 // Sums over drawn rounds of a difference that is 0 in the mean if texts are distributed as the target writes them: the
 // probability that a round emits a path and then a token, less the probability that it emits the path and goes on,
-// times
-// the target's probability of the token. The tokens of all paths of one depth are taken together by their rank in the
-// draft's row, and by whether the target or the draft gives them more.
+// times the target's probability of the token. The tokens of all paths of one depth are taken together by their rank in
+// the draft's row, and by whether the target or the draft gives them more.
 class deviations {
   static constexpr std::size_t n_ranks = 6, n_depths = 6;
 

@@ -27,7 +27,7 @@ namespace espalier {
 struct best_first_options {
   std::int32_t budget = 64;     //!< B, drafted tokens a round
   std::int32_t max_depth = 16;  //!< levels below the root
-  double min_gain = 0;          //!< delta: a level that adds no more expected tokens than this is the last
+  double min_gain = 0;          //!< delta: no level follows one that adds no more expected tokens than this
 
   static constexpr void describe(auto see) {
     using self = best_first_options;
@@ -37,7 +37,7 @@ struct best_first_options {
   }
 
   //! The greatest number of nodes, the root not counted, that a StepDrafter is asked about in a round. A node that is
-  //! among the best after one level need not be after the next, so more nodes are asked about than are kept: up to
+  //! among the best after one level may be displaced after the next, so more nodes are asked about than are kept: up to
   //! 4 * budget, or 256 if that is more; but at most `budget` nodes for each level that is asked about. The number is
   //! at least `budget`. The tree grows no further when more nodes would be needed.
   std::int32_t max_asked() const {
@@ -52,15 +52,13 @@ struct best_first_options {
 //! nodes that are among the best so far, since no other node can have a descendant among them.
 //!
 //! Complexity  BlockDrafter: one draft pass; each row is read once, and O(max_depth * B log B) in addition; no
-//!             allocation
-//!             after the first round. StepDrafter: one draft pass a level; each row is read once, and O(log B) for each
-//!             token that enters the best prefixes; no allocation after construction. The drafter reserves a row for
-//!             each of max_asked() nodes
+//!             allocation after the first round. StepDrafter: one draft pass a level; each row is read once, and O(log
+//!             B) for each token that enters the best prefixes; no allocation after construction. The drafter reserves
+//!             a row for each of max_asked() nodes
 //! Law         a parent is at least as probable as its children, and comes first if it is as probable, so the chosen
-//!             prefixes are a tree
-//!             BlockDrafter: in falling order of the float sum of log-probabilities, ties by rank along the path
-//!             StepDrafter: in falling order of the product of probabilities, ties shallower first, then by parent and
-//!             token
+//!             prefixes are a tree. Over a BlockDrafter nodes are numbered in falling order of the float sum of
+//!             log-probabilities, ties by rank along the path; over a StepDrafter in falling order of the product of
+//!             probabilities, ties shallower first, then by parent and token
 //! Errors      option_error for options out of range; numeric_error for logits of a block that are NaN or plus
 //!             infinity, and if all logits of a row are minus infinity
 //! Source      Ringel and Romano, DDTree, Algorithm 1; Wang et al., OPT-Tree. min_gain and the rules for levels do not

@@ -24,8 +24,8 @@ namespace espalier {
 
 //! Merges the trees of several deterministic policies into one. Policy i asks drafter i of a joint.
 //!
-//! Nodes of the same path are one node. The first policy's nodes come first, in its order and with its probabilities;
-//! then each of the next policies adds its own, as far as the tree has room.
+//! Nodes that have the same tokens on their paths become one node. The first policy's nodes come first, in its order
+//! and with its probabilities; then each of the next policies adds its own, as far as the tree has room.
 //!
 //!     make_decoder(joint(autoregressive(draft, draft_kv), prompt_lookup()), cascade(dynatree(), chain()), greedy(),
 //!     kv, target);
@@ -181,8 +181,7 @@ class cascade {
   }
 
   // Adds the nodes that a policy has drafted to the merged tree. Sets was[u], for each such node u of the merged tree,
-  // to
-  // the node's number in the tree about which the policy's drafter was asked.
+  // to the node's number in the tree about which the policy's drafter was asked.
   template <class PolicyT>
   void merge(tree_view drafted, const PolicyT& policy, std::vector<node_id>& was) {
     node_of_[root_node] = root_node;

@@ -34,10 +34,9 @@ namespace espalier {
 //! Predicts how far the runs of a SequenceDrafter are accepted in a text, and so how much of a run is worth its rows.
 //!
 //! The probability that a token is accepted, given that the run's tokens before it are, is taken to depend on the
-//! length
-//! of the match before it: the length of the run's own match (token_run::match), plus the number of the run's tokens
-//! before this one. For each of the lengths 0, 1, 2, 3, 4 to 7, 8 to 15, 16 to 31 and more, the object keeps the share
-//! of tokens that were right recently. The share begins with a prior.
+//! length of the match before it: the length of the run's own match (token_run::match), plus the number of the run's
+//! tokens before this one. For each of the lengths 0, 1, 2, 3, 4 to 7, 8 to 15, 16 to 31 and more, the object keeps the
+//! share of tokens that were right recently. The share begins with a prior.
 //!
 //! A run costs nothing to ask for, and its next token can be compared with the written one whether it was drafted or
 //! not. So plain rounds teach as much as others: no trial is needed to find out that a text begins to copy.

@@ -34,8 +34,7 @@ struct dyspec_greedy_options {
 //! accepted and its earlier siblings rejected, by the draft's own probabilities. Draws are without replacement.
 //!
 //! Complexity  one draft pass of one row for each node that is drawn from, at most the budget. A draw reads its row
-//!             once
-//!             or twice and takes O(log budget + c * c), where c is the number of the node's earlier draws. No
+//!             once or twice and takes O(log budget + c * c), where c is the number of the node's earlier draws. No
 //!             allocation once warm
 //! Law         at which node the next draw is made does not depend on the token that it will give
 //! Errors      option_error for options out of range

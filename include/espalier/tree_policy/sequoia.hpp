@@ -77,7 +77,7 @@ class sequoia_shapes {
   }
 
   //! The size whose rounds take the least time for each committed token. target_seconds(drafted) is the time of the
-  //! target's pass in a round with so many drafted tokens, draft_seconds that of the draft's pass for each level.
+  //! target's pass in a round with so many drafted tokens; draft_seconds is the time of the draft's pass for one level.
   template <class TargetSecondsT>
   size cheapest(const TargetSecondsT& target_seconds, double draft_seconds) const {
     size found;

@@ -25,8 +25,8 @@ namespace espalier {
 //!             another length than the target's, and for a tree that these rows could not have given or that has more
 //!             than one draw at a node
 //! Source      Sun et al., Block verification accelerates speculative decoding, Algorithm 2. Delayed tree expansion
-//!             (3.1) prints an acceptance by the weights w, which is biased; here it is by h
-//!             (docs/algorithms/verifiers.md)
+//!             (3.1) prints an acceptance by the weights w, which is biased; here it is S / (S + 1 - w), with S the
+//!             mass of (w p - q)+ (docs/algorithms/verifiers.md)
 struct block_verification {
   static constexpr regime lossless = regime::single_path;
 

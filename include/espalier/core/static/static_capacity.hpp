@@ -22,7 +22,7 @@ struct static_capacity {
   std::int32_t draft_cache_row = -1;  //!< the same for the draft's cache; negative: as the target's
   std::int32_t ngram = 3;             //!< tokens of the longest n-gram that a drafter without a model looks for
   sampling_options target{};  //!< how texts are drawn: room for top-k and top-p is taken if these options use them
-  //! how the draft model's rows are made; room for top-k and top-p likewise
+  //! how the draft model's rows are made: room for top-k and top-p is taken if these options use them
   sampling_options draft{.temperature = 1.0F};
   std::size_t bytes = 0;  //!< bytes that are available at most; 0: as many as are needed
 };

@@ -26,8 +26,7 @@ inline bool opens_round(std::span<const node_id> nodes, std::size_t room) {
 
 // Checks that a StepDrafter may be asked about this node: it must be a node of the tree other than the root, reserve()
 // must have made room for it (`room` nodes, root included), and its parent must have been asked about in this round,
-// but
-// not the node itself. is_asked(node) tells whether a node was asked about.
+// but not the node itself. is_asked(node) tells whether a node was asked about.
 //
 // Errors      input_error that says what is wrong
 template <class IsAskedT>

@@ -48,8 +48,8 @@ class draft_pauses {
   //! True if a round that asks now is a trial after a pause.
   bool paused() const { return paused_; }
 
-  //! Learns the result of a round that asked. `accepted`: whether one of its drafted tokens was accepted; `gain`:
-  //! tokens beyond those of plain decoding.
+  //! Learns the result of a round that asked. `accepted`: whether one of its drafted tokens was accepted; `gain`: how
+  //! many more tokens it wrote than plain decoding would have written in the same time.
   void observe(bool accepted, double gain) {
     credit_ = kept * credit_ + gain;
     if (paused_ && accepted) {

@@ -108,8 +108,7 @@ class round_budget {
   //! True if drafting for a text is expected to gain more than it costs, in a draft pass before, to read the `unread`
   //! tokens of the text that the draft has not read. n_texts texts are written, with `context` tokens in the cache of
   //! each; this text goes on for `left` tokens. The expected gain is that of chains whose tokens are accepted as often
-  //! as
-  //! first children recently were.
+  //! as first children recently were.
   bool worth_reading(std::int32_t n_texts, std::int32_t context, std::int32_t unread, std::int32_t left) const {
     const double plain = rate_of(n_texts, context), draft = costs_.draft_pass.of_texts(n_texts, n_texts, context);
     double tokens = 1, level = 1, rate = plain;

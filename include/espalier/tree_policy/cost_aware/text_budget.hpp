@@ -59,8 +59,7 @@ class text_budget {
   }
 
   //! Notes that the draft is asked about n nodes of the next level. At the first level the text is also charged with
-  //! the
-  //! tokens that were written since it last asked the draft, except in rounds of limit 0.
+  //! the tokens that were written since it last asked the draft, except in rounds of limit 0.
   void ask(std::int32_t n) {
     const std::int32_t unread = nodes_.empty() ? unread_ : 0;
     now().add_nodes(nodes_.size(), n, unread);

@@ -54,8 +54,8 @@ class layer {
   }
 
   //! The nodes to ask about: the level's nodes, but no more than there is room for in the tree, since each adds at
-  //! least
-  //! one child. The others are dropped from the level. Valid until the next call of start(), filter() or expand().
+  //! least one child. The others are dropped from the level. Valid until the next call of start(), filter() or
+  //! expand().
   template <class TreeT>
   std::span<const node_id> wanted(const TreeT& tree) {
     n_nodes_ = (std::min)(n_nodes_, left(tree));
