@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSL-1.0
 """make_head_golden.py: writes heads/: a tiny random target, EAGLE-3 and MTP heads on it in every layout and with every
-switch, another target whose own files hold an MTP head, and what speculators' own classes compute with them.
+switch, another target whose own files hold an MTP head, and a DFlash block in both of its layouts, with what speculators' and
+dflash's own classes compute with them.
 
-Needs speculators 0.9.0 with torch, transformers, safetensors. In golden.json, logits[k][j] is the row of the head after
+Needs speculators 0.9.0 and dflash 0.1.0 with torch, transformers, safetensors. In golden.json, logits[k][j] is the row of the head after
 the text's first j + 2 tokens and the k tokens after them as a drafted path; drafts[j] is what the head drafts greedily
-after the first j + 2 tokens, as tokens of the target.
+after the first j + 2 tokens, as tokens of the target. For the block, "blocks" has the rows after a pending token.
 """
 
 import json
@@ -12,8 +13,10 @@ import pathlib
 import shutil
 
 import torch
+from dflash.model import DFlashDraftModel
 from safetensors.torch import load_file, save_file
 from speculators.config import SpeculatorsConfig, VerifierConfig
+from speculators.convert.dflash.converter import DFlashConverter
 from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig
 from speculators.models.mtp import MTPDraftModel, MTPSpeculatorConfig
 from speculators.proposals.greedy import GreedyTokenProposalConfig
@@ -178,6 +181,33 @@ def put_beside(folder, target_folder):
     shutil.rmtree(folder)
 
 
+def dflash(name, states, embedding, output, seed):
+    config = shape(Qwen3Config, 2, block_size=5, num_target_layers=LAYERS,
+                   dflash_config={"target_layer_ids": [1, 3, 5], "mask_token_id": 94})
+    model = DFlashDraftModel(config).double().eval()
+    randomise(model, seed)
+    features = torch.cat([states[i + 1] for i in (1, 3, 5)], dim=-1)
+    blocks = []
+    for at in (0, 1, 4, len(TEXT) - 1):
+        block = torch.tensor([[TEXT[at]] + [94] * 4])
+        with torch.no_grad():
+            rows = model(position_ids=torch.arange(at + 5)[None], noise_embedding=embedding[block],
+                         target_hidden=features[:, :at])[0, 1:]
+        blocks.append({"pending_at": at, "logits": [[float(f"{x:.7g}") for x in row] for row in rows @ output.T]})
+    folder = ROOT / name
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "golden.json").write_text(json.dumps({"text": TEXT, "blocks": blocks}))
+    return folder
+
+
+def as_speculators(folder, other):
+    """Writes a block of z-lab's layout in that of speculators."""
+    DFlashConverter().convert(folder, other, str(ROOT / "target"), validate=False)
+    config = json.loads((other / "config.json").read_text())
+    config["speculators_config"]["verifier"]["name_or_path"] = None  # a path of the machine that wrote it
+    (other / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
 def rewrite(folder, change):
     path = folder / "model.safetensors"
     weights = {name: weight.clone() for name, weight in load_file(path).items()}
@@ -208,6 +238,8 @@ if __name__ == "__main__":
                     embedding=embedding, norm_before_fc=True, norm_output=True)
     rewrite(together, lambda name: None if name == "embed_tokens.weight" else name)
     mtp("mtp", LAYERS, states[-2], embedding, output, 5)
+    block = dflash("dflash", states, embedding, output, 8)
+    as_speculators(block, ROOT / "dflash_speculators")
     states, embedding, output = target("beside", Qwen3ForCausalLM, shape(Qwen3Config, 2), 6)
     put_beside(mtp("moved", 2, states[-1], embedding, output, 7), ROOT / "beside")
     for written_beside in (*ROOT.glob("*/config.py"), *ROOT.glob("*/generation_config.json")):

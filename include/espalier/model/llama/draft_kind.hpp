@@ -28,13 +28,17 @@ inline draft_kind draft_kind_in(const nlohmann::json& config) {
     const auto found = config.find(key);
     return found != config.end() && found->is_string() ? found->get<std::string>() : std::string();
   };
-  if (text("model_type") == "espalier_block") return draft_kind::block;
+  const auto names = config.find("architectures");
+  const auto is_named = [&](const char* part) {
+    return names != config.end() && names->dump().find(part) != std::string::npos;
+  };
+  if (text("model_type") == "espalier_block" || text("speculators_model_type") == "dflash") return draft_kind::block;
+  if (!config.contains("speculators_model_type") && (config.contains("dflash_config") || is_named("DFlash")))
+    return draft_kind::block;
   if (text("speculators_model_type") == "mtp") return draft_kind::mtp;
   // The reader of EAGLE-3 heads refuses other types by their names.
   if (config.contains("speculators_model_type") || config.contains("draft_vocab_size")) return draft_kind::eagle3;
-  const auto names = config.find("architectures");
-  const bool is_eagle3 = names != config.end() && names->dump().find("Eagle3") != std::string::npos;
-  return is_eagle3 ? draft_kind::eagle3 : draft_kind::language_model;
+  return is_named("Eagle3") ? draft_kind::eagle3 : draft_kind::language_model;
 }
 
 }  // namespace detail
