@@ -134,6 +134,7 @@ std::vector<contestant> contestants(const arguments& a, const models::model_path
   add(generate::drafter_kind::prompt_lookup, "look-up");
   add(generate::drafter_kind::ngram, "n-grams");
   if (!paths.draft.empty()) add(generate::drafter_kind::model, "draft");
+  if (!paths.head.empty()) add(generate::drafter_beside(paths), "head");
   if (!paths.block.empty()) add(generate::drafter_kind::block, "block draft");
   return list;
 }
@@ -283,8 +284,8 @@ int run(const arguments& a) {
                   "each or to the end of the answer, {} runs of each, of which the one of median duration counts.",
                   models.paths.model, static_cast<double>(models.target.weight_bytes()) / 1e6,
                   a.integer ? "integer" : "exact", drafting("draft", models.paths.draft),
-                  drafting("block draft", models.paths.block), espalier::hardware_name(models.target.n_threads()),
-                  a.measure, a.tokens, a.repeats),
+                  drafting("head", models.paths.head) + drafting("block draft", models.paths.block),
+                  espalier::hardware_name(models.target.n_threads()), a.measure, a.tokens, a.repeats),
       methods, kinds, regimes);
   bench::deliver(report, a, a.plot);
   return 0;

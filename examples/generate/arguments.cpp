@@ -204,12 +204,6 @@ void refuse_options_of_others(const CLI::App& app, const arguments& result) {
   refuse_unused(drafter_kind::ngram, result.ngram);
 }
 
-// The drafter if no flag names one: the model next to the target, else the block draft there, else the text itself.
-drafter_kind drafter_beside(const models::model_paths& paths) {
-  if (!paths.draft.empty()) return drafter_kind::model;
-  return paths.block.empty() ? drafter_kind::prompt_lookup : drafter_kind::block;
-}
-
 // The verifiers that fit each method, the default first; methods that share them are on one line.
 std::string verifiers_in_words(const parts& offered) {
   std::vector<std::pair<std::string, std::string>> lines;  // verifiers, and their methods
@@ -290,6 +284,15 @@ void check(const arguments& result) {
 
 }  // namespace
 
+drafter_kind drafter_beside(const models::model_paths& paths) {
+  if (!paths.head.empty()) {
+    const bool is_eagle3 = espalier::draft_kind_of(paths.head) == espalier::draft_kind::eagle3;
+    return is_eagle3 ? drafter_kind::eagle3 : drafter_kind::mtp;
+  }
+  if (!paths.draft.empty()) return drafter_kind::model;
+  return paths.block.empty() ? drafter_kind::prompt_lookup : drafter_kind::block;
+}
+
 arguments parse(int argc, const char* const* argv, parts offered, std::string& help) {
   arguments result;
   result.parts = std::move(offered);
@@ -338,7 +341,7 @@ arguments parse(int argc, const char* const* argv, parts offered, std::string& h
   espalier::for_each_option(result.draft, [&](const auto& option, auto&) {
     if (app.get_option(flag_name("draft", option.name))->count() > 0) result.draft_options.emplace_back(option.name);
   });
-  if (app.get_option("--drafter")->count() == 0) result.drafter = drafter_beside(result.models.resolved());
+  if (result.drafter == drafter_kind::automatic) result.drafter = drafter_beside(result.models.resolved());
   check(result);
   refuse_options_of_others(app, result);
   set_part_options(app, options, result);

@@ -22,12 +22,21 @@
 namespace generate {
 
 //! The source of drafts.
-enum class drafter_kind { model, block, prompt_lookup, ngram };
+enum class drafter_kind { automatic, model, eagle3, mtp, block, prompt_lookup, ngram };
 
 //! True if a drafter gives runs of tokens without probabilities.
 constexpr bool is_sequence(drafter_kind drafter) {
   return drafter == drafter_kind::prompt_lookup || drafter == drafter_kind::ngram;
 }
+
+//! True if a drafter is a head on the target's hidden states.
+constexpr bool is_head(drafter_kind drafter) {
+  return drafter == drafter_kind::eagle3 || drafter == drafter_kind::mtp;
+}
+
+//! The drafter that these resolved paths are for: the one that --draft names, the model or the head beside the target,
+//! else the block draft there, else the text itself.
+drafter_kind drafter_beside(const models::model_paths& paths);
 
 //! The hardware that runs models and rounds.
 enum class device_kind { cpu, cuda };
@@ -38,7 +47,13 @@ namespace espalier {
 
 template <>
 inline constexpr auto known_values<generate::drafter_kind> = std::array{
+    known_value<generate::drafter_kind>{generate::drafter_kind::automatic, "auto",
+                                        "what --draft names or the model folder has, else prompt-lookup"},
     known_value<generate::drafter_kind>{generate::drafter_kind::model, "model", "a smaller language model"},
+    known_value<generate::drafter_kind>{generate::drafter_kind::eagle3, "eagle3",
+                                        "an EAGLE-3 head on the target's hidden states"},
+    known_value<generate::drafter_kind>{generate::drafter_kind::mtp, "mtp",
+                                        "an MTP head on them, which may be in the target's own folder"},
     known_value<generate::drafter_kind>{generate::drafter_kind::block, "block",
                                         "a model that drafts all depths in one pass"},
     known_value<generate::drafter_kind>{generate::drafter_kind::prompt_lookup, "prompt-lookup",
@@ -74,7 +89,7 @@ struct arguments {
 
   std::vector<std::string> methods;    //!< names of tree policies; empty: the default ones, see default_methods
   std::vector<std::string> verifiers;  //!< names; empty: the best for each method
-  drafter_kind drafter = drafter_kind::model;
+  drafter_kind drafter = drafter_kind::automatic;  //!< parse() leaves another one than automatic
   device_kind device = device_kind::cpu;
   espalier::commit_mode commit = espalier::commit_mode::compact;
   std::int32_t threads = 0;

@@ -13,6 +13,10 @@ host_model assignment::draft() const {
   return host_model(models.draft_model());
 }
 
+host_head assignment::head() const {
+  return host_head(*models.head);
+}
+
 host_block assignment::block() const {
   return host_block(*models.block);
 }

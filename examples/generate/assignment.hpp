@@ -19,6 +19,7 @@ struct assignment : text_task {
 
   host_model target() const;
   host_model draft() const;
+  host_head head() const;
   host_block block() const;
   espalier::recurrent_kv& target_cache() const;
   espalier::recurrent_kv& draft_cache() const;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "espalier/model/llama/block_draft_model.hpp"
+#include "espalier/model/llama/draft_head_model.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 
 namespace generate {
@@ -15,6 +16,19 @@ using block_context = espalier::block_draft_model::context_type;
 block_context& held(const host_block::context_type& context) {
   return *static_cast<block_context*>(context.get());
 }
+
+using head_context = espalier::draft_head_model::context_type;
+
+head_context& head_held(const host_head::context_type& context) {
+  return *static_cast<head_context*>(context.get());
+}
+
+// A feature_pass whose contexts are those of the head itself.
+struct head_pass {
+  const espalier::forward_batch& batch;
+  std::vector<head_context*> contexts;
+  std::span<const espalier::feature_pass<host_head::context_type>::row_states> states;
+};
 
 }  // namespace
 
@@ -73,6 +87,42 @@ void host_block::forward(std::span<const request_type> requests, std::int32_t le
 
 espalier::vocab_rows<float> host_block::logits(std::int32_t place, std::int32_t length) const {
   return model_->logits(place, length);
+}
+
+std::int32_t host_head::vocab_size() const {
+  return model_->vocab_size();
+}
+
+std::int32_t host_head::max_positions() const {
+  return model_->max_positions();
+}
+
+std::int32_t host_head::max_rows() const {
+  return model_->max_rows();
+}
+
+std::span<const espalier::token_id> host_head::tokens() const {
+  return model_->tokens();
+}
+
+host_head::context_type host_head::make_context() const {
+  return {new head_context(model_->make_context()), [](void* context) { delete static_cast<head_context*>(context); }};
+}
+
+void host_head::reserve(context_type& context, std::int32_t nodes) {
+  model_->reserve(head_held(context), nodes);
+}
+
+void host_head::read(context_type& context, const host_model& target, std::span<const std::int32_t> rows,
+                     std::int32_t position) {
+  model_->read(head_held(context), *target.model_, rows, position);
+}
+
+espalier::vocab_rows<float> host_head::forward(const espalier::feature_pass<context_type>& pass) {
+  head_pass own{pass.batch, {}, pass.states};
+  for (const context_type* context : pass.contexts)
+    own.contexts.push_back(&head_held(*context));
+  return model_->forward(own);
 }
 
 }  // namespace generate

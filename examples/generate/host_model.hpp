@@ -8,10 +8,12 @@
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/drafter/feature_steps.hpp"
 #include "espalier/kv_store/recurrent.hpp"
 
 namespace espalier {
 class block_draft_model;
+class draft_head_model;
 class llama_backend;
 }  // namespace espalier
 
@@ -32,6 +34,7 @@ class host_model {
 
  private:
   friend class host_block;
+  friend class host_head;
 
   espalier::llama_backend* model_;
 };
@@ -59,6 +62,26 @@ class host_block {
 
  private:
   espalier::block_draft_model* model_;
+};
+
+//! The model of feature_steps that is a draft head on the host, likewise.
+class host_head {
+ public:
+  using context_type = std::unique_ptr<void, void (*)(void*)>;
+
+  explicit host_head(espalier::draft_head_model& model) : model_(&model) {}
+
+  std::int32_t vocab_size() const;
+  std::int32_t max_positions() const;
+  std::int32_t max_rows() const;
+  std::span<const espalier::token_id> tokens() const;
+  context_type make_context() const;
+  void reserve(context_type& context, std::int32_t nodes);
+  void read(context_type& context, const host_model& target, std::span<const std::int32_t> rows, std::int32_t position);
+  espalier::vocab_rows<float> forward(const espalier::feature_pass<context_type>& pass);
+
+ private:
+  espalier::draft_head_model* model_;
 };
 
 }  // namespace generate

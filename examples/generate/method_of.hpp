@@ -13,6 +13,7 @@
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/block_diffusion.hpp"
 #include "espalier/drafter/factorised.hpp"
+#include "espalier/drafter/feature_steps.hpp"
 #include "espalier/drafter/ngram.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
@@ -39,8 +40,10 @@ class method_of final : public method_with<PartT> {
     } else {
       if constexpr (method_with<PartT>::from_runs)
         if (is_sequence(work.arguments.drafter)) return write_from_runs(work);
-      if constexpr (method_with<PartT>::from_rows)
-        return work.arguments.drafter == drafter_kind::block ? write_from_block(work) : write_from_model(work);
+      if constexpr (method_with<PartT>::from_rows) {
+        if (work.arguments.drafter == drafter_kind::block) return write_from_block(work);
+        return is_head(work.arguments.drafter) ? write_from_head(work) : write_from_model(work);
+      }
       return {};  // pairings() refuses other drafters
     }
   }
@@ -50,6 +53,10 @@ class method_of final : public method_with<PartT> {
     typename method_with<PartT>::model_drafter drafter(work.draft(), work.draft_cache(),
                                                        draft_sampling(work.arguments, *this));
     return write_with(drafter, policy(work), work);
+  }
+
+  written_text write_from_head(const assignment& work) const {
+    return write_with(espalier::feature_steps(work.head(), draft_sampling(work.arguments, *this)), policy(work), work);
   }
 
   // Policies that take a block directly need no sampler, unless flags set one; a constraint needs rows by node.

@@ -88,7 +88,7 @@ constexpr bool grows_from() {
 }  // namespace
 
 std::vector<std::string> methods_on_device(drafter_kind drafter) {
-  if (drafter == drafter_kind::ngram)
+  if (drafter == drafter_kind::ngram || is_head(drafter))
     throw usage_error("--device cuda drafts with --drafter model, block or prompt-lookup.");
   std::vector<std::string> names;
   boost::hana::for_each(espalier::tree_policies, [&]<class PartT>(const PartT& part) {

@@ -13,6 +13,7 @@
 #include "espalier/model/files/weight_storage.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
 #include "espalier/model/llama/block_draft_model.hpp"
+#include "espalier/model/llama/draft_head_model.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/model/llama/matrix_arithmetic.hpp"
 #include "espalier/model/llama/model_files.hpp"
@@ -22,8 +23,8 @@
 
 namespace models {
 
-//! A target model, its tokenizer, and the models that draft for it: a smaller one, a block draft, both or none. The
-//! target keeps the hidden states that they and selectors read.
+//! A target model, its tokenizer, and the models that draft for it: a smaller one or a head, a block draft, both or
+//! none. The target keeps the hidden states that they and selectors read.
 //!
 //!     models::model_set models = models::model_set::load({"examples/models"}, {.max_rows = 288});
 //!     espalier::recurrent_kv kv = models.make_cache(models.target);
@@ -35,6 +36,7 @@ struct model_set {
   espalier::tokenizer text;
   espalier::llama_backend target;
   std::optional<espalier::llama_backend> draft{};
+  std::optional<espalier::draft_head_model> head{};
   std::optional<espalier::block_draft_model> block{};
   std::optional<espalier::recurrent_kv> target_kv{}, draft_kv{};  //!< the caches of target_cache() and draft_cache()
 
@@ -66,6 +68,7 @@ struct model_set {
         models.draft = espalier::llama_backend::load(paths.draft, draft_options);
       }
     }
+    if (!paths.head.empty()) models.head = espalier::draft_head_model::load(paths.head, models.target);
     if (!paths.block.empty()) models.block = espalier::block_draft_model::load(paths.block, models.target);
     return models;
   }
@@ -74,6 +77,10 @@ struct model_set {
   //!
   //! Errors      espalier::model_error if there is none
   espalier::llama_backend& draft_model() {
+    if (!draft && !paths.head.empty()) {
+      espalier::raise<espalier::model_error>(paths.head, " is a head on the target's hidden states, but a smaller ",
+                                             "model is needed here.");
+    }
     if (!draft) {
       espalier::raise<espalier::model_error>("the model ", paths.model,
                                              " has no draft model beside it; --draft names one.");
@@ -93,7 +100,10 @@ struct model_set {
   //! Number of tokens that a text may have: the target's positions. Beyond those of a draft nothing is drafted.
   int context() const { return target.max_positions(); }
   //! Number of tokens that target and draft can both follow.
-  int drafted_context() const { return draft ? (std::min)(context(), draft->max_positions()) : context(); }
+  int drafted_context() const {
+    if (head) return head->max_positions();
+    return draft ? (std::min)(context(), draft->max_positions()) : context();
+  }
 
   //! A cache for one sequence of one of the models, as long as its part of the context. It has room for two passes of
   //! the longest kind: a draft holds as many rows of a tree as the target reads in one pass.

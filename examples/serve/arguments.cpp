@@ -106,6 +106,11 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
     throw models::usage_error(models::sentence(error, argv[argc - 1]));
   }
   if (!app.remaining().empty()) throw models::no_such_argument(app);
+  if (!result.models.draft.empty() && result.models.resolved().by_level().empty()) {
+    throw models::usage_error("--draft " + result.models.draft +
+                              " is a block draft, with which this server does not draft: it must be a smaller model or "
+                              "a head.");
+  }
   if (result.model_name.empty()) result.model_name = name_of_folder(result.models.model);
   return result;
 }

@@ -13,6 +13,7 @@
 #include "espalier/core/philox.hpp"
 #include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/feature_steps.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/paged.hpp"
 #include "espalier/tree_policy/chain.hpp"
@@ -173,10 +174,11 @@ void engine::work_with(PolicyT policy, std::promise<void>& ready) {
     espalier::paged_kv draft_kv = make_cache(models_, *models_.draft, options_);
     return work_over(espalier::autoregressive(*models_.draft, draft_kv), std::move(policy), ready);
   }
+  if (models_.head) return work_over(espalier::feature_steps(*models_.head), std::move(policy), ready);
   if constexpr (espalier::TreePolicy<PolicyT, espalier::prompt_lookup, espalier::philox_chance>) {
     work_over(espalier::prompt_lookup({.capacity = models_.context()}), std::move(policy), ready);
   } else {
-    throw models::usage_error("--policy dynatree needs a draft model, but " + models_.paths.model +
+    throw models::usage_error("--policy dynatree needs a draft model or a head, but " + models_.paths.model +
                               " has none beside it; --draft names one. Without one, --policy cost-aware and chain "
                               "draft from the text itself.");
   }
