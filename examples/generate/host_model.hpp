@@ -8,6 +8,7 @@
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/cost/cost_curve.hpp"
 #include "espalier/kv_store/recurrent.hpp"
 
 namespace espalier {
@@ -17,11 +18,23 @@ class llama_backend;
 
 namespace generate {
 
+//! A model whose passes are counted at given prices.
+template <class ModelT>
+struct priced_model {
+  ModelT* model;
+  const espalier::cost_curve* prices = nullptr;  //!< seconds of its passes; null: they are not counted
+  double seconds = 0;                            //!< what its passes have cost
+
+  void count(std::int32_t rows, std::int32_t context) {
+    if (prices != nullptr) seconds += (*prices)(rows, context);
+  }
+};
+
 //! The Backend of a transformer on the host, for decoders that are compiled without the transformer's code. Only
 //! host_model.cpp has that code, which must be compiled alike in all of a program.
 class host_model {
  public:
-  explicit host_model(espalier::llama_backend& model) : model_(&model) {}
+  explicit host_model(priced_model<espalier::llama_backend>& model) : model_(&model) {}
 
   std::int32_t vocab_size() const;
   std::int32_t max_rows() const;
@@ -33,7 +46,7 @@ class host_model {
  private:
   friend class host_block;
 
-  espalier::llama_backend* model_;
+  priced_model<espalier::llama_backend>* model_;
 };
 
 //! The model of block_diffusion that is a block draft on the host, likewise.
@@ -47,7 +60,7 @@ class host_block {
     std::int32_t place;
   };
 
-  explicit host_block(espalier::block_draft_model& model) : model_(&model) {}
+  explicit host_block(priced_model<espalier::block_draft_model>& model) : model_(&model) {}
 
   std::int32_t vocab_size() const;
   std::int32_t block_length() const;
@@ -58,7 +71,7 @@ class host_block {
   espalier::vocab_rows<float> logits(std::int32_t place, std::int32_t length) const;
 
  private:
-  espalier::block_draft_model* model_;
+  priced_model<espalier::block_draft_model>* model_;
 };
 
 }  // namespace generate
