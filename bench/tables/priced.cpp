@@ -46,8 +46,7 @@ struct contestant {
   std::string method;
   std::vector<std::pair<std::string, std::string>> options{};  // flags without hyphens in front, and their values
   generate::drafter_kind drafter = generate::drafter_kind::model;
-  std::string verifier{};       // empty: the first that fits
-  float draft_temperature = 1;  // of drawn trees, where the target's temperature is 0
+  std::string verifier{};  // empty: the first that fits
 };
 
 contestant sized(const std::string& name, const std::string& method, const char* option, int size,
@@ -147,7 +146,6 @@ class measurement {
     how.max_tokens = a_.tokens;
     how.drafter = c.drafter;
     how.target.text.sampling.temperature = temperature;
-    how.draft.temperature = c.draft_temperature;
     for (const auto& [flag, value] : c.options) {
       for (const models::text_option& option : how.parts.methods.find(c.method)->options())
         if (models::flag_name("", option.name) == "--" + flag) option.read("--" + flag, value);
@@ -267,7 +265,6 @@ void ask_offloaded(measurement& m, const arguments& a, report& out) {
   const std::string file = "offloaded_llama2_70b.json", path = a.prices + "/" + file;
   for (const float temperature : {0.0F, 0.6F}) {
     for (contestant& c : list) {
-      c.draft_temperature = c.method == "chain" || c.method == "cost-aware" ? 1.0F : 0.6F;  // as the paper's
       c.verifier = c.method == "chain" || c.method == "cost-aware" ? "target-only"
                    : c.method == "specinfer-static"                ? "specinfer"
                                                                    : "residual-walk";

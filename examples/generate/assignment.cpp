@@ -22,7 +22,7 @@ espalier::round_record priced_models::priced(const espalier::round_record& round
   espalier::round_record result = round;
   result.seconds = {.draft_forward = std::exchange(draft.seconds, 0.0) + std::exchange(block.seconds, 0.0),
                     .target_forward = std::exchange(target.seconds, 0.0)};
-  if (result.seconds.draft_forward > 0) result.seconds.grow = opening;
+  if (std::exchange(draft.passes, 0) + std::exchange(block.passes, 0) > 0) result.seconds.grow = opening;
   return result;
 }
 

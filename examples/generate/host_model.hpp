@@ -23,10 +23,13 @@ template <class ModelT>
 struct priced_model {
   ModelT* model;
   const espalier::cost_curve* prices = nullptr;  //!< seconds of its passes; null: they are not counted
-  double seconds = 0;                            //!< what its passes have cost
+  std::int64_t passes = 0;                       //!< passes that were counted
+  double seconds = 0;                            //!< what they have cost
 
   void count(std::int32_t rows, std::int32_t context) {
-    if (prices != nullptr) seconds += (*prices)(rows, context);
+    if (prices == nullptr) return;
+    ++passes;
+    seconds += (*prices)(rows, context);
   }
 };
 
