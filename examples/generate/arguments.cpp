@@ -14,6 +14,7 @@
 #include "../models/flags.hpp"
 #include "../models/help_format.hpp"
 #include "../models/models_path.hpp"
+#include "../models/price_table.hpp"
 #include "pairings.hpp"
 
 namespace generate {
@@ -115,6 +116,12 @@ void add_method(CLI::App& app, arguments& result) {
         "what passes cost here, of nde costs, for methods that weigh time [measured before the first text, so that "
         "equal seeds need not write equal texts]",
         [&](const std::string& path) { result.costs = path; });
+  f.add(group, "--price", "FILE",
+        "count seconds as passes cost on another machine, by a table of bench/prices or of nde costs; methods that "
+        "weigh time believe it [by the clock]",
+        [&](const std::string& path) {
+          result.price = std::make_shared<models::price_table>(models::price_table::load(path));
+        });
   f.add(group, "--selectors", "DIR",
         "networks for neural-delayed, VERIFIER.safetensors; specinfer's serves verifiers that have none [selector in "
         "the model folder, or beside the draft]",
@@ -244,6 +251,20 @@ void add_output(CLI::App& app, arguments& result) {
   app.add_flag("--json", result.json, "write one JSON object instead: text, tokens, statistics, options")->group(group);
 }
 
+void check_price(const arguments& result) {
+  if (!result.costs.empty())
+    throw usage_error("--price is what methods that weigh time believe, too: --costs does not go with it.");
+  if (result.device == device_kind::cuda)
+    throw usage_error("--price counts passes of --device cpu: with --device cuda the host does not see them.");
+  const bool drafts = result.methods != std::vector<std::string>{"plain"};
+  if (drafts && !is_sequence(result.drafter) && !result.price->has_draft()) {
+    throw usage_error(
+        fmt::format("{} has no prices of a draft: it goes with --drafter prompt-lookup or ngram, or with "
+                    "--method plain.",
+                    result.price->file));
+  }
+}
+
 void check(const arguments& result) {
   if (result.compare && (result.show_tree || !result.svg.empty() || !result.dot.empty()))
     throw usage_error("--show-tree, --svg and --dot draw one method's trees: they do not go with --compare.");
@@ -259,6 +280,7 @@ void check(const arguments& result) {
                                   flag_name("draft", result.draft_options.front()).substr(2),
                                   espalier::name_of(result.drafter)));
   }
+  if (result.price) check_price(result);
   if (result.round >= 0 && result.svg.empty() && result.dot.empty())
     throw usage_error("--round chooses what --svg or --dot draws: one of them is missing.");
   if (result.chat && (result.compare || result.json || result.show_tree || result.raw || !result.prompts.empty() ||

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,10 @@
 #include "espalier/model/llama/thread_team.hpp"
 #include "espalier/sampling/sampler.hpp"
 #include "parts.hpp"
+
+namespace models {
+struct price_table;
+}
 
 namespace generate {
 
@@ -115,6 +120,7 @@ struct arguments {
   std::string svg;
   std::string dot;
   std::int32_t round = -1;  //!< the round drawn by svg and dot; -1: the one with the deepest accepted path
+  std::shared_ptr<const models::price_table> price;  //!< what passes cost; null: seconds are the clock's
 
   static constexpr void describe(auto see) {
     using espalier::option;

@@ -161,7 +161,10 @@ TEST_CASE("Costs of passes are measured and kept", "[nde]") {
   const std::string kept = contents(path);
   CHECK(contains(kept, "llama 2x128, 4096 tokens, "));
   const auto json = nlohmann::json::parse(kept, nullptr, false);
-  CHECK(json.is_object());
+  REQUIRE(json.is_object());
+  const std::string source = json.value("source", "");
+  CHECK(contains(source, "measured on 20"));
+  CHECK(contains(source, "by: nde costs --sampling 1 --rows 8 --seconds 0 --threads 2"));
 }
 
 TEST_CASE("Arguments that make no sense are refused in a sentence", "[nde]") {
