@@ -222,8 +222,8 @@ class tokenizer {
  public:
   //! Reads a tokenizer from a folder with a tokenizer.json, or else a tokenizer.model, together with
   //! tokenizer_config.json, generation_config.json, config.json and the files of chat templates if they are there; from
-  //! one of the first two files alone; or from a GGUF file. A file whose name ends neither in .json nor in .gguf is read
-  //! as a tokenizer.model.
+  //! one of the first two files alone; or from a GGUF file. A file whose name ends neither in .json nor in .gguf is
+  //! read as a tokenizer.model.
   static tokenizer load(const std::string& path) {
     if (!std::filesystem::is_directory(path)) {
       if (path.ends_with(".json")) return from_json(detail::read_whole(path), path);
