@@ -282,8 +282,8 @@ void http_server::parts::write_text(endpoint to, const Request& request, Respons
                                     const httplib::ContentReader& read) {
   try {
     const std::string body = body_of(response, read);
-    const auto asked = std::make_shared<const api_request>(
-        read_body(body, [&] { return read_request(to, body, rules, tokenizer); }));
+    const auto asked =
+        std::make_shared<const api_request>(read_body(body, [&] { return read_request(to, body, rules, tokenizer); }));
     event_reader events = submit(*asked);
     const text_event first = next_event(events);
     if (first.what == text_event::kind::refused) throw api_error(400, first.message, "", "invalid_value");
