@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "../models/flags.hpp"
 #include "../models/help_format.hpp"
 #include "../models/models_path.hpp"
+#include "espalier/core/error.hpp"
 
 namespace serve {
 
@@ -55,6 +57,20 @@ std::string name_of_folder(const std::string& path) {
 }
 
 }  // namespace
+
+espalier::chat_template arguments::chat(const espalier::tokenizer& text) const {
+  if (!chat_user.empty() || !chat_assistant.empty() || text.chat_template_text().empty()) {
+    return espalier::chat_template::labelled(chat_user.empty() ? "Question:" : chat_user,
+                                             chat_assistant.empty() ? "Answer:" : chat_assistant);
+  }
+  try {
+    return espalier::chat_template::of(text);
+  } catch (const espalier::model_error& error) {
+    std::cerr << "Chats are refused: " << error.what() << " --chat-user and --chat-assistant write chats without it."
+              << std::endl;
+    return espalier::chat_template::of("{{ raise_exception(why) }}", {{"why", error.what()}}, "this model");
+  }
+}
 
 arguments parse(int argc, const char* const* argv, std::string& help) {
   arguments result;

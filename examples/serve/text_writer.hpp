@@ -39,12 +39,15 @@ class text_writer {
 
   void start(const text_job& job) {
     std::vector<espalier::text_id> ids;
+    // The further texts of a request wait behind as many of every other request.
+    const auto priority = [&] { return -static_cast<std::int32_t>(ids.size()); };
     try {
       for (const auto& prompt : job.texts.prompts) {
-        ids.push_back(decode_.add(prompt, job.texts.stop, job.texts.options, {.processor = job.texts.process}));
+        ids.push_back(decode_.add(prompt, job.texts.stop, job.texts.options,
+                                  {.priority = priority(), .processor = job.texts.process}));
         const espalier::text_id first = ids.back();
         for (std::int32_t i = 1; i < job.texts.n; ++i)
-          ids.push_back(decode_.fork(first, static_cast<std::uint32_t>(i)));
+          ids.push_back(decode_.fork(first, static_cast<std::uint32_t>(i), priority()));
       }
     } catch (const std::exception& error) {
       for (const espalier::text_id id : ids)

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "../examples/serve/background.hpp"
 #include "catch.hpp"
 #include "espalier/constraint/regular_expression.hpp"
 #include "espalier/processor/constrained.hpp"
@@ -189,6 +190,16 @@ TEST_CASE("what waits for a keeper that ends is told so", "[serve][rules]") {
   keeper.stop();
   CHECK(found(keeper, {use, {}}) == "The server is about to end.");
   CHECK(message_of<serve::rule_error>([&] { keeper.compile("b", expression("b")); }) == "The server is about to end.");
+}
+
+TEST_CASE("work in the background gives way, and ends as the work does", "[serve][rules]") {
+  CHECK(serve::in_background([] { return std::string("done"); }) == "done");
+  CHECK_THROWS_AS(serve::in_background([]() -> int { throw serve::rule_error("no"); }), serve::rule_error);
+#if defined(__linux__)
+  const int own = sched_getscheduler(0);
+  CHECK(serve::in_background([] { return sched_getscheduler(0); }) == SCHED_IDLE);
+  CHECK(sched_getscheduler(0) == own);
+#endif
 }
 
 TEST_CASE("a request whose rule takes too much is answered with 422, while others are served", "[serve][load]") {
