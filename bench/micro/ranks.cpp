@@ -82,7 +82,7 @@ line measure_products() {
   thread_team team(1);
   detail::product_team products(team, 64, inputs, matrix_arithmetic::integer);
   weight_matrix matrix(outputs, inputs);
-  matrix.expect_rows(0, outputs, weight_type::q8_0);
+  matrix.expect_rows(0, outputs, weight_type::i8_rows);
   detail::float_block block(matrix.storage_floats(), true);
   matrix.place(block.take(matrix.storage_floats()));
   std::mt19937 random(5);
@@ -95,7 +95,7 @@ line measure_products() {
     if (o < 64)
       for (float& value : row)
         value = bell(random);
-    matrix.set_row(o, rounded({weight_type::f32, std::as_bytes(std::span(row)), inputs}, weight_type::q8_0));
+    matrix.set_row(o, rounded({weight_type::f32, std::as_bytes(std::span(row)), inputs}, weight_type::i8_rows));
   }
   line found;
   for (const int rows : row_counts) {

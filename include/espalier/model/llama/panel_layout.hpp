@@ -17,11 +17,11 @@ constexpr bool has_steps(weight_type type) {
 }
 
 // The layout of a panel, which is the same for every processor. A panel holds the weights of 32 outputs, by blocks of
-// 32 inputs, so that a vector of memory has the same inputs of several outputs. A weight's code is its integer plus
-// `zero`: not negative.
+// 32 inputs, so that a vector of memory has the same inputs of several outputs. A weight's code is its integer or, if
+// it has less than 8 bits, its integer plus `zero`: not negative.
 //
 //   header  in front of every eight blocks. K types: the F16 units of scales and of offsets, [2][32];
-//           i8_rows: F32 scales of rows [32]; others: nothing
+//           i8_rows: F32 scales of rows [32], only in front of the first; others: nothing
 //   block   scales, then codes
 //   scales  K types: int8 steps of scales and of offsets, or, for q6_k, of the scales of both halves, [2][32];
 //           i8_rows: nothing; others: F16 scales [32] and, where there are any, offsets [32]
@@ -32,7 +32,6 @@ constexpr bool has_steps(weight_type type) {
 struct panel_layout {
   static constexpr int outputs = 32, block = 32, header_blocks = 8;
   static constexpr std::size_t vector_bytes = 128;
-  static constexpr int zero_of_bytes = 128;  // zero of codes of 8 bits
 
   constexpr panel_layout(weight_type weights, int n)
       : type(weights),
@@ -40,6 +39,7 @@ struct panel_layout {
         blocks((n + block - 1) / block),
         numbers(type < weight_type::i8_rows),
         nibbles(type == weight_type::q4_0 || type == weight_type::q4_1 || type == weight_type::q4_k),
+        signed_codes(type == weight_type::i8_rows || type == weight_type::q8_0),
         header_bytes(has_steps(type) || type == weight_type::i8_rows ? 128 : 0),
         scale_bytes(type == weight_type::i8_rows            ? 0
                     : !has_steps(type) && has_offsets(type) ? 128
@@ -48,22 +48,23 @@ struct panel_layout {
 
   constexpr std::size_t bytes() const {
     if (numbers) return static_cast<std::size_t>(inputs) * outputs * 2;
-    return static_cast<std::size_t>((blocks + header_blocks - 1) / header_blocks) * header_bytes +
-           static_cast<std::size_t>(blocks) * block_bytes;
+    return block_at(blocks - 1) + block_bytes;
   }
 
   constexpr int zero() const {
     if (has_offsets(type)) return 0;
     if (type == weight_type::q4_0) return 8;
     if (type == weight_type::q5_0) return 16;
-    return type == weight_type::q6_k ? 32 : zero_of_bytes;
+    return type == weight_type::q6_k ? 32 : 0;
   }
 
-  std::size_t header_at(int b) const {
+  constexpr std::size_t header_at(int b) const {
+    if (type == weight_type::i8_rows) return 0;
     return static_cast<std::size_t>(b / header_blocks) * (header_bytes + header_blocks * block_bytes);
   }
-  std::size_t block_at(int b) const {
-    return header_at(b) + header_bytes + static_cast<std::size_t>(b % header_blocks) * block_bytes;
+  constexpr std::size_t block_at(int b) const {
+    const std::size_t headers = type == weight_type::i8_rows ? 1 : static_cast<std::size_t>(b / header_blocks + 1);
+    return headers * header_bytes + static_cast<std::size_t>(b) * block_bytes;
   }
 
   // Writes a row of the panel's type.
@@ -94,6 +95,7 @@ struct panel_layout {
   int inputs, blocks;
   bool numbers;  // F16 or BF16
   bool nibbles;  // codes have 4 bits
+  bool signed_codes;
   std::size_t header_bytes, scale_bytes, block_bytes;
 
  private:
