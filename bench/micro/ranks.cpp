@@ -5,13 +5,12 @@
 //   mpirun -np R bench_micro_ranks [--models FOLDER] [--prompts N] [--tokens N] [--passes] [--nanoseconds N]
 //                                  [--megabytes N]
 //
-// Measured are: the products of one rank, by bytes of weights and rows (8-bit blocks, integer form, larger than the
-// caches); calls between these R ranks, as a time for each call and a time for each byte; and the gain of best-first
-// trees over the bundled pair, in tokens and draft passes a round. The time of a pass over R ranks is then the products
-// of the rank with the most weights, plus its calls. The time of a call that no byte causes grows with the logarithm of
-// R. The draft runs whole on each rank. Attention over the text, norms, and waiting for a slower rank are left out. A
-// single rank makes no calls: it takes the times of --nanoseconds and --megabytes, or leaves calls out. Rank 0 prints
-// Markdown.
+// Measured are: the products of one rank, by bytes of weights and rows (in integers, larger than the caches); calls
+// between these R ranks, as a time for each call and a time for each byte; and the gain of best-first trees over the
+// bundled pair, in tokens and draft passes a round. The time of a pass over R ranks is then the products of the rank
+// with the most weights, plus its calls. The time of a call that no byte causes grows with the logarithm of R. The draft
+// runs whole on each rank. Attention over the text, norms, and waiting for a slower rank are left out. A single rank
+// makes no calls: it takes the times of --nanoseconds and --megabytes, or leaves calls out. Rank 0 prints Markdown.
 #include <mpi.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Compares forms of a model's weights on the host: as floats; as stored in the file and multiplied exactly; multiplied
-// in integers.
+// Compares forms of a model's weights on the host: as floats; as stored in the file, multiplied exactly; as bytes with
+// one scale an output, multiplied in integers.
 //
 //   bench_micro_weight_forms [--model PATH] [--rounds N] [--rows N,...] [--threads N] [--text FILE] [--tokens N]
 //                            [--llama-cpp FILE,...]

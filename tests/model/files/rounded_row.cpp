@@ -53,9 +53,9 @@ TEST_CASE("a rounded row is within half a step of what it was") {
     }
   }
   const weight_row bytes = round(weight_row::of(values.data(), 64), weight_type::i8_rows);
-  CHECK(bytes.scale == std::fabs(*std::max_element(values.begin(), values.end(), [](float a, float b) {
-          return std::fabs(a) < std::fabs(b);
-        })) / 127.0F);
+  CHECK(bytes.scale == std::fabs(*std::max_element(values.begin(), values.end(),
+                                                   [](float a, float b) { return std::fabs(a) < std::fabs(b); })) /
+                           127.0F);
   bytes.decode(found.data());
   for (std::size_t i = 0; i < 64; ++i)
     REQUIRE(std::fabs(found[i] - values[i]) <= 0.501F * bytes.scale);

@@ -30,9 +30,10 @@ namespace {
 struct emulated_vnni_words {
   [[gnu::target("avx2,fma")]] static __m256i add(__m256i sums, __m256i weights, __m256i x) {
     const __m256i low = _mm256_mullo_epi16(weights, x), high = _mm256_mulhi_epi16(weights, x);
-    const __m256i first = _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi32(0xFFFF)), _mm256_slli_epi32(high, 16));
-    const __m256i second = _mm256_or_si256(_mm256_srli_epi32(low, 16),
-                                           _mm256_andnot_si256(_mm256_set1_epi32(0xFFFF), high));
+    const __m256i first =
+        _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi32(0xFFFF)), _mm256_slli_epi32(high, 16));
+    const __m256i second =
+        _mm256_or_si256(_mm256_srli_epi32(low, 16), _mm256_andnot_si256(_mm256_set1_epi32(0xFFFF), high));
     return _mm256_add_epi32(sums, _mm256_add_epi32(first, second));
   }
 };

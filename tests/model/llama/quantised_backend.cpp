@@ -119,10 +119,10 @@ TEST_CASE("products of integers need weights in bytes, and say so") {
           backend_of(file, {.threads = 1, .arithmetic = integer, .weights = weight_storage::q4_0});
         }) == "option weights is q4-0, but must be as-stored or i8-rows where arithmetic is integer.");
   llama_backend floats = backend_of(file, {.threads = 1});
-  CHECK(message_of<option_error>([&] {
-          llama_backend(config(), floats.weights(), {.threads = 1, .arithmetic = integer});
-        }) == "option arithmetic is integer, but these weights were loaded for exact products: load them with "
-              "weight_storage::i8_rows.");
+  CHECK(message_of<option_error>(
+            [&] { llama_backend(config(), floats.weights(), {.threads = 1, .arithmetic = integer}); }) ==
+        "option arithmetic is integer, but these weights were loaded for exact products: load them with "
+        "weight_storage::i8_rows.");
 }
 
 TEST_CASE("weights are held in the bytes of their type") {

@@ -24,8 +24,8 @@ inline constexpr std::array known_values<weight_storage> = {
 //! The type in which rows of n weights are held: any type as i8_rows, if asked for; otherwise only floats are rounded,
 //! only to fewer bytes, and only if blocks divide a row. Quantised weights stay as they are, or become F32.
 constexpr weight_type held_type(weight_type type, int n, weight_storage storage) {
-  constexpr weight_type to[] = {weight_type::f32, weight_type::f32, weight_type::bf16, weight_type::q8_0,
-                                weight_type::q4_0, weight_type::i8_rows};
+  constexpr weight_type to[] = {weight_type::f32,  weight_type::f32,  weight_type::bf16,
+                                weight_type::q8_0, weight_type::q4_0, weight_type::i8_rows};
   const weight_type held = to[static_cast<int>(storage)];
   if (storage == weight_storage::as_stored) return type;
   if (storage == weight_storage::f32 || storage == weight_storage::i8_rows) return held;

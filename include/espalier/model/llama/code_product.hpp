@@ -41,8 +41,8 @@ class code_product {
 
  private:
   // Turns codes into floats. The lowest bit of a code is bit `at` of its lane, so that the code forms the last bits of
-  // the mantissa of 2^(23 - at). Subtracting that power, and the code's zero with it, is exact. A sign is turned over, so
-  // that the code with a sign becomes one without, whose zero is 128.
+  // the mantissa of 2^(23 - at). Subtracting that power, and the code's zero with it, is exact. The sign of a code with
+  // one is turned over, which makes it a code without, whose zero is 128.
   struct code_bits {
     simd_int mask, exponent;
     simd_float zero;

@@ -19,7 +19,8 @@
 namespace espalier::detail {
 
 // A product of the integers of some rows and a panel of bytes: sums[r][o] = the sum over the inputs of
-// x[r][i] * weight[o][i], exactly. Sums of integers are the same in any order, so all instructions give the same numbers.
+// x[r][i] * weight[o][i], exactly. Sums of integers are the same in any order, so all instructions give the same
+// numbers.
 //
 // Bytes of the panel are read to the end of the last activation_block, up to 1 KiB behind the last weight: whatever
 // lies there is multiplied by 0.
@@ -94,6 +95,10 @@ struct avx512_vnni_words {
   }
 };
 
+[[gnu::always_inline, gnu::target("avx2,fma")]] inline __m256i widened(const std::byte* weights) {
+  return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(weights)));
+}
+
 // Multiplies RowsT rows from `row` on by 4 VectorsT outputs from `output` on. A vector has four inputs of four outputs,
 // each weight widened to 16 bits, and the row's four inputs four times.
 template <class WordsT, int VectorsT, int RowsT>
@@ -112,22 +117,21 @@ template <class WordsT, int VectorsT, int RowsT>
     }
     const int end = (std::min)(first + blocks_of_words, p.blocks);
     for (int b = first; b < end; ++b, x += p.rows) {
+#pragma GCC unroll 4
       for (int i = 0; i < activation_block::size; i += 4, weights += panel_layout::vector_bytes) {
         if (fetches) fetch_weights(weights);
-        __m256i four[RowsT];
+        __m256i w[VectorsT];
+#pragma GCC unroll 8
+        for (int v = 0; v < VectorsT && RowsT > 1; ++v)
+          w[v] = widened(weights + 16 * v);
 #pragma GCC unroll 8
         for (int r = 0; r < RowsT; ++r) {
           std::int64_t words;
           std::memcpy(&words, x[r].words + i, sizeof words);
-          four[r] = _mm256_set1_epi64x(words);
-        }
+          const __m256i four = _mm256_set1_epi64x(words);
 #pragma GCC unroll 8
-        for (int v = 0; v < VectorsT; ++v) {
-          const __m256i w =
-              _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(weights + 16 * v)));
-#pragma GCC unroll 8
-          for (int r = 0; r < RowsT; ++r)
-            sums[r][v] = WordsT::add(sums[r][v], w, four[r]);
+          for (int v = 0; v < VectorsT; ++v)
+            sums[r][v] = WordsT::add(sums[r][v], RowsT > 1 ? w[v] : widened(weights + 16 * v), four);
         }
       }
     }
@@ -147,11 +151,9 @@ template <class WordsT>
   if (p.rows == 1) return multiply_rows_256<WordsT, 8, 1>(p, 0, 0);
   for (int output = 0; output < panel_layout::outputs; output += 16) {
     int row = 0;
-    // Two rows twice rather than three and one.
-    for (; p.rows - row >= 3 && p.rows - row != 4; row += 3)
-      multiply_rows_256<WordsT, 4, 3>(p, output, row);
-    for (; row < p.rows; row += 2)
+    for (; row + 2 <= p.rows; row += 2)
       multiply_rows_256<WordsT, 4, 2>(p, output, row);
+    if (row < p.rows) multiply_rows_256<WordsT, 4, 1>(p, output, row);
   }
 }
 
@@ -187,9 +189,9 @@ template <int RowsT>
         __m512i w[vectors];
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; ++v) {
-          // GCC 12 warns about intrinsics that leave lanes unset; this form sets them to zero, with a mask of all lanes.
-          w[v] = _mm512_maskz_cvtepi8_epi16(
-              0xFFFFFFFFU, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + 32 * v)));
+          // GCC 12 warns about intrinsics that leave lanes unset; this form has a mask of all lanes.
+          w[v] = _mm512_maskz_cvtepi8_epi16(0xFFFFFFFFU,
+                                            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + 32 * v)));
         }
 #pragma GCC unroll 8
         for (int r = 0; r < RowsT; ++r) {
@@ -207,7 +209,7 @@ template <int RowsT>
 #pragma GCC unroll 4
       for (int v = 0; v < vectors; ++v) {
         double* to = p.sums + static_cast<std::ptrdiff_t>(panel_layout::outputs) * (row + r) + 8 * v;
-        add_pairs(_mm512_castsi512_si256(sums[r][v]), first == 0, to);
+        add_pairs(_mm512_maskz_extracti64x4_epi64(0xFF, sums[r][v], 0), first == 0, to);
         add_pairs(_mm512_maskz_extracti64x4_epi64(0xFF, sums[r][v], 1), first == 0, to + 4);
       }
     }

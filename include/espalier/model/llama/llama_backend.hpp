@@ -49,8 +49,8 @@ struct llama_options {
 //! A transformer on the host: Llama 2 and 3, SmolLM2, Mistral, Qwen2, Qwen2.5, Qwen3, Gemma 1 to 3 and GPT-NeoX, from
 //! GGUF files and Hugging Face folders; and Bamba, most of whose layers are Mamba-2: it is read from folders only and
 //! needs a HostRecurrentStore. Weights are held as their file has them, quantised or not, or as option `weights` says;
-//! all else is F32. Option `arithmetic` chooses how weights are multiplied: exactly, so that logits are bitwise those of
-//! the weights as floats, or as integers, weights held in 8 bits and activations in 16: docs/benchmarks.md says what
+//! all else is F32. Option `arithmetic` chooses how weights are multiplied: exactly, so that logits are bitwise those
+//! of the weights as floats, or as integers, weights held in 8 bits and activations in 16: docs/benchmarks.md says what
 //! that costs and how fast it is.
 //!
 //! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size]
@@ -70,7 +70,7 @@ class llama_backend {
     const model_files files = model_files::open(path);
     return llama_backend(files.config,
                          model_weights::load(files.config, *files.tensors,
-                                              storage_for(require_options(options).arithmetic, options.weights)),
+                                             storage_for(require_options(options).arithmetic, options.weights)),
                          options);
   }
 
@@ -86,8 +86,7 @@ class llama_backend {
         weights_(std::move(weights)),
         options_(require_options(options)),
         max_positions_(config.positions(options.max_positions)),
-        pass_(config, detail::model_steps(config, options.hidden_layers),
-              thread_team::shared(options.threads > 0 ? options.threads : hardware_threads()),
+        pass_(config, detail::model_steps(config, options.hidden_layers), thread_team::shared(threads_of(options)),
               {.max_rows = options.max_rows,
                .max_positions = max_positions_,
                .arithmetic = options.arithmetic,
@@ -95,8 +94,15 @@ class llama_backend {
                .vocab_size = config.vocab_size,
                .hidden_layers = options.hidden_layers}) {
     if (options.arithmetic == matrix_arithmetic::integer && !weights_->head.matrix.has_bytes())
-      raise<option_error>("option arithmetic is integer, but these weights were loaded for exact products: load them "
-                          "with weight_storage::i8_rows.");
+      raise<option_error>(
+          "option arithmetic is integer, but these weights were loaded for exact products: load them "
+          "with weight_storage::i8_rows.");
+  }
+
+  //! The number of threads that options ask for.
+  static int threads_of(const llama_options& options) {
+    if (options.threads > 0) return options.threads;
+    return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, thread_team::most_threads);
   }
 
   int vocab_size() const { return config_.vocab_size; }
@@ -136,10 +142,6 @@ class llama_backend {
  private:
   struct one_process {};  // the PlaceT of transformer_pass for one process: it has no members, so the pass makes every
                           // step
-
-  static int hardware_threads() {
-    return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, thread_team::most_threads);
-  }
 
   model_config config_;
   std::shared_ptr<const model_weights> weights_;

@@ -10,15 +10,16 @@
 
 namespace espalier {
 
-//! How products with weights are computed: as floats, or with activations rounded to 16 bits and weights to 8 bits, with
-//! one scale a row of either, as integers. It has a header of its own because programs that read it as an
+//! How products with weights are computed: as floats, or as integers, with activations rounded to 16 bits and weights
+//! to 8, with one scale a row of either. It has a header of its own because programs that read it as an
 //! option, those for the device among them, must not include the host's kernels.
 enum class matrix_arithmetic { exact, integer };
 
 template <>
 inline constexpr std::array known_values<matrix_arithmetic> = {
     known_value<matrix_arithmetic>{matrix_arithmetic::exact, "exact", "with the floats that weights mean"},
-    known_value<matrix_arithmetic>{matrix_arithmetic::integer, "integer", "as integers: activations rounded to 16 bits, weights to 8"}};
+    known_value<matrix_arithmetic>{matrix_arithmetic::integer, "integer",
+                                   "as integers: weights of 8 bits, activations of 16"}};
 
 //! Returns the form in which matrices are held that are multiplied so: i8_rows for products of integers, otherwise the
 //! form that is asked for.

@@ -43,8 +43,8 @@ class panel_part {
   const float* scales(int b, int half) const { return scale_[b][half & (halves - 1)]; }
   const float* offsets(int b) const { return offset_[b]; }
 
-  // Fetches, into the cache, a block's length of memory 8 KiB beyond block b: the hardware's own prefetch does not reach
-  // far enough and takes few lines at once. Without always_inline GCC drops the call as one without effect.
+  // Fetches, into the cache, a block's length of memory 8 KiB beyond block b: the hardware's own prefetch does not
+  // reach far enough and takes few lines at once. Without always_inline GCC drops the call as one without effect.
   [[gnu::always_inline]] void fetch_ahead(int b) const {
     constexpr std::size_t distance = 1 << 13;
     for (std::size_t byte = 0; byte < block_bytes_; byte += 64)

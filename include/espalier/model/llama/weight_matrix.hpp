@@ -56,8 +56,8 @@ class weight_matrix {
 
   //! Returns how many floats of storage the rows need.
   std::size_t storage_floats() const {
-    // Products may read as far as a kilobyte behind the last weight.
-    std::size_t floats = (n_granules() - granules_.size()) * granule_floats({}) + 256;
+    // Products may read a few bytes more than there are, and products of integers a kilobyte.
+    std::size_t floats = (n_granules() - granules_.size()) * granule_floats({}) + (has_bytes_ ? 256 : 16);
     for (const granule_type& g : granules_)
       floats += granule_floats(g);
     return floats;

@@ -404,7 +404,8 @@ class parallel_backend {
       : config_(config),
         options_(require_options(options)),
         part_(config, ranks.rank(), ranks.size()),
-        weights_(load_rank_weights(config, file, part_, options.split, storage_for(options.arithmetic, options.weights))),
+        weights_(
+            load_rank_weights(config, file, part_, options.split, storage_for(options.arithmetic, options.weights))),
         agreement_(ranks),
         max_positions_(config.positions(options.max_positions)),
         team_(std::make_unique<thread_team>(options.threads)),
