@@ -109,7 +109,7 @@ struct arguments {
                espalier::thread_team::most_threads});
     see(option{"arithmetic", &arguments::arithmetic, "products with weights, on cpu"});
     see(option{"weights", &arguments::weights,
-               "how matrices are held, on cpu; as-stored: or as floats, where products are exact and that is faster"});
+               "how matrices are held, on cpu; as-stored: small models as floats, where products are exact"});
     see(option{"seed", &arguments::seed, "equal seeds write equal texts"});
     see(option{"repeats", &arguments::repeats, "runs of each method to compare; the median counts", 1, 1000});
   }

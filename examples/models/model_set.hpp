@@ -13,7 +13,6 @@
 #include "espalier/model/files/weight_storage.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
 #include "espalier/model/llama/block_draft_model.hpp"
-#include "espalier/model/llama/faster_storage.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/model/llama/matrix_arithmetic.hpp"
 #include "espalier/model/llama/model_files.hpp"
@@ -44,10 +43,10 @@ struct model_set {
   static model_set load(const model_paths& given, const espalier::llama_options& options = {}) {
     const model_paths paths = given.resolved();
     espalier::llama_options target_options = options, draft_options = options;
-    const espalier::model_files files = espalier::model_files::open(paths.model);
+    const espalier::model_config config = espalier::model_files::open(paths.model).config;
     // The hidden states that selectors read.
-    target_options.hidden_layers.push_back(files.config.n_layers - 1);
-    choose_storage(target_options, *files.tensors);
+    target_options.hidden_layers.push_back(config.n_layers - 1);
+    widen_if_small(target_options, config);
     if (!paths.block.empty()) {
       const auto read = espalier::block_draft_config::load(paths.block).hidden_layers;
       target_options.hidden_layers.insert(target_options.hidden_layers.end(), read.begin(), read.end());
@@ -55,9 +54,9 @@ struct model_set {
     model_set models{paths, model_tokenizer(given.model, paths),
                      espalier::llama_backend::load(paths.model, target_options)};
     if (!paths.draft.empty()) {
-      const espalier::model_files draft_files = espalier::model_files::open(paths.draft);
-      draft_options.hidden_layers.push_back(draft_files.config.n_layers - 1);
-      choose_storage(draft_options, *draft_files.tensors);
+      const espalier::model_config draft_config = espalier::model_files::open(paths.draft).config;
+      draft_options.hidden_layers.push_back(draft_config.n_layers - 1);
+      widen_if_small(draft_options, draft_config);
       // A model that drafts for itself is loaded only once.
       const bool is_target = std::filesystem::equivalent(paths.model, paths.draft);
       if (is_target) {
@@ -104,14 +103,17 @@ struct model_set {
   }
 
  private:
-  // Sets, unless another storage is asked for, matrices to be held as stored or as floats, whichever makes passes faster
-  // here: the logits are the same.
-  static void choose_storage(espalier::llama_options& options, const espalier::tensor_source& file) {
-    if (options.weights != espalier::weight_storage::as_stored ||
-        options.arithmetic != espalier::matrix_arithmetic::exact)
-      return;
-    options.weights =
-        espalier::faster_storage(file, espalier::thread_team::shared(espalier::llama_backend::threads_of(options)));
+  // Sets, unless another storage is asked for, matrices of small models to be held as floats: passes over trees of 8
+  // rows and more are then faster, and the logits are the same.
+  static void widen_if_small(espalier::llama_options& options, const espalier::model_config& config) {
+    const std::int64_t head = std::int64_t{config.vocab_size} * config.hidden_size;
+    const std::int64_t layer = std::int64_t{config.hidden_size} *
+                               (2 * config.query_size() + 2 * config.kv_size() + 3 * config.intermediate_size);
+    const bool is_small = head < 1 << 22 && head + config.n_layers * layer < 1 << 24;
+    if (is_small && options.weights == espalier::weight_storage::as_stored &&
+        options.arithmetic == espalier::matrix_arithmetic::exact) {
+      options.weights = espalier::weight_storage::f32;
+    }
   }
 
   espalier::recurrent_kv& kept(std::optional<espalier::recurrent_kv>& kv, const espalier::llama_backend& model,

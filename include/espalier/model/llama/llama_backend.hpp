@@ -86,7 +86,8 @@ class llama_backend {
         weights_(std::move(weights)),
         options_(require_options(options)),
         max_positions_(config.positions(options.max_positions)),
-        pass_(config, detail::model_steps(config, options.hidden_layers), thread_team::shared(threads_of(options)),
+        pass_(config, detail::model_steps(config, options.hidden_layers),
+              thread_team::shared(options.threads > 0 ? options.threads : hardware_threads()),
               {.max_rows = options.max_rows,
                .max_positions = max_positions_,
                .arithmetic = options.arithmetic,
@@ -97,12 +98,6 @@ class llama_backend {
       raise<option_error>(
           "option arithmetic is integer, but these weights were loaded for exact products: load them "
           "with weight_storage::i8_rows.");
-  }
-
-  //! The number of threads that options ask for.
-  static int threads_of(const llama_options& options) {
-    if (options.threads > 0) return options.threads;
-    return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, thread_team::most_threads);
   }
 
   int vocab_size() const { return config_.vocab_size; }
@@ -142,6 +137,10 @@ class llama_backend {
  private:
   struct one_process {};  // the PlaceT of transformer_pass for one process: it has no members, so the pass makes every
                           // step
+
+  static int hardware_threads() {
+    return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, thread_team::most_threads);
+  }
 
   model_config config_;
   std::shared_ptr<const model_weights> weights_;
