@@ -236,7 +236,7 @@ struct model_weights {
 
   static model_weights load(const model_config& config, tensor_source& file,
                             weight_storage storage = weight_storage::as_stored) {
-    return load(config, file, storage, detail::whole_model(config));
+    return load(config, file, storage, detail::whole_model{config});
   }
 
   //! Loads a part of the model, such as detail::rank_rows: the outputs of each matrix that the part has, numbered from
