@@ -109,7 +109,7 @@ struct arguments {
     see(option{"commit", &arguments::commit, "how the cache keeps an accepted path"});
     see(option{"threads", &arguments::threads, "threads of a forward pass; 0: one for each processor", 0,
                espalier::thread_team::most_threads});
-    see(option{"arithmetic", &arguments::arithmetic, "products with quantised weights, on cpu"});
+    see(option{"arithmetic", &arguments::arithmetic, "products with weights, on cpu"});
     see(option{"weights", &arguments::weights,
                "how matrices are held, on cpu; as-stored: small models as floats, where products are exact"});
     see(option{"seed", &arguments::seed, "equal seeds write equal texts"});

@@ -52,12 +52,21 @@ TEST_CASE("a rounded row is within half a step of what it was") {
       REQUIRE(std::fabs(found[i] - values[i]) <= (type == weight_type::q4_0 ? 1.01F : 0.51F) * step);
     }
   }
+  const weight_row bytes = round(weight_row::of(values.data(), 64), weight_type::i8_rows);
+  CHECK(bytes.scale == std::fabs(*std::max_element(values.begin(), values.end(),
+                                                   [](float a, float b) { return std::fabs(a) < std::fabs(b); })) /
+                           127.0F);
+  bytes.decode(found.data());
+  for (std::size_t i = 0; i < 64; ++i)
+    REQUIRE(std::fabs(found[i] - values[i]) <= 0.501F * bytes.scale);
   const std::vector<float> zeros(32, 0.0F);
+  round(weight_row::of(zeros.data(), 32), weight_type::i8_rows).decode(found.data());
+  CHECK(std::all_of(found.begin(), found.begin() + 32, [](float v) { return v == 0.0F; }));
   round(weight_row::of(zeros.data(), 32), weight_type::q4_0).decode(found.data());
   CHECK(std::all_of(found.begin(), found.begin() + 32, [](float v) { return v == 0.0F; }));
 }
 
-TEST_CASE("only floats are rounded, to fewer bytes, and where blocks fit") {
+TEST_CASE("only floats are rounded, to fewer bytes, and where blocks fit; all types to bytes") {
   using enum weight_type;
   CHECK(held_type(f32, 64, weight_storage::q8_0) == q8_0);
   CHECK(held_type(bf16, 64, weight_storage::q4_0) == q4_0);
@@ -69,6 +78,7 @@ TEST_CASE("only floats are rounded, to fewer bytes, and where blocks fit") {
   for (const weight_type type : weight_types) {
     CHECK(held_type(type, 256, weight_storage::f32) == f32);
     CHECK(held_type(type, 256, weight_storage::as_stored) == type);
+    CHECK(held_type(type, 300, weight_storage::i8_rows) == i8_rows);
   }
 }
 
