@@ -3,11 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <random>
+#include <utility>
 #include <vector>
 
 #include "catch.hpp"
 #include "espalier/model/files/weight_storage.hpp"
+#include "model/llama/random_weights.hpp"
 
 using namespace espalier;
 using Catch::Matchers::ContainsSubstring;
@@ -64,6 +68,22 @@ TEST_CASE("a rounded row is within half a step of what it was") {
   CHECK(std::all_of(found.begin(), found.begin() + 32, [](float v) { return v == 0.0F; }));
   round(weight_row::of(zeros.data(), 32), weight_type::q4_0).decode(found.data());
   CHECK(std::all_of(found.begin(), found.begin() + 32, [](float v) { return v == 0.0F; }));
+}
+
+TEST_CASE("rows of every type become bytes, each weight within half a step of what it was") {
+  std::mt19937 random(6);
+  rounded_row round;
+  for (const weight_type type : weight_types) {
+    INFO(name_of(type));
+    const random_weights row(type, 512, random);
+    const std::vector<float> values = row.floats();
+    const weight_row bytes = round(row.row(), weight_type::i8_rows);
+    REQUIRE(bytes.type == weight_type::i8_rows);
+    REQUIRE(bytes.scale > 0.0F);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      REQUIRE(std::fabs(bytes.scale * static_cast<float>(static_cast<std::int8_t>(bytes.bytes[i])) - values[i]) <=
+              0.501F * bytes.scale);
+  }
 }
 
 TEST_CASE("only floats are rounded, to fewer bytes, and where blocks fit; all types to bytes") {

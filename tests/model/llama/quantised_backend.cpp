@@ -51,13 +51,14 @@ bool same_bits(const std::vector<row_type>& a, const std::vector<row_type>& b) {
   });
 }
 
-// The same model, its matrices as floats that were rounded.
-model_writer::file_text rounded(const model_writer::file_text& file, weight_storage storage) {
+// The same model, its matrices as floats that were rounded; an embedding that nobody multiplies does not become bytes.
+model_writer::file_text rounded(const model_writer::file_text& file, weight_storage storage, bool tied) {
   model_writer::file_text result = file;
   rounded_row round;
   for (const auto& [name, entry] : file.header.items()) {
     const std::vector<int> shape = entry["shape"];
     if (shape.size() != 2) continue;
+    if (!tied && storage == weight_storage::i8_rows && name == "model.embed_tokens.weight") continue;
     const weight_type type = held_type(weight_type::f32, shape[1], storage);
     if (type == weight_type::f32) continue;
     std::vector<float> values(static_cast<std::size_t>(shape[1]));
@@ -89,7 +90,7 @@ TEST_CASE("the exact form of a rounded model is bitwise the model of its weights
          {weight_storage::bf16, weight_storage::q8_0, weight_storage::q4_0, weight_storage::i8_rows}) {
       INFO(name_of(storage) << (tied ? ", tied" : ", not tied"));
       llama_backend held = backend_of(file, {.weights = storage}, tied),
-                    floats = backend_of(rounded(file, storage), {}, tied);
+                    floats = backend_of(rounded(file, storage, tied), {}, tied);
       CHECK(held.weight_bytes() < floats.weight_bytes());
       const auto expected = together(floats, tokens);
       CHECK(same_bits(together(held, tokens), expected));
