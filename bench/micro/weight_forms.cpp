@@ -339,7 +339,7 @@ int main(int argc, char** argv) {
   return program.run(argc, argv, [&] {
     std::vector<form> forms;
     forms.emplace_back("F32", s, llama_options{.weights = weight_storage::f32});
-    forms.emplace_back("as stored, exact", s, llama_options{});
+    forms.emplace_back("as stored, exact", s, llama_options{.weights = weight_storage::as_stored});
     forms.emplace_back("bytes, integer", s, llama_options{.arithmetic = matrix_arithmetic::integer});
 #if defined(ESPALIER_BENCH_LLAMA_CPP)
     for (const std::string& path : s.llama_cpp)

@@ -90,7 +90,7 @@ TEST_CASE("the exact form of a rounded model is bitwise the model of its weights
          {weight_storage::bf16, weight_storage::q8_0, weight_storage::q4_0, weight_storage::i8_rows}) {
       INFO(name_of(storage) << (tied ? ", tied" : ", not tied"));
       llama_backend held = backend_of(file, {.weights = storage}, tied),
-                    floats = backend_of(rounded(file, storage, tied), {}, tied);
+                    floats = backend_of(rounded(file, storage, tied), {.weights = weight_storage::as_stored}, tied);
       CHECK(held.weight_bytes() < floats.weight_bytes());
       const auto expected = together(floats, tokens);
       CHECK(same_bits(together(held, tokens), expected));
@@ -118,8 +118,8 @@ TEST_CASE("products of integers need weights in bytes, and say so") {
   const auto file = model_writer::random_llama(config(), 4);
   CHECK(message_of<option_error>([&] {
           backend_of(file, {.threads = 1, .arithmetic = integer, .weights = weight_storage::q4_0});
-        }) == "option weights is q4-0, but must be as-stored or i8-rows where arithmetic is integer.");
-  llama_backend floats = backend_of(file, {.threads = 1});
+        }) == "option weights is q4-0, but must be as-stored, fastest or i8-rows where arithmetic is integer.");
+  llama_backend floats = backend_of(file, {.threads = 1, .weights = weight_storage::as_stored});
   CHECK(message_of<option_error>(
             [&] { llama_backend(config(), floats.weights(), {.threads = 1, .arithmetic = integer}); }) ==
         "option arithmetic is integer, but these weights were loaded for exact products: load them with "
@@ -128,7 +128,7 @@ TEST_CASE("products of integers need weights in bytes, and say so") {
 
 TEST_CASE("weights are held in the bytes of their type") {
   const std::string target = std::string(ESPALIER_TEST_MODELS) + "/target";
-  llama_backend held = llama_backend::load(target, {.threads = 1}),
+  llama_backend held = llama_backend::load(target, {.threads = 1, .weights = weight_storage::as_stored}),
                 floats = llama_backend::load(target, {.threads = 1, .weights = weight_storage::f32});
   CHECK(held.weight_bytes() < 14'000'000);  // 13 million weights of int8
   CHECK(floats.weight_bytes() > 51'000'000);

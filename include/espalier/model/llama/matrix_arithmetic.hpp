@@ -24,13 +24,14 @@ inline constexpr std::array known_values<matrix_arithmetic> = {
 //! Returns the form in which matrices are held that are multiplied so: i8_rows for products of integers, otherwise the
 //! form that is asked for.
 //!
-//! Errors      option_error for products of integers with weights in another form than as_stored, which says nothing,
-//!             or i8_rows
+//! Errors      option_error for products of integers with weights in another form than i8_rows, or as_stored or
+//!             fastest, which name none
 inline weight_storage storage_for(matrix_arithmetic arithmetic, weight_storage weights) {
   if (arithmetic == matrix_arithmetic::exact) return weights;
-  if (weights != weight_storage::as_stored && weights != weight_storage::i8_rows)
+  using enum weight_storage;
+  if (weights != as_stored && weights != fastest && weights != i8_rows)
     raise<option_error>("option weights is ", name_of(weights),
-                        ", but must be as-stored or i8-rows where arithmetic is integer.");
+                        ", but must be as-stored, fastest or i8-rows where arithmetic is integer.");
   return weight_storage::i8_rows;
 }
 

@@ -192,7 +192,7 @@ struct weight_loader {
 //!
 //! Complexity  load: peak memory is the weights as held and a buffer of 128 KiB or one row
 //! Errors      model_error for a tensor that is missing, that has another shape or dtype than the config asks for, or
-//!             that it has no place for
+//!             that it has no place for; option_error for weight_storage::fastest
 struct model_weights {
   //! Scale and, for LayerNorm, bias: [hidden_size] each.
   struct norm_type {
@@ -244,6 +244,8 @@ struct model_weights {
   template <class PartT>
   static model_weights load(const model_config& config, tensor_source& file, weight_storage storage,
                             const PartT& part) {
+    if (storage == weight_storage::fastest)
+      raise<option_error>("option weights is fastest, which only llama_backend::load() measures: name another form.");
     model_weights weights;
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
     weights.shape(config, part);
