@@ -47,7 +47,7 @@ TEST_CASE("short passes are measured more often, though not for ever") {
     return each;
   };
   detail::are_floats_faster(seconds);
-  CHECK(calls == 4 * 52);  // for 0.2 seconds
+  CHECK(calls == 4 * 13);  // for 0.05 seconds
   each = calls = 0;
   detail::are_floats_faster(seconds);
   CHECK(calls == 4 * 100);

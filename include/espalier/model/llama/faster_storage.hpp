@@ -90,11 +90,11 @@ class sample_matrices {
 
 // Returns whether floats, form 1, are faster than weights as they are stored, form 0, by enough to pay for their
 // memory: whether the product of the least times of a pass of one row and of a pass of 16 is at most 0.9 of the other
-// form's. seconds(form, rows) measures a pass; forms take turns, three times or more, for a fifth of a second.
+// form's. seconds(form, rows) measures a pass; forms take turns, three times or more, for a twentieth of a second.
 template <class SecondsT>
 bool are_floats_faster(const SecondsT& seconds) {
   constexpr int least_turns = 3, most_turns = 100, rows[2] = {1, 16};
-  constexpr double all_seconds = 0.2, none = std::numeric_limits<double>::infinity();
+  constexpr double all_seconds = 0.05, none = std::numeric_limits<double>::infinity();
   double least[2][2] = {{none, none}, {none, none}}, spent = 0.0;  // of a form, of a number of rows
   for (int turn = 0; turn < least_turns || (turn < most_turns && spent < all_seconds); ++turn) {
     for (int n = 0; n < 2; ++n) {
@@ -113,8 +113,8 @@ bool are_floats_faster(const SecondsT& seconds) {
 // of a pass of 16, as a tree does, both measured with matrices of the type that most weights of the file have. Models
 // of more than 512 million weights stay as they are stored: as floats they would take more than 2 GiB.
 //
-// Complexity  passes for a fifth of a second, or three of each kind, over as many weights as the model has, but at most
-//             64 million; memory of the sample meanwhile, up to 6 bytes a weight
+// Complexity  passes for a twentieth of a second, or three of each kind, over as many weights as the model has, but at
+//             most 64 million; memory of the sample meanwhile, up to 6 bytes a weight
 inline weight_storage faster_storage(const tensor_source& file, thread_team& team) {
   constexpr int most_rows = 16, width = sample_matrices::width;
   constexpr std::int64_t of_matrix = std::int64_t{width} * width;
