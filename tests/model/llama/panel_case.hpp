@@ -66,7 +66,7 @@ struct panel_case {
     return {to, to + outputs * rows};
   }
 
-  // Whether a kernel's sums are exact.
+  // Returns whether a kernel's sums are exact.
   template <class MultiplyT>
   bool is_exact(const MultiplyT& multiply, bool as_bytes) const {
     const std::vector<double> found = sums(multiply, as_bytes);
@@ -89,8 +89,8 @@ struct panel_case {
   unsigned behind = 0;
 };
 
-// Where a kernel's sums are not exact, in words; empty if nowhere: for inputs that end within a block of weights or of
-// activations, for 1 to most_rows rows, and for the least and the greatest weights and activations.
+// Returns where a kernel's sums are not exact, in words, or nothing: for inputs that end within a block of weights or
+// of activations, for 1 to most_rows rows, and for the least and the greatest weights and activations.
 template <class MultiplyT>
 std::string wrong_sums(const MultiplyT& multiply, int most_rows, bool as_bytes) {
   std::mt19937 random(3);

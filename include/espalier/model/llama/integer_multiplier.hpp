@@ -28,7 +28,7 @@ class integer_multiplier {
   }
 #endif
 
-  // Whether products of so many rows take activations as bytes, not as words.
+  // Returns whether products of so many rows take activations as bytes, not as words.
   static constexpr bool takes_bytes(instruction_set set, int rows) {
     return set == instruction_set::neon || set == instruction_set::neon_i8mm ||
            (set == instruction_set::amx && rows >= tile_rows);

@@ -99,10 +99,10 @@ struct panel_layout {
 
   weight_type type;
   int inputs, blocks;
-  bool numbers;  // F16 or BF16
-  int halves;    // parts of a block that have scales of their own: 1 or 2
-  bool nibbles;  // codes have 4 bits
-  bool signed_codes;
+  bool numbers;       // F16 or BF16
+  int halves;         // parts of a block that have scales of their own: 1 or 2
+  bool nibbles;       // codes have 4 bits
+  bool signed_codes;  // codes have 8 bits and a sign
   std::size_t header_bytes, scale_bytes, block_bytes;
 
  private:

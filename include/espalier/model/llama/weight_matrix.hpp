@@ -79,10 +79,10 @@ class weight_matrix {
   int outputs() const { return outputs_; }
   int inputs() const { return inputs_; }
 
-  //! Whether the integer form exists for any row that was expected.
+  //! Returns whether products with any row that was expected have the integer form.
   bool has_bytes() const { return has_bytes_ && inputs_ <= detail::integer_product::max_inputs; }
 
-  //! The instructions that products in the integer form are made with.
+  //! Returns the instructions that products in the integer form are made with.
   detail::instruction_set instructions() const { return instructions_; }
 
   //! Pre         row.n == inputs(), and row.type is as expected
