@@ -317,7 +317,7 @@ int bench::real_models(int argc, char** argv, const generate::parts& own) {
   program.add("--repeats", a.repeats, "runs of each method after each prompt; the one of median duration counts");
   program.add("--methods", a.methods, "only these methods, beside plain; none: all that generate knows");
   program.add("--verifiers", a.verifiers, "only these verifiers, with every method that they suit; none: its best one");
-  program.add("--integer", a.integer, "products in integers, of weights in 8 or fewer bits");
+  program.add("--integer", a.integer, "products in integers, weights in 8 bits");
   program.add("--price", a.price, "count seconds as passes cost on another machine, by a table of bench/prices");
   program.add("--plot", a.plot, "also draw the speedups to this file, as SVG");
   program.add("--greedy", a.greedy, "greedy alone, nothing at temperature 0.7");

@@ -99,7 +99,7 @@ struct arguments {
   espalier::commit_mode commit = espalier::commit_mode::compact;
   std::int32_t threads = 0;
   espalier::matrix_arithmetic arithmetic = espalier::matrix_arithmetic::exact;
-  espalier::weight_storage weights = espalier::weight_storage::as_stored;
+  espalier::weight_storage weights = espalier::weight_storage::fastest;
 
   espalier::prompt_lookup_options prompt_lookup;
   espalier::ngram_options ngram;
@@ -130,9 +130,8 @@ struct arguments {
     see(option{"commit", &arguments::commit, "how the cache keeps an accepted path"});
     see(option{"threads", &arguments::threads, "threads of a forward pass; 0: one for each processor", 0,
                espalier::thread_team::most_threads});
-    see(option{"arithmetic", &arguments::arithmetic, "products with quantised weights, on cpu"});
-    see(option{"weights", &arguments::weights,
-               "how matrices are held, on cpu; as-stored: small models as floats, where products are exact"});
+    see(option{"arithmetic", &arguments::arithmetic, "products with weights, on cpu"});
+    see(option{"weights", &arguments::weights, "how matrices are held, on cpu; products of integers take i8-rows"});
     see(option{"seed", &arguments::seed, "equal seeds write equal texts"});
     see(option{"repeats", &arguments::repeats, "runs of each method to compare; the median counts", 1, 1000});
   }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -10,12 +9,10 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/kv_store/recurrent.hpp"
-#include "espalier/model/files/weight_storage.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
 #include "espalier/model/llama/block_draft_model.hpp"
 #include "espalier/model/llama/draft_head_model.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
-#include "espalier/model/llama/matrix_arithmetic.hpp"
 #include "espalier/model/llama/model_files.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 #include "model_paths.hpp"
@@ -48,7 +45,6 @@ struct model_set {
     const espalier::model_config config = espalier::model_files::open(paths.model).config;
     // The hidden states that selectors read.
     target_options.hidden_layers.push_back(config.n_layers - 1);
-    widen_if_small(target_options, config);
     if (!paths.block.empty()) {
       const auto read = espalier::block_draft_config::load(paths.block).hidden_layers;
       target_options.hidden_layers.insert(target_options.hidden_layers.end(), read.begin(), read.end());
@@ -59,7 +55,6 @@ struct model_set {
       const espalier::model_config draft_config = espalier::model_files::open(paths.draft).config;
       draft_options.hidden_layers.push_back(draft_config.n_layers - 1);
       draft_options.vocab_size = config.vocab_size;
-      widen_if_small(draft_options, draft_config);
       // A model that drafts for itself is loaded only once.
       const bool is_target = std::filesystem::equivalent(paths.model, paths.draft);
       if (is_target) {
@@ -115,19 +110,6 @@ struct model_set {
   }
 
  private:
-  // Sets, unless another storage is asked for, matrices of small models to be held as floats: passes over trees of 8
-  // rows and more are then faster, and the logits are the same.
-  static void widen_if_small(espalier::llama_options& options, const espalier::model_config& config) {
-    const std::int64_t head = std::int64_t{config.vocab_size} * config.hidden_size;
-    const std::int64_t layer = std::int64_t{config.hidden_size} *
-                               (2 * config.query_size() + 2 * config.kv_size() + 3 * config.intermediate_size);
-    const bool is_small = head < 1 << 22 && head + config.n_layers * layer < 1 << 24;
-    if (is_small && options.weights == espalier::weight_storage::as_stored &&
-        options.arithmetic == espalier::matrix_arithmetic::exact) {
-      options.weights = espalier::weight_storage::f32;
-    }
-  }
-
   espalier::recurrent_kv& kept(std::optional<espalier::recurrent_kv>& kv, const espalier::llama_backend& model,
                                espalier::commit_mode mode) {
     if (!kv) kv = make_cache(model, mode);

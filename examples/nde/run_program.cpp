@@ -36,7 +36,7 @@ void model_arguments::add_to(CLI::App& app) {
   std::map<std::string, espalier::matrix_arithmetic> forms;
   for (const auto& known : espalier::known_values<espalier::matrix_arithmetic>)
     forms.emplace(known.name, known.value);
-  app.add_option("--arithmetic", arithmetic, "products with quantised weights: exact or integer [exact]")
+  app.add_option("--arithmetic", arithmetic, "products with weights: exact or integer [exact]")
       ->transform(CLI::CheckedTransformer(forms));
 }
 
