@@ -265,7 +265,7 @@ TEST_CASE("Host and device write the same text by cascades where a draft's conte
   check_round_by_round(kind, greedily, GENERATE(60, 4));
 }
 
-TEST_CASE("A text by a cascade is the same among others as alone") {
+TEST_CASE("A text by a cascade is the same among others as alone", "[long]") {
   const auto kind = GENERATE(0, 1, 2);
   CAPTURE(kind);
   constexpr std::int32_t max_texts = 3;
@@ -302,7 +302,7 @@ TEST_CASE("A text by a cascade is the same among others as alone") {
   });
 }
 
-TEST_CASE("What all policies of a cascade have learnt goes with a text that loses its place") {
+TEST_CASE("What all policies of a cascade have learnt goes with a text that loses its place", "[long]") {
   // The trees of each text, round by round, with pages for all texts or for half of them.
   using trees = std::vector<std::vector<std::int32_t>>;
   const auto written_with = [&](std::int32_t n_pages, int& preempted) {
@@ -334,7 +334,7 @@ TEST_CASE("What all policies of a cascade have learnt goes with a text that lose
   CHECK(roomy == tight);
 }
 
-TEST_CASE("Merged trees are cut to what a pass has room for") {
+TEST_CASE("Merged trees are cut to what a pass has room for", "[long]") {
   const auto kind = GENERATE(0, 2);
   const auto max_rows = GENERATE(7, 20);
   const setting any = long_text(0);
