@@ -21,7 +21,7 @@
 #include "espalier/core/verdict.hpp"
 
 //! Policies and verifiers whose types are known at run time only, for interfaces to other languages. The library's
-//! parts are types, so that a pair that does not fit does not compile; here require_fit() says so when the program runs.
+//! parts are types, so that a pair that does not fit does not compile; here require_fit() says so at run time.
 //! Each part of the registry is compiled once for rows of float and once for rows of double, and no pair is.
 namespace parts {
 

@@ -306,8 +306,8 @@ ESPALIER_C_API espalier_status espalier_target_row(espalier_target* target, int3
 ESPALIER_C_API espalier_status espalier_target_argmax(espalier_target* target, int32_t node, int32_t* token);
 
 /* A policy of the caller's. Each function returns 0, or another number where it fails. begin: the tree is its root;
- * take appends with espalier_tree_draw; both say which nodes they want rows of next, in an array that stays as it is
- * until the next call: none once the tree is complete. The number of draws must not depend on which tokens were drawn. */
+ * take appends with espalier_tree_draw. Both say which nodes they want rows of next, none once the tree is complete, in
+ * an array that stays as it is until the next call. The number of draws must not depend on which tokens were drawn. */
 typedef struct espalier_own_policy {
   size_t size; /* sizeof(espalier_own_policy) */
   uint32_t regimes;
