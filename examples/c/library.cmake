@@ -15,5 +15,3 @@ target_include_directories(espalier_c INTERFACE "$<BUILD_INTERFACE:${espalier_c_
   "$<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>")
 target_link_libraries(espalier_c PRIVATE $<BUILD_INTERFACE:espalier::espalier> $<BUILD_INTERFACE:espalier::interop>
   $<BUILD_INTERFACE:espalier_build_flags>)
-# Pairs are checked when the library runs, not by the types of its parts: see parts.hpp.
-target_compile_definitions(espalier_c PRIVATE ESPALIER_CHECKS=0)

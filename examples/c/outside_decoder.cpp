@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
+// Regimes are known at run time only (see parts.hpp): the checks of draws, which the type of a policy chooses, would
+// take every tree for one of all regimes.
+#undef ESPALIER_CHECKS
+#define ESPALIER_CHECKS 0
 #include "outside_decoder.hpp"
 
 #include <utility>
