@@ -131,8 +131,7 @@ std::vector<contestant> contestants(const arguments& a, const models::model_path
       }
     }
   };
-  add(generate::drafter_kind::prompt_lookup, "look-up");
-  add(generate::drafter_kind::ngram, "n-grams");
+  add(generate::drafter_kind::text, "text");
   if (!paths.draft.empty()) add(generate::drafter_kind::model, "draft");
   if (!paths.block.empty()) add(generate::drafter_kind::block, "block draft");
   return list;

@@ -190,24 +190,10 @@ void set_part_options(const CLI::App& app, const part_options& options, const ar
   }
 }
 
-// Refuses options of drafters that are not used, as options of unused methods are refused.
-void refuse_options_of_others(const CLI::App& app, const arguments& result) {
-  const auto refuse_unused = [&](drafter_kind drafter, const auto& options) {
-    espalier::for_each_option(options, [&](const auto& option, const auto&) {
-      const std::string flag = flag_name(espalier::name_of(drafter), option.name);
-      if (result.drafter == drafter || app.get_option(flag)->count() == 0) return;
-      throw usage_error(fmt::format("{} is an option of --drafter {}, not of --drafter {}.", flag,
-                                    espalier::name_of(drafter), espalier::name_of(result.drafter)));
-    });
-  };
-  refuse_unused(drafter_kind::prompt_lookup, result.prompt_lookup);
-  refuse_unused(drafter_kind::ngram, result.ngram);
-}
-
 // The drafter if no flag names one: the model next to the target, else the block draft there, else the text itself.
 drafter_kind drafter_beside(const models::model_paths& paths) {
   if (!paths.draft.empty()) return drafter_kind::model;
-  return paths.block.empty() ? drafter_kind::prompt_lookup : drafter_kind::block;
+  return paths.block.empty() ? drafter_kind::text : drafter_kind::block;
 }
 
 // The verifiers that fit each method, the default first; methods that share them are on one line.
@@ -260,10 +246,9 @@ void check(const arguments& result) {
         fmt::format("--verifier names {} verifiers, which goes with --compare only.", result.verifiers.size()));
   }
   if (result.json && result.show_tree) throw usage_error("--json writes no trees: it does not go with --show-tree.");
-  if (is_sequence(result.drafter) && !result.draft_options.empty()) {
-    throw usage_error(fmt::format("--{} shapes probabilities, which --drafter {} does not have.",
-                                  flag_name("draft", result.draft_options.front()).substr(2),
-                                  espalier::name_of(result.drafter)));
+  if (result.drafter == drafter_kind::text && !result.draft_options.empty()) {
+    throw usage_error(fmt::format("{} shapes the probabilities of a draft model, and --drafter text has none.",
+                                  flag_name("draft", result.draft_options.front())));
   }
   if (result.round >= 0 && result.svg.empty() && result.dot.empty())
     throw usage_error("--round chooses what --svg or --dot draws: one of them is missing.");
@@ -309,8 +294,6 @@ arguments parse(int argc, const char* const* argv, parts offered, std::string& h
   flags(app).add_options(
       "Drafter: what trees are grown from (drawn ones: by default as the target, above temperature 0)", "draft",
       result.draft);
-  flags(app).add_options("Drafter prompt-lookup", "prompt-lookup", result.prompt_lookup);
-  flags(app).add_options("Drafter ngram", "ngram", result.ngram);
   part_options options;
   add_part_options(app, result, options);
   app.footer(verifiers_in_words(result.parts) +
@@ -340,7 +323,6 @@ arguments parse(int argc, const char* const* argv, parts offered, std::string& h
   });
   if (app.get_option("--drafter")->count() == 0) result.drafter = drafter_beside(result.models.resolved());
   check(result);
-  refuse_options_of_others(app, result);
   set_part_options(app, options, result);
   result.target.text.seed = result.seed;
   return result;

@@ -10,8 +10,6 @@
 #include "../models/usage_error.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/decoder/decoder.hpp"
-#include "espalier/drafter/ngram.hpp"
-#include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"
 #include "espalier/model/files/weight_storage.hpp"
 #include "espalier/model/llama/matrix_arithmetic.hpp"
@@ -22,12 +20,7 @@
 namespace generate {
 
 //! The source of drafts.
-enum class drafter_kind { model, block, prompt_lookup, ngram };
-
-//! True if a drafter gives runs of tokens without probabilities.
-constexpr bool is_sequence(drafter_kind drafter) {
-  return drafter == drafter_kind::prompt_lookup || drafter == drafter_kind::ngram;
-}
+enum class drafter_kind { model, block, text };
 
 //! The hardware that runs models and rounds.
 enum class device_kind { cpu, cuda };
@@ -37,13 +30,12 @@ enum class device_kind { cpu, cuda };
 namespace espalier {
 
 template <>
-inline constexpr auto known_values<generate::drafter_kind> = std::array{
-    known_value<generate::drafter_kind>{generate::drafter_kind::model, "model", "a smaller language model"},
-    known_value<generate::drafter_kind>{generate::drafter_kind::block, "block",
-                                        "a model that drafts all depths in one pass"},
-    known_value<generate::drafter_kind>{generate::drafter_kind::prompt_lookup, "prompt-lookup",
-                                        "what followed the last tokens before"},
-    known_value<generate::drafter_kind>{generate::drafter_kind::ngram, "ngram", "what followed them most often"}};
+inline constexpr auto known_values<generate::drafter_kind> =
+    std::array{known_value<generate::drafter_kind>{generate::drafter_kind::model, "model", "a smaller language model"},
+               known_value<generate::drafter_kind>{generate::drafter_kind::block, "block",
+                                                   "a model that drafts all depths in one pass"},
+               known_value<generate::drafter_kind>{generate::drafter_kind::text, "text",
+                                                   "what followed the last tokens before, with no model"}};
 
 template <>
 inline constexpr auto known_values<generate::device_kind> =
@@ -81,8 +73,6 @@ struct arguments {
   espalier::matrix_arithmetic arithmetic = espalier::matrix_arithmetic::exact;
   espalier::weight_storage weights = espalier::weight_storage::as_stored;
 
-  espalier::prompt_lookup_options prompt_lookup;
-  espalier::ngram_options ngram;
   std::uint64_t seed = 0;
   espalier::decoder_options target;  //!< includes the target's sampling, and the seed
   espalier::sampling_options draft{.temperature = 1.0F};
@@ -103,8 +93,7 @@ struct arguments {
 
   static constexpr void describe(auto see) {
     using espalier::option;
-    see(option{"drafter", &arguments::drafter,
-               "what proposes tokens; the last two, which know no probabilities, go with chain"});
+    see(option{"drafter", &arguments::drafter, "what proposes tokens"});
     see(option{"device", &arguments::device, "where models and rounds run"});
     see(option{"commit", &arguments::commit, "how the cache keeps an accepted path"});
     see(option{"threads", &arguments::threads, "threads of a forward pass; 0: one for each processor", 0,
