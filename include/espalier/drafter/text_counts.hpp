@@ -65,7 +65,7 @@ class context_hashes {
 //
 // Complexity  add() and find(): O(1) expected, and the continuations of the context, `most_kept` at most; the table of
 //             places grows with the text, so that short texts stay in a processor's caches. No allocation after
-//             construction, which takes 500 to 700 bytes a token of the capacity
+//             construction, which takes 600 to 750 bytes a token of the capacity
 class continuation_counts {
  public:
   static constexpr std::int32_t most_kept = 48;  // continuations of a context; then the last of them is replaced
@@ -234,7 +234,7 @@ class context_trust {
 //! user reaches another's drafts only where a program adds it. Drafts never change what is written, but a text that was
 //! written before is written faster, and so who measures times can learn that it was.
 //!
-//! Complexity  add(): O(1) a token, expected; no allocation after construction, which takes 500 to 700 bytes a token
+//! Complexity  add(): O(1) a token, expected; no allocation after construction, which takes 600 to 750 bytes a token
 class text_memory {
  public:
   explicit text_memory(std::int32_t capacity = 1 << 18) : half_((capacity + 1) / 2), newer_(half_), older_(half_) {
