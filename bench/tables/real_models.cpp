@@ -135,8 +135,7 @@ std::vector<contestant> contestants(const arguments& a, const models::model_path
       }
     }
   };
-  add(generate::drafter_kind::prompt_lookup, "look-up");
-  add(generate::drafter_kind::ngram, "n-grams");
+  add(generate::drafter_kind::text, "text");
   if (!paths.draft.empty()) add(generate::drafter_kind::model, "draft");
   if (!paths.head.empty()) add(generate::drafter_beside(paths), "head");
   if (!paths.block.empty()) add(generate::drafter_kind::block, "block draft");
@@ -308,7 +307,7 @@ int run(const arguments& a) {
 int bench::real_models(int argc, char** argv, const generate::parts& own) {
   bench::program program(
       "bench_tables_real_models",
-      "A model that people use, on questions of six kinds: every method over prompt look-up, n-grams\n"
+      "A model that people use, on questions of six kinds: every method over the text itself\n"
       "and what --draft and --block name, greedy and at temperature 0.7.");
   arguments a;
   a.add_to(program);

@@ -197,20 +197,6 @@ void set_part_options(const CLI::App& app, const part_options& options, const ar
   }
 }
 
-// Refuses options of drafters that are not used, as options of unused methods are refused.
-void refuse_options_of_others(const CLI::App& app, const arguments& result) {
-  const auto refuse_unused = [&](drafter_kind drafter, const auto& options) {
-    espalier::for_each_option(options, [&](const auto& option, const auto&) {
-      const std::string flag = flag_name(espalier::name_of(drafter), option.name);
-      if (result.drafter == drafter || app.get_option(flag)->count() == 0) return;
-      throw usage_error(fmt::format("{} is an option of --drafter {}, not of --drafter {}.", flag,
-                                    espalier::name_of(drafter), espalier::name_of(result.drafter)));
-    });
-  };
-  refuse_unused(drafter_kind::prompt_lookup, result.prompt_lookup);
-  refuse_unused(drafter_kind::ngram, result.ngram);
-}
-
 // The verifiers that fit each method, the default first; methods that share them are on one line.
 std::string verifiers_in_words(const parts& offered) {
   std::vector<std::pair<std::string, std::string>> lines;  // verifiers, and their methods
@@ -257,9 +243,9 @@ void check_price(const arguments& result) {
   if (result.device == device_kind::cuda)
     throw usage_error("--price counts passes of --device cpu: with --device cuda the host does not see them.");
   const bool drafts = result.methods != std::vector<std::string>{"plain"};
-  if (drafts && !is_sequence(result.drafter) && !result.price->has_draft()) {
+  if (drafts && result.drafter != drafter_kind::text && !result.price->has_draft()) {
     throw usage_error(
-        fmt::format("{} has no prices of a draft: it goes with --drafter prompt-lookup or ngram, or with "
+        fmt::format("{} has no prices of a draft: it goes with --drafter text, or with "
                     "--method plain.",
                     result.price->file));
   }
@@ -275,10 +261,9 @@ void check(const arguments& result) {
         fmt::format("--verifier names {} verifiers, which goes with --compare only.", result.verifiers.size()));
   }
   if (result.json && result.show_tree) throw usage_error("--json writes no trees: it does not go with --show-tree.");
-  if (is_sequence(result.drafter) && !result.draft_options.empty()) {
-    throw usage_error(fmt::format("--{} shapes probabilities, which --drafter {} does not have.",
-                                  flag_name("draft", result.draft_options.front()).substr(2),
-                                  espalier::name_of(result.drafter)));
+  if (result.drafter == drafter_kind::text && !result.draft_options.empty()) {
+    throw usage_error(fmt::format("{} shapes the probabilities of a draft model, and --drafter text has none.",
+                                  flag_name("draft", result.draft_options.front())));
   }
   if (result.price) check_price(result);
   if (result.round >= 0 && result.svg.empty() && result.dot.empty())
@@ -312,7 +297,7 @@ drafter_kind drafter_beside(const models::model_paths& paths) {
     return is_eagle3 ? drafter_kind::eagle3 : drafter_kind::mtp;
   }
   if (!paths.draft.empty()) return drafter_kind::model;
-  return paths.block.empty() ? drafter_kind::prompt_lookup : drafter_kind::block;
+  return paths.block.empty() ? drafter_kind::text : drafter_kind::block;
 }
 
 arguments parse(int argc, const char* const* argv, parts offered, std::string& help) {
@@ -334,8 +319,6 @@ arguments parse(int argc, const char* const* argv, parts offered, std::string& h
   flags(app).add_options(
       "Drafter: what trees are grown from (drawn ones: by default as the target, above temperature 0)", "draft",
       result.draft);
-  flags(app).add_options("Drafter prompt-lookup", "prompt-lookup", result.prompt_lookup);
-  flags(app).add_options("Drafter ngram", "ngram", result.ngram);
   part_options options;
   add_part_options(app, result, options);
   app.footer(verifiers_in_words(result.parts) +
@@ -365,7 +348,6 @@ arguments parse(int argc, const char* const* argv, parts offered, std::string& h
   });
   if (result.drafter == drafter_kind::automatic) result.drafter = drafter_beside(result.models.resolved());
   check(result);
-  refuse_options_of_others(app, result);
   set_part_options(app, options, result);
   result.target.text.seed = result.seed;
   return result;

@@ -11,8 +11,6 @@
 #include "../models/usage_error.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/decoder/decoder.hpp"
-#include "espalier/drafter/ngram.hpp"
-#include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"
 #include "espalier/model/files/weight_storage.hpp"
 #include "espalier/model/llama/matrix_arithmetic.hpp"
@@ -27,12 +25,7 @@ struct price_table;
 namespace generate {
 
 //! The source of drafts.
-enum class drafter_kind { automatic, model, eagle3, mtp, block, prompt_lookup, ngram };
-
-//! True if a drafter gives runs of tokens without probabilities.
-constexpr bool is_sequence(drafter_kind drafter) {
-  return drafter == drafter_kind::prompt_lookup || drafter == drafter_kind::ngram;
-}
+enum class drafter_kind { automatic, model, eagle3, mtp, block, text };
 
 //! True if a drafter is a head on the target's hidden states.
 constexpr bool is_head(drafter_kind drafter) {
@@ -53,7 +46,7 @@ namespace espalier {
 template <>
 inline constexpr auto known_values<generate::drafter_kind> = std::array{
     known_value<generate::drafter_kind>{generate::drafter_kind::automatic, "auto",
-                                        "what --draft names or the model folder has, else prompt-lookup"},
+                                        "what --draft names or the model folder has, else text"},
     known_value<generate::drafter_kind>{generate::drafter_kind::model, "model", "a smaller language model"},
     known_value<generate::drafter_kind>{generate::drafter_kind::eagle3, "eagle3",
                                         "an EAGLE-3 head on the target's hidden states"},
@@ -61,9 +54,8 @@ inline constexpr auto known_values<generate::drafter_kind> = std::array{
                                         "an MTP head on them, which may be in the target's own folder"},
     known_value<generate::drafter_kind>{generate::drafter_kind::block, "block",
                                         "a model that drafts all depths in one pass"},
-    known_value<generate::drafter_kind>{generate::drafter_kind::prompt_lookup, "prompt-lookup",
-                                        "what followed the last tokens before"},
-    known_value<generate::drafter_kind>{generate::drafter_kind::ngram, "ngram", "what followed them most often"}};
+    known_value<generate::drafter_kind>{generate::drafter_kind::text, "text",
+                                        "what followed the last tokens before, with no model"}};
 
 template <>
 inline constexpr auto known_values<generate::device_kind> =
@@ -101,8 +93,6 @@ struct arguments {
   espalier::matrix_arithmetic arithmetic = espalier::matrix_arithmetic::exact;
   espalier::weight_storage weights = espalier::weight_storage::fastest;
 
-  espalier::prompt_lookup_options prompt_lookup;
-  espalier::ngram_options ngram;
   std::uint64_t seed = 0;
   espalier::decoder_options target;  //!< includes the target's sampling, and the seed
   espalier::sampling_options draft{.temperature = 1.0F};
@@ -124,8 +114,7 @@ struct arguments {
 
   static constexpr void describe(auto see) {
     using espalier::option;
-    see(option{"drafter", &arguments::drafter,
-               "what proposes tokens; the last two, which know no probabilities, go with chain"});
+    see(option{"drafter", &arguments::drafter, "what proposes tokens"});
     see(option{"device", &arguments::device, "where models and rounds run"});
     see(option{"commit", &arguments::commit, "how the cache keeps an accepted path"});
     see(option{"threads", &arguments::threads, "threads of a forward pass; 0: one for each processor", 0,

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "assignment.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include "../models/model_set.hpp"
 #include "../models/price_table.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/text_counts.hpp"
 
 namespace generate {
 
@@ -37,11 +40,6 @@ host_model assignment::target() const {
   return host_model(passes.target);
 }
 
-host_model assignment::draft() const {
-  (void)models.draft_model();  // says so if there is none
-  return host_model(passes.draft);
-}
-
 host_head assignment::head() const {
   return host_head(passes.head);
 }
@@ -50,12 +48,19 @@ host_block assignment::block() const {
   return host_block(passes.block);
 }
 
-espalier::recurrent_kv& assignment::target_cache() const {
-  return models.target_cache(arguments.commit);
+host_drafter assignment::drafter(const espalier::sampling_options& sampling) const {
+  if (arguments.drafter == drafter_kind::text) {
+    constexpr std::int32_t most = espalier::option_of(&espalier::text_counts_options::capacity).high();
+    return host_drafter(
+        espalier::text_counts(models.target.vocab_size(), {.capacity = (std::min)(models.context(), most)}));
+  }
+  (void)models.draft_model();  // says so if there is none
+  return host_drafter(
+      espalier::autoregressive(host_model(passes.draft), models.draft_cache(arguments.commit), sampling));
 }
 
-espalier::recurrent_kv& assignment::draft_cache() const {
-  return models.draft_cache(arguments.commit);
+espalier::recurrent_kv& assignment::target_cache() const {
+  return models.target_cache(arguments.commit);
 }
 
 std::unique_ptr<text_verifier> assignment::make_verifier() const {

@@ -3,6 +3,8 @@
 
 #include <memory>
 
+#include "espalier/sampling/sampler.hpp"
+#include "host_drafter.hpp"
 #include "host_model.hpp"
 #include "text_task.hpp"
 #include "text_verifier.hpp"
@@ -35,11 +37,11 @@ struct assignment : text_task {
   priced_models& passes;
 
   host_model target() const;
-  host_model draft() const;
   host_head head() const;
   host_block block() const;
+  //! The drafter that the arguments name, unless it is a block: the draft model, sampled by these options, or the text.
+  host_drafter drafter(const espalier::sampling_options& sampling) const;
   espalier::recurrent_kv& target_cache() const;
-  espalier::recurrent_kv& draft_cache() const;
 
   //! The verifier to write it with.
   std::unique_ptr<text_verifier> make_verifier() const;

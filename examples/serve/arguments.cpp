@@ -91,6 +91,9 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
   f.add_options("Texts", "", result.engine.rules);
   add_text(f, "Texts", "--costs", "FILE", "what passes cost here, of nde costs, for cost-aware [measured at the start]",
            result.engine.costs);
+  add_text(f, "Texts", "--memory-file", "FILE",
+           "where the texts of --memory are kept from one run to the next, as they are [nowhere]",
+           result.engine.memory_file);
   add_text(f, "Chat", "--chat-user", "TEXT",
            "stands before what a user says [as the tokenizer's chat template says, or \"Question:\"]",
            result.chat_user);
@@ -127,6 +130,9 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
                               " is a block draft, with which this server does not draft: it must be a smaller model or "
                               "a head.");
   }
+  if (!result.engine.memory_file.empty() && result.engine.memory == 0)
+    throw models::usage_error("--memory-file keeps what --memory holds, which is missing.");
+  if (result.engine.memory == 1) throw models::usage_error("--memory must be 0, or 2 tokens or more, but is 1.");
   if (result.model_name.empty()) result.model_name = name_of_folder(result.models.model);
   return result;
 }

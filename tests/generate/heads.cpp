@@ -76,7 +76,7 @@ TEST_CASE("a head in the target's own files needs no flag", "[generate][heads]")
     CHECK(tokens_of(drafted) == tokens_of(plain));
     CHECK(drafted.at("statistics").at("drafted") > 0);
   }
-  CHECK(tokens_of(writes(usual + "--method chain --drafter ngram")) == tokens_of(plain));
+  CHECK(tokens_of(writes(usual + "--method chain --drafter text")) == tokens_of(plain));
 }
 
 TEST_CASE("what drafts a text by measured costs may be a head", "[generate][heads]") {

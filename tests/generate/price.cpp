@@ -96,7 +96,7 @@ TEST_CASE("priced seconds are sums of the table's", "[generate][price]") {
   const json block = written(asked + "--drafter block --method best-first").at("statistics");
   CHECK(number(block.at("seconds"), "draft_forward") / 0.25 <= number(block, "rounds"));
   CHECK(number(block.at("seconds"), "draft_forward") > 0);
-  const json found = written(asked + "--drafter prompt-lookup --method chain").at("statistics");
+  const json found = written(asked + "--drafter text --method chain").at("statistics");
   CHECK(number(found.at("seconds"), "draft_forward") == 0);
 }
 
@@ -168,7 +168,7 @@ TEST_CASE("tables of prices that do not fit are refused", "[generate][price]") {
   espalier::save_costs(made_up_prices().without_draft(), alone, "guessed");
   check_refused(prompt + priced(alone) + "--method chain", "has no prices of a draft");
   CHECK(run(prompt + priced(alone) + "--method plain").status == 0);
-  CHECK(run(prompt + priced(alone) + "--drafter ngram").status == 0);
+  CHECK(run(prompt + priced(alone) + "--drafter text").status == 0);
 }
 
 TEST_CASE("the tables of prices that are shipped are read", "[generate][price]") {

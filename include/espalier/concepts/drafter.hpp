@@ -296,7 +296,8 @@ struct pass_of<DrafterT> : std::type_identity<typename DrafterT::pass_type> {};
 //!                           asked about it, or no_node if it was never asked about. After this call the drafter is
 //!                           asked about nothing more until the next round opens
 //! Models
-//!   autoregressive; feature_steps; factorised, which turns a BlockDrafter into one
+//!   autoregressive; feature_steps; text_counts; translated, over a StepDrafter of another vocabulary; factorised,
+//!   which turns a BlockDrafter into one
 template <class DrafterT>
 concept StepDrafter = Drafter<DrafterT> && detail::HasVocabulary<DrafterT> && detail::HasRows<DrafterT> &&
     requires(DrafterT& drafter, tree_view tree, std::span<const node_id> nodes) {
@@ -306,7 +307,7 @@ concept StepDrafter = Drafter<DrafterT> && detail::HasVocabulary<DrafterT> && de
 //! A StepDrafter that has renumber(), and so can follow a policy that builds the tree anew.
 //!
 //! Models
-//!   autoregressive, feature_steps, factorised
+//!   autoregressive, feature_steps, factorised, text_counts; translated over one
 template <class DrafterT>
 concept RenumberingDrafter = StepDrafter<DrafterT> && requires(DrafterT& drafter, std::span<const node_id> was) {
   drafter.renumber(was);
