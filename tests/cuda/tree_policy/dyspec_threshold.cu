@@ -27,7 +27,7 @@ void check_dyspec_threshold(const dyspec_threshold_options& options, std::int32_
   CAPTURE(options.budget, limit, vocab, n_rows, options.threshold, options.fill);
   dyspec_threshold host(options);
   gpu::dyspec_threshold device(options);
-  CHECK(grow_both(host, device, table, {.limit = limit, .rounds = 2}) == "");
+  CHECK(grow_both(host, device, table, {.limit = limit, .rounds = 4}) == "");
 }
 
 }  // namespace
