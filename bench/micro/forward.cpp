@@ -120,7 +120,7 @@ class interleaved {
 class scene {
  public:
   scene(const std::string& folder, const settings& s)
-      : backend_(llama_backend::load(folder, {.threads = s.threads})),
+      : backend_(llama_backend::load(folder, {.threads = s.threads, .weights = weight_storage::f32})),
         kv_(backend_.config().n_layers, backend_.config().kv_size(), 1, backend_.max_positions()) {
     batch_.reserve(backend_.max_rows(), backend_.max_rows());
     while (kv_.size(0) < s.context) {

@@ -106,7 +106,7 @@ class form {
   form(std::string name, const settings& s, const model_config& config) : name_(std::move(name)) {
     llama_options options{.threads = s.threads, .max_rows = 64};
     options.weights = name_ == "f32" ? weight_storage::f32 : weight_storage::q8_0;
-    if (name_ == "integer") options.arithmetic = matrix_arithmetic::integer;
+    if (name_ == "integer") options.weights = weight_storage::i8_rows, options.arithmetic = matrix_arithmetic::integer;
     random_tensors tensors(config);
     backend_ = std::make_unique<llama_backend>(config, model_weights::load(config, tensors, options.weights), options);
     kv_ = std::make_unique<recurrent_kv>(host_cache(config, 1, config.max_positions, {.rows = 128}));

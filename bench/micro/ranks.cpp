@@ -5,13 +5,12 @@
 //   mpirun -np R bench_micro_ranks [--models FOLDER] [--prompts N] [--tokens N] [--passes] [--nanoseconds N]
 //                                  [--megabytes N]
 //
-// Measured are: the products of one rank, by bytes of weights and rows (8-bit blocks, integer form, larger than the
-// caches); calls between these R ranks, as a time for each call and a time for each byte; and the gain of best-first
-// trees over the bundled pair, in tokens and draft passes a round. The time of a pass over R ranks is then the products
-// of the rank with the most weights, plus its calls. The time of a call that no byte causes grows with the logarithm of
-// R. The draft runs whole on each rank. Attention over the text, norms, and waiting for a slower rank are left out. A
-// single rank makes no calls: it takes the times of --nanoseconds and --megabytes, or leaves calls out. Rank 0 prints
-// Markdown.
+// Measured are: the products of one rank, by bytes of weights and rows (in integers, larger than the caches); calls
+// between these R ranks, as a time for each call and a time for each byte; and the gain of best-first trees over the
+// bundled pair, in tokens and draft passes a round. The time of a pass over R ranks is then the products of the rank
+// with the most weights, plus its calls. The time of a call that no byte causes grows with the logarithm of R. The draft
+// runs whole on each rank. Attention over the text, norms, and waiting for a slower rank are left out. A single rank
+// makes no calls: it takes the times of --nanoseconds and --megabytes, or leaves calls out. Rank 0 prints Markdown.
 #include <mpi.h>
 
 #include <algorithm>
@@ -82,7 +81,7 @@ line measure_products() {
   thread_team team(1);
   detail::product_team products(team, 64, inputs, matrix_arithmetic::integer);
   weight_matrix matrix(outputs, inputs);
-  matrix.expect_rows(0, outputs, weight_type::q8_0);
+  matrix.expect_rows(0, outputs, weight_type::i8_rows);
   detail::float_block block(matrix.storage_floats(), true);
   matrix.place(block.take(matrix.storage_floats()));
   std::mt19937 random(5);
@@ -95,7 +94,7 @@ line measure_products() {
     if (o < 64)
       for (float& value : row)
         value = bell(random);
-    matrix.set_row(o, rounded({weight_type::f32, std::as_bytes(std::span(row)), inputs}, weight_type::q8_0));
+    matrix.set_row(o, rounded({weight_type::f32, std::as_bytes(std::span(row)), inputs}, weight_type::i8_rows));
   }
   line found;
   for (const int rows : row_counts) {

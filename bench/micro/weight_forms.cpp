@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Compares forms of a model's weights on the host: as floats; as stored in the file and multiplied exactly; multiplied
-// in integers.
+// Compares forms of a model's weights on the host: as floats; as stored in the file, multiplied exactly; as bytes with
+// one scale an output, multiplied in integers.
 //
 //   bench_micro_weight_forms [--model PATH] [--rounds N] [--rows N,...] [--threads N] [--text FILE] [--tokens N]
 //                            [--llama-cpp FILE,...]
@@ -339,8 +339,8 @@ int main(int argc, char** argv) {
   return program.run(argc, argv, [&] {
     std::vector<form> forms;
     forms.emplace_back("F32", s, llama_options{.weights = weight_storage::f32});
-    forms.emplace_back("as stored, exact", s, llama_options{});
-    forms.emplace_back("as stored, integer", s, llama_options{.arithmetic = matrix_arithmetic::integer});
+    forms.emplace_back("as stored, exact", s, llama_options{.weights = weight_storage::as_stored});
+    forms.emplace_back("bytes, integer", s, llama_options{.arithmetic = matrix_arithmetic::integer});
 #if defined(ESPALIER_BENCH_LLAMA_CPP)
     for (const std::string& path : s.llama_cpp)
       forms.emplace_back(path, s);

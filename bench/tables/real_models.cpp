@@ -24,6 +24,7 @@
 #include "../../examples/generate/pairings.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/cost/hardware_name.hpp"
+#include "price_table.hpp"
 #include "prompt_set.hpp"
 #include "real_models_report.hpp"
 #include "report_file.hpp"
@@ -62,6 +63,7 @@ struct arguments : bench::table_arguments {
   std::vector<std::string> verifiers;
   std::string plot;
   bool integer = false;
+  std::string price;
   bool quick = false;
   bool greedy = false;
   std::string selectors;
@@ -101,8 +103,10 @@ void resize(generate::arguments& how, std::string_view method, std::int32_t size
 }
 
 // Plain decoding first, and then every method over every drafter that there is.
-std::vector<contestant> contestants(const arguments& a, const models::model_paths& paths, float temperature) {
+std::vector<contestant> contestants(const arguments& a, const models::model_paths& paths, float temperature,
+                                    const std::shared_ptr<const models::price_table>& price) {
   generate::arguments how;
+  how.price = price;
   how.parts = a.parts;
   how.models = paths;
   how.max_tokens = a.tokens;
@@ -131,9 +135,9 @@ std::vector<contestant> contestants(const arguments& a, const models::model_path
       }
     }
   };
-  add(generate::drafter_kind::prompt_lookup, "look-up");
-  add(generate::drafter_kind::ngram, "n-grams");
+  add(generate::drafter_kind::text, "text");
   if (!paths.draft.empty()) add(generate::drafter_kind::model, "draft");
+  if (!paths.head.empty()) add(generate::drafter_beside(paths), "head");
   if (!paths.block.empty()) add(generate::drafter_kind::block, "block draft");
   return list;
 }
@@ -235,12 +239,14 @@ int run(const arguments& a) {
     if (a.parts.verifiers.find(verifier) == nullptr)
       espalier::raise<espalier::input_error>("there is no verifier ", verifier, ".");
   }
+  std::shared_ptr<const models::price_table> price;
+  if (!a.price.empty()) price = std::make_shared<models::price_table>(models::price_table::load(a.price));
   const std::vector<float> temperatures = a.greedy ? std::vector<float>{0} : std::vector<float>{0, 0.7F};
   const models::model_paths paths = a.models.resolved();
   std::vector<std::vector<contestant>> lists;
   std::int32_t rows = 0;
   for (const float temperature : temperatures) {
-    lists.push_back(contestants(a, paths, temperature));
+    lists.push_back(contestants(a, paths, temperature, price));
     for (const contestant& c : lists.back())
       rows = std::max(rows, c.rows);
   }
@@ -252,9 +258,14 @@ int run(const arguments& a) {
   });
   for (bench::prompt_domain& kind : kinds)
     kind.prompts.resize(std::min(kind.prompts.size(), static_cast<std::size_t>(a.measure)));
+  if (price && !(a.llama_cpp.empty() && a.llama_servers.empty())) {
+    espalier::raise<espalier::input_error>(
+        "--price counts this library's passes: neither --llama-cpp nor --llama-server goes with it.");
+  }
 #if defined(ESPALIER_BENCH_LLAMA_CPP)
   std::vector<std::string> files = a.llama_cpp;
-  if (files.empty() && std::filesystem::is_regular_file(models.paths.model)) files.push_back(models.paths.model);
+  if (!price && files.empty() && std::filesystem::is_regular_file(models.paths.model))
+    files.push_back(models.paths.model);
   for (const std::string& path : files) {
     const auto engine = std::make_shared<other_engine>(path, models);
     for (std::size_t i = 0; i < lists.size(); ++i)
@@ -280,12 +291,13 @@ int run(const arguments& a) {
   };
   const bench::real_models_report report(
       fmt::format("`{}`, {:.0f} MB of weights as held, {} products{}{}; {}. {} prompts a kind at most, up to {} tokens "
-                  "each or to the end of the answer, {} runs of each, of which the one of median duration counts.",
+                  "each or to the end of the answer, {} runs of each, of which the one of median duration counts.{}",
                   models.paths.model, static_cast<double>(models.target.weight_bytes()) / 1e6,
                   a.integer ? "integer" : "exact", drafting("draft", models.paths.draft),
-                  drafting("block draft", models.paths.block), espalier::hardware_name(models.target.n_threads()),
-                  a.measure, a.tokens, a.repeats),
-      methods, kinds, regimes);
+                  drafting("head", models.paths.head) + drafting("block draft", models.paths.block),
+                  espalier::hardware_name(models.target.n_threads()), a.measure, a.tokens, a.repeats,
+                  price ? " " + price->in_words() : std::string()),
+      price ? price->file : std::string(), methods, kinds, regimes);
   bench::deliver(report, a, a.plot);
   return 0;
 }
@@ -295,7 +307,7 @@ int run(const arguments& a) {
 int bench::real_models(int argc, char** argv, const generate::parts& own) {
   bench::program program(
       "bench_tables_real_models",
-      "A model that people use, on questions of six kinds: every method over prompt look-up, n-grams\n"
+      "A model that people use, on questions of six kinds: every method over the text itself\n"
       "and what --draft and --block name, greedy and at temperature 0.7.");
   arguments a;
   a.add_to(program);
@@ -304,7 +316,8 @@ int bench::real_models(int argc, char** argv, const generate::parts& own) {
   program.add("--repeats", a.repeats, "runs of each method after each prompt; the one of median duration counts");
   program.add("--methods", a.methods, "only these methods, beside plain; none: all that generate knows");
   program.add("--verifiers", a.verifiers, "only these verifiers, with every method that they suit; none: its best one");
-  program.add("--integer", a.integer, "products in integers, of weights in 8 or fewer bits");
+  program.add("--integer", a.integer, "products in integers, weights in 8 bits");
+  program.add("--price", a.price, "count seconds as passes cost on another machine, by a table of bench/prices");
   program.add("--plot", a.plot, "also draw the speedups to this file, as SVG");
   program.add("--greedy", a.greedy, "greedy alone, nothing at temperature 0.7");
   program.add("--selectors", a.selectors, "networks for neural-delayed; if not given, those that generate takes");

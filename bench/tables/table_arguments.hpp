@@ -21,7 +21,8 @@ struct table_arguments {
 
   void add_to(program& to) {
     to.add("--model", models.model, "folder with target/, draft/ and a tokenizer, or a model");
-    to.add("--draft", models.draft, "the model that drafts; empty: the one beside the target");
+    to.add("--draft", models.draft,
+           "what drafts: a smaller model, a head or a block draft; empty: the model beside the target");
     to.add("--block", models.block, "a block draft; empty: the one beside the target");
     to.add("--prompts", prompts, "JSON Lines: strings, or objects with text or tokens, and domain");
     to.add("--domains", domains, "only these domains of the prompts");

@@ -15,7 +15,6 @@ namespace generate {
 template <class PartT>
 constexpr method_group group_of() {
   using policy = typename PartT::type;
-  if (method_with<PartT>::from_runs) return method_group::runs;
   if (espalier::compatible(policy::sampling, espalier::regime::deterministic)) return method_group::chosen;
   return espalier::compatible(policy::sampling, espalier::regime::iid) ? method_group::independent
                                                                        : method_group::distinct;

@@ -14,6 +14,7 @@
 #include "../models/flags.hpp"
 #include "../models/help_format.hpp"
 #include "../models/models_path.hpp"
+#include "../models/price_table.hpp"
 #include "pairings.hpp"
 
 namespace generate {
@@ -115,6 +116,12 @@ void add_method(CLI::App& app, arguments& result) {
         "what passes cost here, of nde costs, for methods that weigh time [measured before the first text, so that "
         "equal seeds need not write equal texts]",
         [&](const std::string& path) { result.costs = path; });
+  f.add(group, "--price", "FILE",
+        "count seconds as passes cost on another machine, by a table of bench/prices or of nde costs; methods that "
+        "weigh time believe it [by the clock]",
+        [&](const std::string& path) {
+          result.price = std::make_shared<models::price_table>(models::price_table::load(path));
+        });
   f.add(group, "--selectors", "DIR",
         "networks for neural-delayed, VERIFIER.safetensors; specinfer's serves verifiers that have none [selector in "
         "the model folder, or beside the draft]",
@@ -190,26 +197,6 @@ void set_part_options(const CLI::App& app, const part_options& options, const ar
   }
 }
 
-// Refuses options of drafters that are not used, as options of unused methods are refused.
-void refuse_options_of_others(const CLI::App& app, const arguments& result) {
-  const auto refuse_unused = [&](drafter_kind drafter, const auto& options) {
-    espalier::for_each_option(options, [&](const auto& option, const auto&) {
-      const std::string flag = flag_name(espalier::name_of(drafter), option.name);
-      if (result.drafter == drafter || app.get_option(flag)->count() == 0) return;
-      throw usage_error(fmt::format("{} is an option of --drafter {}, not of --drafter {}.", flag,
-                                    espalier::name_of(drafter), espalier::name_of(result.drafter)));
-    });
-  };
-  refuse_unused(drafter_kind::prompt_lookup, result.prompt_lookup);
-  refuse_unused(drafter_kind::ngram, result.ngram);
-}
-
-// The drafter if no flag names one: the model next to the target, else the block draft there, else the text itself.
-drafter_kind drafter_beside(const models::model_paths& paths) {
-  if (!paths.draft.empty()) return drafter_kind::model;
-  return paths.block.empty() ? drafter_kind::prompt_lookup : drafter_kind::block;
-}
-
 // The verifiers that fit each method, the default first; methods that share them are on one line.
 std::string verifiers_in_words(const parts& offered) {
   std::vector<std::pair<std::string, std::string>> lines;  // verifiers, and their methods
@@ -250,6 +237,20 @@ void add_output(CLI::App& app, arguments& result) {
   app.add_flag("--json", result.json, "write one JSON object instead: text, tokens, statistics, options")->group(group);
 }
 
+void check_price(const arguments& result) {
+  if (!result.costs.empty())
+    throw usage_error("--price is what methods that weigh time believe, too: --costs does not go with it.");
+  if (result.device == device_kind::cuda)
+    throw usage_error("--price counts passes of --device cpu: with --device cuda the host does not see them.");
+  const bool drafts = result.methods != std::vector<std::string>{"plain"};
+  if (drafts && result.drafter != drafter_kind::text && !result.price->has_draft()) {
+    throw usage_error(
+        fmt::format("{} has no prices of a draft: it goes with --drafter text, or with "
+                    "--method plain.",
+                    result.price->file));
+  }
+}
+
 void check(const arguments& result) {
   if (result.compare && (result.show_tree || !result.svg.empty() || !result.dot.empty()))
     throw usage_error("--show-tree, --svg and --dot draw one method's trees: they do not go with --compare.");
@@ -260,11 +261,11 @@ void check(const arguments& result) {
         fmt::format("--verifier names {} verifiers, which goes with --compare only.", result.verifiers.size()));
   }
   if (result.json && result.show_tree) throw usage_error("--json writes no trees: it does not go with --show-tree.");
-  if (is_sequence(result.drafter) && !result.draft_options.empty()) {
-    throw usage_error(fmt::format("--{} shapes probabilities, which --drafter {} does not have.",
-                                  flag_name("draft", result.draft_options.front()).substr(2),
-                                  espalier::name_of(result.drafter)));
+  if (result.drafter == drafter_kind::text && !result.draft_options.empty()) {
+    throw usage_error(fmt::format("{} shapes the probabilities of a draft model, and --drafter text has none.",
+                                  flag_name("draft", result.draft_options.front())));
   }
+  if (result.price) check_price(result);
   if (result.round >= 0 && result.svg.empty() && result.dot.empty())
     throw usage_error("--round chooses what --svg or --dot draws: one of them is missing.");
   if (result.chat && (result.compare || result.json || result.show_tree || result.raw || !result.prompts.empty() ||
@@ -290,6 +291,15 @@ void check(const arguments& result) {
 
 }  // namespace
 
+drafter_kind drafter_beside(const models::model_paths& paths) {
+  if (!paths.head.empty()) {
+    const bool is_eagle3 = espalier::draft_kind_of(paths.head) == espalier::draft_kind::eagle3;
+    return is_eagle3 ? drafter_kind::eagle3 : drafter_kind::mtp;
+  }
+  if (!paths.draft.empty()) return drafter_kind::model;
+  return paths.block.empty() ? drafter_kind::text : drafter_kind::block;
+}
+
 arguments parse(int argc, const char* const* argv, parts offered, std::string& help) {
   arguments result;
   result.parts = std::move(offered);
@@ -309,8 +319,6 @@ arguments parse(int argc, const char* const* argv, parts offered, std::string& h
   flags(app).add_options(
       "Drafter: what trees are grown from (drawn ones: by default as the target, above temperature 0)", "draft",
       result.draft);
-  flags(app).add_options("Drafter prompt-lookup", "prompt-lookup", result.prompt_lookup);
-  flags(app).add_options("Drafter ngram", "ngram", result.ngram);
   part_options options;
   add_part_options(app, result, options);
   app.footer(verifiers_in_words(result.parts) +
@@ -338,9 +346,8 @@ arguments parse(int argc, const char* const* argv, parts offered, std::string& h
   espalier::for_each_option(result.draft, [&](const auto& option, auto&) {
     if (app.get_option(flag_name("draft", option.name))->count() > 0) result.draft_options.emplace_back(option.name);
   });
-  if (app.get_option("--drafter")->count() == 0) result.drafter = drafter_beside(result.models.resolved());
+  if (result.drafter == drafter_kind::automatic) result.drafter = drafter_beside(result.models.resolved());
   check(result);
-  refuse_options_of_others(app, result);
   set_part_options(app, options, result);
   result.target.text.seed = result.seed;
   return result;

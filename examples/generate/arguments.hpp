@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,8 +11,6 @@
 #include "../models/usage_error.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/decoder/decoder.hpp"
-#include "espalier/drafter/ngram.hpp"
-#include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/slot_ledger.hpp"
 #include "espalier/model/files/weight_storage.hpp"
 #include "espalier/model/llama/matrix_arithmetic.hpp"
@@ -19,15 +18,23 @@
 #include "espalier/sampling/sampler.hpp"
 #include "parts.hpp"
 
+namespace models {
+struct price_table;
+}
+
 namespace generate {
 
 //! The source of drafts.
-enum class drafter_kind { model, block, prompt_lookup, ngram };
+enum class drafter_kind { automatic, model, eagle3, mtp, block, text };
 
-//! True if a drafter gives runs of tokens without probabilities.
-constexpr bool is_sequence(drafter_kind drafter) {
-  return drafter == drafter_kind::prompt_lookup || drafter == drafter_kind::ngram;
+//! True if a drafter is a head on the target's hidden states.
+constexpr bool is_head(drafter_kind drafter) {
+  return drafter == drafter_kind::eagle3 || drafter == drafter_kind::mtp;
 }
+
+//! The drafter that these resolved paths are for: the one that --draft names, the model or the head beside the target,
+//! else the block draft there, else the text itself.
+drafter_kind drafter_beside(const models::model_paths& paths);
 
 //! The hardware that runs models and rounds.
 enum class device_kind { cpu, cuda };
@@ -38,12 +45,17 @@ namespace espalier {
 
 template <>
 inline constexpr auto known_values<generate::drafter_kind> = std::array{
+    known_value<generate::drafter_kind>{generate::drafter_kind::automatic, "auto",
+                                        "what --draft names or the model folder has, else text"},
     known_value<generate::drafter_kind>{generate::drafter_kind::model, "model", "a smaller language model"},
+    known_value<generate::drafter_kind>{generate::drafter_kind::eagle3, "eagle3",
+                                        "an EAGLE-3 head on the target's hidden states"},
+    known_value<generate::drafter_kind>{generate::drafter_kind::mtp, "mtp",
+                                        "an MTP head on them, which may be in the target's own folder"},
     known_value<generate::drafter_kind>{generate::drafter_kind::block, "block",
                                         "a model that drafts all depths in one pass"},
-    known_value<generate::drafter_kind>{generate::drafter_kind::prompt_lookup, "prompt-lookup",
-                                        "what followed the last tokens before"},
-    known_value<generate::drafter_kind>{generate::drafter_kind::ngram, "ngram", "what followed them most often"}};
+    known_value<generate::drafter_kind>{generate::drafter_kind::text, "text",
+                                        "what followed the last tokens before, with no model"}};
 
 template <>
 inline constexpr auto known_values<generate::device_kind> =
@@ -74,15 +86,13 @@ struct arguments {
 
   std::vector<std::string> methods;    //!< names of tree policies; empty: the default ones, see default_methods
   std::vector<std::string> verifiers;  //!< names; empty: the best for each method
-  drafter_kind drafter = drafter_kind::model;
+  drafter_kind drafter = drafter_kind::automatic;  //!< parse() leaves another one than automatic
   device_kind device = device_kind::cpu;
   espalier::commit_mode commit = espalier::commit_mode::compact;
   std::int32_t threads = 0;
   espalier::matrix_arithmetic arithmetic = espalier::matrix_arithmetic::exact;
-  espalier::weight_storage weights = espalier::weight_storage::as_stored;
+  espalier::weight_storage weights = espalier::weight_storage::fastest;
 
-  espalier::prompt_lookup_options prompt_lookup;
-  espalier::ngram_options ngram;
   std::uint64_t seed = 0;
   espalier::decoder_options target;  //!< includes the target's sampling, and the seed
   espalier::sampling_options draft{.temperature = 1.0F};
@@ -100,18 +110,17 @@ struct arguments {
   std::string svg;
   std::string dot;
   std::int32_t round = -1;  //!< the round drawn by svg and dot; -1: the one with the deepest accepted path
+  std::shared_ptr<const models::price_table> price;  //!< what passes cost; null: seconds are the clock's
 
   static constexpr void describe(auto see) {
     using espalier::option;
-    see(option{"drafter", &arguments::drafter,
-               "what proposes tokens; the last two, which know no probabilities, go with chain"});
+    see(option{"drafter", &arguments::drafter, "what proposes tokens"});
     see(option{"device", &arguments::device, "where models and rounds run"});
     see(option{"commit", &arguments::commit, "how the cache keeps an accepted path"});
     see(option{"threads", &arguments::threads, "threads of a forward pass; 0: one for each processor", 0,
                espalier::thread_team::most_threads});
-    see(option{"arithmetic", &arguments::arithmetic, "products with quantised weights, on cpu"});
-    see(option{"weights", &arguments::weights,
-               "how matrices are held, on cpu; as-stored: small models as floats, where products are exact"});
+    see(option{"arithmetic", &arguments::arithmetic, "products with weights, on cpu"});
+    see(option{"weights", &arguments::weights, "how matrices are held, on cpu; products of integers take i8-rows"});
     see(option{"seed", &arguments::seed, "equal seeds write equal texts"});
     see(option{"repeats", &arguments::repeats, "runs of each method to compare; the median counts", 1, 1000});
   }

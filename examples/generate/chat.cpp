@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "../models/price_table.hpp"
 #include "chat_prompt.hpp"
 #include "methods.hpp"
 #include "pairings.hpp"
@@ -26,6 +27,7 @@ void chat(models::model_set& models, const arguments& asked, std::istream& in, s
   if (is_terminal()) {
     out << fmt::format("{} drafts, {} verifies. /new begins another chat, the end of the input (Ctrl-D) ends it.\n",
                        parts.method, parts.verifier);
+    if (asked.price) out << asked.price->in_words() << "\n";
   }
   nlohmann::ordered_json messages = opening(asked);
   std::string line;

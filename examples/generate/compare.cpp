@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../models/price_table.hpp"
 #include "json_output.hpp"
 #include "methods.hpp"
 #include "pairings.hpp"
@@ -133,6 +134,7 @@ json to_json(const arguments& arguments, const std::vector<contestant>& all, con
              const espalier::tokenizer& tokenizer, bool samples) {
   const auto in_json = [&](bool equal) { return samples ? json() : json(equal); };
   json object = {{"repeats", arguments.repeats}, {"equal", in_json(all_equal(all))}};
+  if (arguments.price) object["price"] = arguments.price->json();
   object["prompts"] = json::array();
   for (const models::prompt& prompt : prompts)
     object["prompts"].push_back({{"text", prompt.text}, {"domain", prompt.domain}});
@@ -209,6 +211,7 @@ bool compare(models::model_set& models, const arguments& arguments, std::ostream
   const std::string tokens = samples ? fmt::format("Up to {} tokens each", arguments.max_tokens)
                                      : fmt::format("{} tokens", all.front().median().tokens);
   out << fmt::format("{} after {} prompt{}; {}.\n", tokens, prompts.size(), prompts.size() == 1 ? "" : "s", turns);
+  if (arguments.price) out << arguments.price->in_words() << "\n";
   if (samples) {
     out << "Texts are drawn at this temperature: all are samples of one distribution, the target's, and so they "
            "differ. "

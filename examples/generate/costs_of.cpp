@@ -11,6 +11,7 @@
 
 #include "../models/model_costs.hpp"
 #include "../models/model_set.hpp"
+#include "../models/price_table.hpp"
 #include "espalier/model/llama/model_identity.hpp"
 #include "espalier/selector/files/selector_file.hpp"
 #include "espalier/tree_policy/cost_aware/cost_aware_options.hpp"
@@ -33,6 +34,7 @@ std::string selector_in(const std::filesystem::path& folder, const std::string& 
 }  // namespace
 
 const espalier::cost_model& costs_of(const assignment& work) {
+  if (work.arguments.price) return work.arguments.price->costs;
   static const espalier::cost_model costs = [&] {
     if (!work.arguments.costs.empty()) return models::read_model_costs(work.models, work.arguments.costs);
     const auto show = [](const std::string& line) {
@@ -66,7 +68,7 @@ std::optional<espalier::delayed_selector> selector_of(const assignment& work) {
   auto file = espalier::load_selector(path);
   // Computed once, since the models are the same for all texts.
   static const std::string target = espalier::model_identity(paths.model),
-                           draft = espalier::model_identity(paths.draft);
+                           draft = espalier::model_identity(paths.by_level());
   const espalier::selector_origin origin{target, draft, work.models.target.vocab_size(), file.origin.verifier};
   if (is_beside_draft && !(file.origin == origin)) return {};
   espalier::require_origin(file, origin);

@@ -9,8 +9,8 @@
 
 namespace generate {
 
-//! The costs of the models' passes, read or measured for the first text that asks, since the models are the same for
-//! all.
+//! The costs of the models' passes: those of --price, else read or measured for the first text that asks, since the
+//! models are the same for all.
 //!
 //! Errors      those of reading the file
 const espalier::cost_model& costs_of(const assignment& work);

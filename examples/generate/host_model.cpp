@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "espalier/model/llama/block_draft_model.hpp"
+#include "espalier/model/llama/draft_head_model.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 
 namespace generate {
@@ -16,63 +17,116 @@ block_context& held(const host_block::context_type& context) {
   return *static_cast<block_context*>(context.get());
 }
 
+using head_context = espalier::draft_head_model::context_type;
+
+head_context& head_held(const host_head::context_type& context) {
+  return *static_cast<head_context*>(context.get());
+}
+
+// A feature_pass whose contexts are those of the head itself.
+struct head_pass {
+  const espalier::forward_batch& batch;
+  std::vector<head_context*> contexts;
+  std::span<const espalier::feature_pass<host_head::context_type>::row_states> states;
+};
+
 }  // namespace
 
 std::int32_t host_model::vocab_size() const {
-  return model_->vocab_size();
+  return model_->model->vocab_size();
 }
 
 std::int32_t host_model::max_rows() const {
-  return model_->max_rows();
+  return model_->model->max_rows();
 }
 
 std::int32_t host_model::max_positions() const {
-  return model_->max_positions();
+  return model_->model->max_positions();
 }
 
 espalier::vocab_rows<float> host_model::forward(espalier::recurrent_kv& kv, const espalier::forward_batch_view& batch) {
-  return model_->forward(kv, batch);
+  // A text has one sequence.
+  model_->count(batch.n_rows(), batch.sequences.front().prefix);
+  return model_->model->forward(kv, batch);
 }
 
 std::int32_t host_model::hidden_size() const {
-  return model_->hidden_size();
+  return model_->model->hidden_size();
 }
 
 std::span<const float> host_model::hidden_state(std::int32_t row) const {
-  return model_->hidden_state(row);
+  return model_->model->hidden_state(row);
 }
 
 std::int32_t host_block::vocab_size() const {
-  return model_->vocab_size();
+  return model_->model->vocab_size();
 }
 
 std::int32_t host_block::block_length() const {
-  return model_->block_length();
+  return model_->model->block_length();
 }
 
 std::int32_t host_block::max_positions() const {
-  return model_->max_positions();
+  return model_->model->max_positions();
 }
 
 host_block::context_type host_block::make_context() const {
-  return {new block_context(model_->make_context()),
+  return {new block_context(model_->model->make_context()),
           [](void* context) { delete static_cast<block_context*>(context); }};
 }
 
 void host_block::read(context_type& context, const host_model& target, std::span<const std::int32_t> rows,
                       std::int32_t position) {
-  model_->read(held(context), *target.model_, rows, position);
+  model_->model->read(held(context), *target.model_->model, rows, position);
 }
 
 void host_block::forward(std::span<const request_type> requests, std::int32_t length) {
+  model_->count(static_cast<std::int32_t>(requests.size()) * length, requests.front().position);
   std::vector<espalier::block_draft_model::request_type> asked;
   for (const request_type& r : requests)
     asked.push_back({&held(*r.context), r.pending, r.position, r.place});
-  model_->forward(asked, length);
+  model_->model->forward(asked, length);
 }
 
 espalier::vocab_rows<float> host_block::logits(std::int32_t place, std::int32_t length) const {
-  return model_->logits(place, length);
+  return model_->model->logits(place, length);
+}
+
+std::int32_t host_head::vocab_size() const {
+  return model_->model->vocab_size();
+}
+
+std::int32_t host_head::max_positions() const {
+  return model_->model->max_positions();
+}
+
+std::int32_t host_head::max_rows() const {
+  return model_->model->max_rows();
+}
+
+std::span<const espalier::token_id> host_head::tokens() const {
+  return model_->model->tokens();
+}
+
+host_head::context_type host_head::make_context() const {
+  return {new head_context(model_->model->make_context()), [](void* context) { delete static_cast<head_context*>(context); }};
+}
+
+void host_head::reserve(context_type& context, std::int32_t nodes) {
+  model_->model->reserve(head_held(context), nodes);
+}
+
+void host_head::read(context_type& context, const host_model& target, std::span<const std::int32_t> rows,
+                     std::int32_t position) {
+  model_->model->read(head_held(context), *target.model_->model, rows, position);
+}
+
+espalier::vocab_rows<float> host_head::forward(const espalier::feature_pass<context_type>& pass) {
+  model_->count(pass.batch.n_rows(), pass.batch.sequences.front().prefix);
+  head_pass own{pass.batch, {}, pass.states};
+  for (const context_type* context : pass.contexts)
+    own.contexts.push_back(&head_held(*context));
+  return model_->model->forward(own);
 }
 
 }  // namespace generate

@@ -8,20 +8,38 @@
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/cost/cost_curve.hpp"
+#include "espalier/drafter/feature_steps.hpp"
 #include "espalier/kv_store/recurrent.hpp"
 
 namespace espalier {
 class block_draft_model;
+class draft_head_model;
 class llama_backend;
 }  // namespace espalier
 
 namespace generate {
 
+//! A model whose passes are counted at given prices.
+template <class ModelT>
+struct priced_model {
+  ModelT* model;
+  const espalier::cost_curve* prices = nullptr;  //!< seconds of its passes; null: they are not counted
+  std::int64_t passes = 0;                       //!< passes that were counted
+  double seconds = 0;                            //!< what they have cost
+
+  void count(std::int32_t rows, std::int32_t context) {
+    if (prices == nullptr) return;
+    ++passes;
+    seconds += (*prices)(rows, context);
+  }
+};
+
 //! The Backend of a transformer on the host, for decoders that are compiled without the transformer's code. Only
 //! host_model.cpp has that code, which must be compiled alike in all of a program.
 class host_model {
  public:
-  explicit host_model(espalier::llama_backend& model) : model_(&model) {}
+  explicit host_model(priced_model<espalier::llama_backend>& model) : model_(&model) {}
 
   std::int32_t vocab_size() const;
   std::int32_t max_rows() const;
@@ -32,8 +50,9 @@ class host_model {
 
  private:
   friend class host_block;
+  friend class host_head;
 
-  espalier::llama_backend* model_;
+  priced_model<espalier::llama_backend>* model_;
 };
 
 //! The model of block_diffusion that is a block draft on the host, likewise.
@@ -47,7 +66,7 @@ class host_block {
     std::int32_t place;
   };
 
-  explicit host_block(espalier::block_draft_model& model) : model_(&model) {}
+  explicit host_block(priced_model<espalier::block_draft_model>& model) : model_(&model) {}
 
   std::int32_t vocab_size() const;
   std::int32_t block_length() const;
@@ -58,7 +77,27 @@ class host_block {
   espalier::vocab_rows<float> logits(std::int32_t place, std::int32_t length) const;
 
  private:
-  espalier::block_draft_model* model_;
+  priced_model<espalier::block_draft_model>* model_;
+};
+
+//! The model of feature_steps that is a draft head on the host, likewise.
+class host_head {
+ public:
+  using context_type = std::unique_ptr<void, void (*)(void*)>;
+
+  explicit host_head(priced_model<espalier::draft_head_model>& model) : model_(&model) {}
+
+  std::int32_t vocab_size() const;
+  std::int32_t max_positions() const;
+  std::int32_t max_rows() const;
+  std::span<const espalier::token_id> tokens() const;
+  context_type make_context() const;
+  void reserve(context_type& context, std::int32_t nodes);
+  void read(context_type& context, const host_model& target, std::span<const std::int32_t> rows, std::int32_t position);
+  espalier::vocab_rows<float> forward(const espalier::feature_pass<context_type>& pass);
+
+ private:
+  priced_model<espalier::draft_head_model>* model_;
 };
 
 }  // namespace generate

@@ -42,7 +42,7 @@ json part_options_to_json(const arguments& arguments, const pairing& used) {
   object["sampling"] = options_to_json(arguments.target.text.sampling);
   if (grown->drafts) {
     object["drafter"] = std::string(espalier::name_of(arguments.drafter));
-    if (!is_sequence(arguments.drafter)) object["draft"] = options_to_json(draft_sampling(arguments, *grown));
+    if (arguments.drafter != drafter_kind::text) object["draft"] = options_to_json(draft_sampling(arguments, *grown));
   }
   object[used.method] = to_json(grown->options());
   const json of_verifier = to_json(arguments.parts.verifiers.find(used.verifier)->copy()->options());

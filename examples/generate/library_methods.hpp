@@ -8,13 +8,12 @@ namespace generate {
 //! The methods of the library that are compiled together: the decoders of all at once would take a compiler more memory
 //! than many machines have to spare.
 enum class method_group {
-  runs,         //!< those that can grow from runs of tokens
-  chosen,       //!< other trees that are chosen
+  chosen,       //!< trees that are chosen
   independent,  //!< trees of independent draws
   distinct,     //!< trees of draws without replacement
 };
 
-//! Adds the methods of a group, in the order of the registry. methods_runs.cpp and so on compile it.
+//! Adds the methods of a group, in the order of the registry. methods_chosen.cpp and so on compile it.
 template <method_group Group>
 void add_library_methods(part_list<method>& to);
 

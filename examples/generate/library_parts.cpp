@@ -11,7 +11,6 @@ namespace generate {
 
 parts library_parts() {
   part_list<method> found;
-  add_library_methods<method_group::runs>(found);
   add_library_methods<method_group::chosen>(found);
   add_library_methods<method_group::independent>(found);
   add_library_methods<method_group::distinct>(found);

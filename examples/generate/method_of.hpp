@@ -10,12 +10,10 @@
 #include "draft_sampling.hpp"
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/decoder/decoder.hpp"
-#include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/block_diffusion.hpp"
 #include "espalier/drafter/factorised.hpp"
-#include "espalier/drafter/ngram.hpp"
+#include "espalier/drafter/feature_steps.hpp"
 #include "espalier/drafter/no_drafter.hpp"
-#include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/selector/neural_delayed.hpp"
 #include "part_with.hpp"
 #include "text_verifier.hpp"
@@ -37,19 +35,18 @@ class method_of final : public method_with<PartT> {
     if constexpr (!espalier::drafts<policy_type>) {
       return write_with(espalier::no_drafter(), this->part().make(), work);
     } else {
-      if constexpr (method_with<PartT>::from_runs)
-        if (is_sequence(work.arguments.drafter)) return write_from_runs(work);
-      if constexpr (method_with<PartT>::from_rows)
-        return work.arguments.drafter == drafter_kind::block ? write_from_block(work) : write_from_model(work);
+      if constexpr (method_with<PartT>::from_rows) {
+        if (work.arguments.drafter == drafter_kind::block) return write_from_block(work);
+        if (is_head(work.arguments.drafter)) return write_from_head(work);
+        return write_with(work.drafter(draft_sampling(work.arguments, *this)), policy(work), work);
+      }
       return {};  // pairings() refuses other drafters
     }
   }
 
  private:
-  written_text write_from_model(const assignment& work) const {
-    typename method_with<PartT>::model_drafter drafter(work.draft(), work.draft_cache(),
-                                                       draft_sampling(work.arguments, *this));
-    return write_with(drafter, policy(work), work);
+  written_text write_from_head(const assignment& work) const {
+    return write_with(espalier::feature_steps(work.head(), draft_sampling(work.arguments, *this)), policy(work), work);
   }
 
   // Policies that take a block directly need no sampler, unless flags set one; a constraint needs rows by node.
@@ -63,21 +60,17 @@ class method_of final : public method_with<PartT> {
     return write_with(drafter, this->part().make(), work);
   }
 
-  written_text write_from_runs(const assignment& work) const {
-    return work.arguments.drafter == drafter_kind::ngram
-               ? write_with(espalier::ngram(work.arguments.ngram), policy(work), work)
-               : write_with(espalier::prompt_lookup(work.arguments.prompt_lookup), policy(work), work);
-  }
-
   // The policy, made from its options and, if it needs them, the costs of passes and a selector.
   policy_type policy(const assignment& work) const {
     const PartT& part = this->part();
+    const bool has_model = work.arguments.drafter != drafter_kind::text;
     if constexpr (std::is_same_v<policy_type, espalier::neural_delayed<>>) {
+      if (!has_model) return part.make();
       auto selector = selector_of(work);
       return selector ? policy_type(part.options, std::move(*selector), costs_of(work)) : part.make();
     } else if constexpr (std::is_constructible_v<policy_type, decltype(part.options), espalier::cost_model>) {
       const espalier::cost_model& costs = costs_of(work);
-      return policy_type(part.options, is_sequence(work.arguments.drafter) ? costs.without_draft() : costs);
+      return policy_type(part.options, has_model ? costs : costs.without_draft());
     } else {
       return part.make();
     }

@@ -39,9 +39,19 @@ std::int32_t longest_pass(const arguments& arguments, const std::string& method)
 written_text write(models::model_set& models, const arguments& arguments, const std::string& method,
                    const std::string& verifier, std::span<const espalier::token_id> prompt,
                    const round_watcher& watch) {
-  const assignment work{{arguments, method, verifier, prompt, watch, models.text}, models};
+  priced_models passes(models, arguments.price.get());
+  espalier::statistics priced;
+  const round_watcher watch_priced = [&](const espalier::round_record& r) {
+    const espalier::round_record round = passes.priced(r);
+    priced(round);
+    watch(round);
+  };
+  const assignment work{
+      {arguments, method, verifier, prompt, arguments.price ? watch_priced : watch, models.text}, models, passes};
   if (arguments.device == device_kind::cuda) return write_on_device(work);
-  return find_method(arguments.parts, method).write(work);
+  written_text result = find_method(arguments.parts, method).write(work);
+  if (arguments.price) result.statistics = priced;
+  return result;
 }
 
 }  // namespace generate

@@ -88,14 +88,13 @@ constexpr bool grows_from() {
 }  // namespace
 
 std::vector<std::string> methods_on_device(drafter_kind drafter) {
-  if (drafter == drafter_kind::ngram)
-    throw usage_error("--device cuda drafts with --drafter model, block or prompt-lookup.");
+  if (is_head(drafter)) throw usage_error("--device cuda drafts with --drafter model, block or text.");
   std::vector<std::string> names;
   boost::hana::for_each(espalier::tree_policies, [&]<class PartT>(const PartT& part) {
     using policy = typename PartT::type;
-    const bool grows = drafter == drafter_kind::block           ? grows_from<policy, block_drafter>()
-                       : drafter == drafter_kind::prompt_lookup ? grows_from<policy, cuda::prompt_lookup>()
-                                                                : grows_from<policy, model_drafter>();
+    const bool grows = drafter == drafter_kind::block  ? grows_from<policy, block_drafter>()
+                       : drafter == drafter_kind::text ? grows_from<policy, cuda::prompt_lookup>()
+                                                       : grows_from<policy, model_drafter>();
     if (grows) names.emplace_back(part.name);
   });
   return names;
@@ -125,9 +124,8 @@ written_text write_on_device(const text_task& work) {
         write(cuda::no_drafter());
       } else if (work.arguments.drafter == drafter_kind::block) {
         if constexpr (grows_from<policy_type, block_drafter>()) write(block_drafter(*models.block));
-      } else if (work.arguments.drafter == drafter_kind::prompt_lookup) {
-        if constexpr (grows_from<policy_type, cuda::prompt_lookup>())
-          write(cuda::prompt_lookup(work.arguments.prompt_lookup));
+      } else if (work.arguments.drafter == drafter_kind::text) {
+        if constexpr (grows_from<policy_type, cuda::prompt_lookup>()) write(cuda::prompt_lookup());
       } else if constexpr (grows_from<policy_type, model_drafter>()) {
         cache draft_kv = models.make_cache(*models.draft);
         write(model_drafter(*models.draft, draft_kv,

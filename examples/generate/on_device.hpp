@@ -15,7 +15,7 @@ struct written_text;
 
 //! The names of the methods that run on the device over this drafter, in the registry's order.
 //!
-//! Errors      usage_error if the program was built without CUDA, or this drafter does not exist on the device
+//! Errors      usage_error if the program was built without CUDA
 std::vector<std::string> methods_on_device(drafter_kind drafter);
 
 //! True if the verifier of this name runs on the device: the library's do.

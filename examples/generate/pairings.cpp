@@ -25,7 +25,7 @@ std::vector<std::string> methods_over(const arguments& arguments) {
   if (arguments.device == device_kind::cuda) return methods_on_device(arguments.drafter);
   std::vector<std::string> names;
   for (const auto& method : arguments.parts.methods)
-    if (is_sequence(arguments.drafter) ? method->takes_runs : method->takes_rows) names.emplace_back(method->name);
+    if (method->takes_rows || !method->drafts) names.emplace_back(method->name);
   return names;
 }
 
@@ -45,7 +45,7 @@ std::vector<std::string> default_methods(const arguments& arguments) {
   if (arguments.drafter == drafter_kind::block) return {"best-first"};
   // The best method for models that come together is known. For others it follows from measured passes, on the host.
   const bool on_host = arguments.device == device_kind::cpu;
-  if (is_sequence(arguments.drafter)) return {on_host ? "cost-aware" : "chain"};
+  if (arguments.drafter == drafter_kind::text) return {on_host ? "cost-aware" : "chain"};
   if (on_host && !arguments.models.draft.empty()) return {"cost-aware"};
   return {arguments.target.text.sampling.temperature > 0 ? "delayed" : "dynatree"};
 }
@@ -86,10 +86,8 @@ std::vector<pairing> pairings(const arguments& arguments) {
         throw usage_error(fmt::format("--method {} with --drafter {} does not run on --device cuda: {} do.", method,
                                       espalier::name_of(arguments.drafter), listed(possible)));
       }
-      const bool runs = is_sequence(arguments.drafter);
-      throw usage_error(fmt::format("--method {} asks for {}, which --drafter {} does not have: it goes with {}.",
-                                    method, runs ? "probabilities" : "runs of tokens",
-                                    espalier::name_of(arguments.drafter), listed(possible)));
+      throw usage_error(fmt::format("--method {} does not grow from probabilities by node: --drafter {} goes with {}.",
+                                    method, espalier::name_of(arguments.drafter), listed(possible)));
     }
     if (arguments.verifiers.empty()) {
       found.push_back({method, verifiers_for(offered, find_method(offered, method), draws_text).front()});

@@ -6,11 +6,8 @@
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
 #include "espalier/core/philox.hpp"
-#include "espalier/drafter/autoregressive.hpp"
-#include "espalier/drafter/prompt_lookup.hpp"
-#include "espalier/kv_store/recurrent.hpp"
 #include "espalier/registry.hpp"
-#include "host_model.hpp"
+#include "host_drafter.hpp"
 #include "parts.hpp"
 
 namespace generate {
@@ -22,12 +19,10 @@ class method_with : public method {
   using policy_type = typename PartT::type;
   template <class DrafterT>
   static constexpr bool grows_from = espalier::TreePolicy<policy_type, DrafterT, espalier::philox_chance>;
-  using model_drafter = espalier::autoregressive<host_model, espalier::recurrent_kv&>;
-  static constexpr bool from_rows = grows_from<model_drafter>, from_runs = grows_from<espalier::prompt_lookup>;
+  static constexpr bool from_rows = grows_from<host_drafter>;
 
   explicit method_with(const PartT& part)
-      : method(part.name, part.summary, policy_type::sampling, espalier::drafts<policy_type>, from_rows, from_runs),
-        part_(part) {}
+      : method(part.name, part.summary, policy_type::sampling, espalier::drafts<policy_type>, from_rows), part_(part) {}
 
   std::vector<models::text_option> options() override { return models::text_options(part_.options); }
   std::int32_t max_nodes() const override { return part_.make().max_nodes(); }

@@ -27,7 +27,6 @@ class method {
   espalier::regime sampling;
   bool drafts;      //!< true if it asks a drafter
   bool takes_rows;  //!< true if it can grow from probabilities by node
-  bool takes_runs;  //!< true if it can grow from runs of tokens without probabilities
 
   virtual ~method() = default;
   virtual std::unique_ptr<method> copy() const = 0;
@@ -49,14 +48,8 @@ class method {
   virtual written_text write(const assignment& work) const = 0;
 
  protected:
-  method(std::string_view its_name, std::string_view its_summary, espalier::regime its_sampling, bool asks, bool rows,
-         bool runs)
-      : name(its_name),
-        summary(its_summary),
-        sampling(its_sampling),
-        drafts(asks),
-        takes_rows(rows),
-        takes_runs(runs) {}
+  method(std::string_view its_name, std::string_view its_summary, espalier::regime its_sampling, bool asks, bool rows)
+      : name(its_name), summary(its_summary), sampling(its_sampling), drafts(asks), takes_rows(rows) {}
   method(const method&) = default;
 };
 

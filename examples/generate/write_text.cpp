@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../models/price_table.hpp"
 #include "espalier/report/dot.hpp"
 #include "espalier/report/svg.hpp"
 #include "espalier/report/terminal.hpp"
@@ -159,9 +160,11 @@ void write_text(models::model_set& models, const arguments& arguments, std::ostr
   if (!arguments.json) {
     if (colour && !arguments.show_tree) write_legend(out);
     out << table(parts, all, end_in_words);
+    if (arguments.price) out << "\n" << arguments.price->in_words() << "\n";
     return;
   }
   json object = {{"method", parts.method}, {"verifier", parts.verifier}};
+  if (arguments.price) object["price"] = arguments.price->json();
   object["options"] = part_options_to_json(arguments, parts);
   object["texts"] = texts;
   object["statistics"] = statistics_to_json(all);

@@ -97,7 +97,8 @@ inline void add_model_paths(flags& f, const char* group, model_paths& paths) {
   };
   add("--model", paths.model,
       "a model, or a folder with target, draft, block and a tokenizer" + bracketed(paths.model));
-  add("--draft", paths.draft, "a smaller model that drafts [draft in the folder of --model]");
+  add("--draft", paths.draft,
+      "what drafts: a smaller model, or a head or a block draft made for this one [draft in the folder of --model]");
 }
 
 }  // namespace models

@@ -16,6 +16,7 @@
 #include "espalier/cost/hardware_name.hpp"
 #include "espalier/cost/measure_costs.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/feature_steps.hpp"
 #include "espalier/forward/prefill.hpp"
 #include "espalier/kv_store/recurrent.hpp"
 #include "espalier/model/files/cost_file.hpp"
@@ -88,6 +89,10 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
   // Filled, since reading that many tokens would take a large target longer than the whole measurement.
   const std::int32_t longest = *std::max_element(options.contexts.begin(), options.contexts.end());
   detail::fill(target_kv, std::clamp(longest, 0, models.context()));
+  if (models.head) {
+    espalier::feature_steps drafter(*models.head, draft_sampling);
+    return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
+  }
   if (!models.draft) return espalier::measure_costs(models.target, target_kv, options, progress);
   espalier::autoregressive drafter(*models.draft, *draft_kv, draft_sampling);
   return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
@@ -100,7 +105,7 @@ inline espalier::cost_model read_model_costs(const model_set& models, const std:
   espalier::cost_model costs = espalier::load_costs(file);
   const std::string warning = espalier::mismatch(
       costs, espalier::hardware_name(models.target.n_threads()), espalier::model_identity(models.paths.model),
-      models.draft ? espalier::model_identity(models.paths.draft) : std::string());
+      models.paths.by_level().empty() ? std::string() : espalier::model_identity(models.paths.by_level()));
   if (!warning.empty()) std::cerr << file << ": " << warning << '\n';
   return costs;
 }

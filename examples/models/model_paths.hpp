@@ -6,18 +6,25 @@
 #include <fstream>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "espalier/core/error.hpp"
+#include "espalier/model/llama/draft_kind.hpp"
 
 namespace models {
 
 //! The paths of models.
 struct model_paths {
   std::string model;    //!< a model, or a folder DIR of several: DIR/target, DIR/draft, DIR/block and a tokenizer
-  std::string draft{};  //!< a smaller model; empty: that of DIR, if there is one
+  std::string draft{};  //!< a model that drafts, of any kind; empty: the smaller model of DIR, if there is one
   std::string block{};  //!< a block draft; empty: that of DIR, if there is one
+  std::string head{};   //!< a head on the target's hidden states
 
-  //! These paths with each model's own path filled in.
+  //! The model that drafts level by level, a smaller model or a head; empty: there is none.
+  const std::string& by_level() const { return head.empty() ? draft : head; }
+
+  //! These paths with each model's own path filled in: `draft` is then a smaller model, and a head or a block draft that
+  //! it named is at `head` or `block`. A target with a head in its own files, and no draft, is its own `head`.
   //!
   //! Errors      espalier::model_error for a model that does not exist
   model_paths resolved() const {
@@ -39,14 +46,28 @@ struct model_paths {
       espalier::raise<espalier::model_error>("the folder ", model, " holds no model: neither a folder target nor a ",
                                              "config.json.");
     }
-    if (!files::is_directory(model + "/target")) return each;
-    each.model = model + "/target";
-    if (draft.empty() && files::is_directory(model + "/draft")) each.draft = model + "/draft";
-    if (block.empty() && files::is_directory(model + "/block")) each.block = model + "/block";
+    each.sort_by_kind();
+    if (files::is_directory(model + "/target")) {
+      each.model = model + "/target";
+      if (draft.empty() && files::is_directory(model + "/draft")) each.draft = model + "/draft";
+      if (each.block.empty() && files::is_directory(model + "/block")) each.block = model + "/block";
+    }
+    if (draft.empty() && each.draft.empty() && files::is_directory(each.model) && espalier::has_head_beside(each.model))
+      each.head = each.model;
     return each;
   }
 
  private:
+  void sort_by_kind() {
+    if (draft.empty()) return;
+    const espalier::draft_kind kind = espalier::draft_kind_of(draft);
+    if (kind == espalier::draft_kind::language_model) return;
+    std::string& place = kind == espalier::draft_kind::block ? block : head;
+    if (!place.empty())
+      espalier::raise<espalier::model_error>("--draft ", draft, " and --block ", place, " both name a block draft.");
+    place = std::exchange(draft, {});
+  }
+
   static bool begins_as_gguf(const std::string& path) {
     std::array<char, 4> bytes{};
     std::ifstream(path, std::ios::binary).read(bytes.data(), bytes.size());

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -10,11 +9,10 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/kv_store/recurrent.hpp"
-#include "espalier/model/files/weight_storage.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
 #include "espalier/model/llama/block_draft_model.hpp"
+#include "espalier/model/llama/draft_head_model.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
-#include "espalier/model/llama/matrix_arithmetic.hpp"
 #include "espalier/model/llama/model_files.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 #include "model_paths.hpp"
@@ -22,8 +20,8 @@
 
 namespace models {
 
-//! A target model, its tokenizer, and the models that draft for it: a smaller one, a block draft, both or none. The
-//! target keeps the hidden states that they and selectors read.
+//! A target model, its tokenizer, and the models that draft for it: a smaller one or a head, a block draft, both or
+//! none. The target keeps the hidden states that they and selectors read.
 //!
 //!     models::model_set models = models::model_set::load({"examples/models"}, {.max_rows = 288});
 //!     espalier::recurrent_kv kv = models.make_cache(models.target);
@@ -35,6 +33,7 @@ struct model_set {
   espalier::tokenizer text;
   espalier::llama_backend target;
   std::optional<espalier::llama_backend> draft{};
+  std::optional<espalier::draft_head_model> head{};
   std::optional<espalier::block_draft_model> block{};
   std::optional<espalier::recurrent_kv> target_kv{}, draft_kv{};  //!< the caches of target_cache() and draft_cache()
 
@@ -46,7 +45,6 @@ struct model_set {
     const espalier::model_config config = espalier::model_files::open(paths.model).config;
     // The hidden states that selectors read.
     target_options.hidden_layers.push_back(config.n_layers - 1);
-    widen_if_small(target_options, config);
     if (!paths.block.empty()) {
       const auto read = espalier::block_draft_config::load(paths.block).hidden_layers;
       target_options.hidden_layers.insert(target_options.hidden_layers.end(), read.begin(), read.end());
@@ -57,7 +55,6 @@ struct model_set {
       const espalier::model_config draft_config = espalier::model_files::open(paths.draft).config;
       draft_options.hidden_layers.push_back(draft_config.n_layers - 1);
       draft_options.vocab_size = config.vocab_size;
-      widen_if_small(draft_options, draft_config);
       // A model that drafts for itself is loaded only once.
       const bool is_target = std::filesystem::equivalent(paths.model, paths.draft);
       if (is_target) {
@@ -66,6 +63,7 @@ struct model_set {
         models.draft = espalier::llama_backend::load(paths.draft, draft_options);
       }
     }
+    if (!paths.head.empty()) models.head = espalier::draft_head_model::load(paths.head, models.target);
     if (!paths.block.empty()) models.block = espalier::block_draft_model::load(paths.block, models.target);
     return models;
   }
@@ -74,6 +72,10 @@ struct model_set {
   //!
   //! Errors      espalier::model_error if there is none
   espalier::llama_backend& draft_model() {
+    if (!draft && !paths.head.empty()) {
+      espalier::raise<espalier::model_error>(paths.head, " is a head on the target's hidden states, but a smaller ",
+                                             "model is needed here.");
+    }
     if (!draft) {
       espalier::raise<espalier::model_error>("the model ", paths.model,
                                              " has no draft model beside it; --draft names one.");
@@ -93,7 +95,10 @@ struct model_set {
   //! Number of tokens that a text may have: the target's positions. Beyond those of a draft nothing is drafted.
   int context() const { return target.max_positions(); }
   //! Number of tokens that target and draft can both follow.
-  int drafted_context() const { return draft ? (std::min)(context(), draft->max_positions()) : context(); }
+  int drafted_context() const {
+    if (head) return head->max_positions();
+    return draft ? (std::min)(context(), draft->max_positions()) : context();
+  }
 
   //! A cache for one sequence of one of the models, as long as its part of the context. It has room for two passes of
   //! the longest kind: a draft holds as many rows of a tree as the target reads in one pass.
@@ -105,19 +110,6 @@ struct model_set {
   }
 
  private:
-  // Sets, unless another storage is asked for, matrices of small models to be held as floats: passes over trees of 8
-  // rows and more are then faster, and the logits are the same.
-  static void widen_if_small(espalier::llama_options& options, const espalier::model_config& config) {
-    const std::int64_t head = std::int64_t{config.vocab_size} * config.hidden_size;
-    const std::int64_t layer = std::int64_t{config.hidden_size} *
-                               (2 * config.query_size() + 2 * config.kv_size() + 3 * config.intermediate_size);
-    const bool is_small = head < 1 << 22 && head + config.n_layers * layer < 1 << 24;
-    if (is_small && options.weights == espalier::weight_storage::as_stored &&
-        options.arithmetic == espalier::matrix_arithmetic::exact) {
-      options.weights = espalier::weight_storage::f32;
-    }
-  }
-
   espalier::recurrent_kv& kept(std::optional<espalier::recurrent_kv>& kv, const espalier::llama_backend& model,
                                espalier::commit_mode mode) {
     if (!kv) kv = make_cache(model, mode);

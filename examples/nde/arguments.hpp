@@ -53,9 +53,19 @@ struct inspect_arguments {
   void add_to(CLI::App& app);
 };
 
+struct replay_arguments {
+  std::string texts;
+  std::string tokenizer = NDE_MODELS;
+  int budget = 16;
+  int memory = 1 << 18;
+
+  void add_to(CLI::App& app);
+};
+
 //! Each runs a command of the program and returns its exit status.
 int collect(const collect_arguments& arguments);
 int costs(const costs_arguments& arguments);
 int inspect(const inspect_arguments& arguments);
+int replay(const replay_arguments& arguments);
 
 }  // namespace nde

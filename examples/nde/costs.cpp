@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <ctime>
+#include <string>
 #include <string_view>
 
 #include "../models/model_set.hpp"
@@ -37,7 +40,10 @@ int costs(const costs_arguments& a) {
     fmt::print(stderr, "{} % of the passes are measured\n", tenth * 10);
   };
   const espalier::cost_model found = espalier::measure_costs(drafter, models.target, kv, how, show);
-  espalier::save_costs(found, a.out);
+  const std::string source =
+      fmt::format("measured on {:%Y-%m-%d} by: nde costs --sampling {} --rows {} --seconds {:g} --threads {}",
+                  fmt::gmtime(std::time(nullptr)), a.sampling, a.rows, a.seconds, a.n_threads());
+  espalier::save_costs(found, a.out, source);
   const std::int32_t context = models.drafted_context() / 4;
   fmt::print("{}\n  target  {}\n  draft   {}\n\nmilliseconds after {} tokens\n  {:>6}{:>10}{:>10}\n", found.hardware,
              found.target, found.draft, context, "rows", "draft", "target");

@@ -36,7 +36,7 @@ void model_arguments::add_to(CLI::App& app) {
   std::map<std::string, espalier::matrix_arithmetic> forms;
   for (const auto& known : espalier::known_values<espalier::matrix_arithmetic>)
     forms.emplace(known.name, known.value);
-  app.add_option("--arithmetic", arithmetic, "products with quantised weights: exact or integer [exact]")
+  app.add_option("--arithmetic", arithmetic, "products with weights: exact or integer [exact]")
       ->transform(CLI::CheckedTransformer(forms));
 }
 
@@ -83,10 +83,18 @@ void inspect_arguments::add_to(CLI::App& app) {
   app.add_option("paths", paths, "traces, or folders of them")->required();
 }
 
+void replay_arguments::add_to(CLI::App& app) {
+  app.add_option("--texts", texts, "JSON Lines: objects with kind, prompt, and the text that was written after it")
+      ->required();
+  app.add_option("--tokenizer", tokenizer, "model or folder with the tokenizer of the texts")->capture_default_str();
+  add_count(app, "--budget", budget, "drafted tokens of a round at most", 1, 64);
+  add_count(app, "--memory", memory, "tokens of earlier texts that the memory holds", 2, 1 << 24);
+}
+
 namespace {
 
 int run(int argc, const char* const* argv, const std::vector<ot_verifier>& own) {
-  CLI::App app("What the neural selector learns from: collects traces of a pair of models, and shows them.");
+  CLI::App app("What drafting brings: collects traces for the neural selector, measures costs, replays texts.");
   app.name("nde");
   app.require_subcommand(1);
   collect_arguments collecting;
@@ -112,6 +120,11 @@ int run(int argc, const char* const* argv, const std::vector<ot_verifier>& own) 
   command = app.add_subcommand("inspect", "says what traces hold; 1 if one is damaged");
   inspecting.add_to(*command);
   command->callback([&] { chosen = [&] { return inspect(inspecting); }; });
+  replay_arguments replaying;
+  command =
+      app.add_subcommand("replay", "counts the tokens a round that drafters without a model bring in given texts");
+  replaying.add_to(*command);
+  command->callback([&] { chosen = [&] { return replay(replaying); }; });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -149,7 +149,8 @@ espalier::logit_bias read_logit_bias(const fields& body, std::int32_t vocab_size
   if (!given->is_object()) refuse_type("logit_bias", allowed, *given);
   std::vector<espalier::token_bias> biases;
   for (const auto& [id, bias] : given->items()) {
-    const bool is_token = !id.empty() && id.size() < 9 && id.find_first_not_of("0123456789") == std::string::npos;
+    const bool is_token = !id.empty() && id.size() < 9 && id.find_first_not_of("0123456789") == std::string::npos &&
+                          (id[0] != '0' || id.size() == 1);
     const int token = is_token ? std::stoi(id) : -1;
     const double value = bias.is_number() ? bias.get<double>() : 1000;
     if (token < 0 || token >= vocab_size || !(value >= -100 && value <= 100))

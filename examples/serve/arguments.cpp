@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "../models/flags.hpp"
 #include "../models/help_format.hpp"
 #include "../models/models_path.hpp"
+#include "espalier/core/error.hpp"
 
 namespace serve {
 
@@ -56,6 +58,20 @@ std::string name_of_folder(const std::string& path) {
 
 }  // namespace
 
+espalier::chat_template arguments::chat(const espalier::tokenizer& text) const {
+  if (!chat_user.empty() || !chat_assistant.empty() || text.chat_template_text().empty()) {
+    return espalier::chat_template::labelled(chat_user.empty() ? "Question:" : chat_user,
+                                             chat_assistant.empty() ? "Answer:" : chat_assistant);
+  }
+  try {
+    return espalier::chat_template::of(text);
+  } catch (const espalier::model_error& error) {
+    std::cerr << "Chats are refused: " << error.what() << " --chat-user and --chat-assistant write chats without it."
+              << std::endl;
+    return espalier::chat_template::of("{{ raise_exception(why) }}", {{"why", error.what()}}, "this model");
+  }
+}
+
 arguments parse(int argc, const char* const* argv, std::string& help) {
   arguments result;
   result.models.model = models::default_models_path();
@@ -75,6 +91,9 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
   f.add_options("Texts", "", result.engine.rules);
   add_text(f, "Texts", "--costs", "FILE", "what passes cost here, of nde costs, for cost-aware [measured at the start]",
            result.engine.costs);
+  add_text(f, "Texts", "--memory-file", "FILE",
+           "where the texts of --memory are kept from one run to the next, as they are [nowhere]",
+           result.engine.memory_file);
   add_text(f, "Chat", "--chat-user", "TEXT",
            "stands before what a user says [as the tokenizer's chat template says, or \"Question:\"]",
            result.chat_user);
@@ -106,6 +125,14 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
     throw models::usage_error(models::sentence(error, argv[argc - 1]));
   }
   if (!app.remaining().empty()) throw models::no_such_argument(app);
+  if (!result.models.draft.empty() && result.models.resolved().by_level().empty()) {
+    throw models::usage_error("--draft " + result.models.draft +
+                              " is a block draft, with which this server does not draft: it must be a smaller model or "
+                              "a head.");
+  }
+  if (!result.engine.memory_file.empty() && result.engine.memory == 0)
+    throw models::usage_error("--memory-file keeps what --memory holds, which is missing.");
+  if (result.engine.memory == 1) throw models::usage_error("--memory must be 0, or 2 tokens or more, but is 1.");
   if (result.model_name.empty()) result.model_name = name_of_folder(result.models.model);
   return result;
 }

@@ -28,18 +28,9 @@ struct arguments {
   //! files, or else labels that the bundled models know.
   std::string chat_user, chat_assistant;
 
-  espalier::chat_template chat(const espalier::tokenizer& text) const {
-    if (chat_user.empty() && chat_assistant.empty() && !text.chat_template_text().empty()) {
-      try {
-        return espalier::chat_template::of(text);
-      } catch (const espalier::model_error& error) {
-        throw models::usage_error(error.what() +
-                                  std::string(" --chat-user and --chat-assistant write chats without it."));
-      }
-    }
-    return espalier::chat_template::labelled(chat_user.empty() ? "Question:" : chat_user,
-                                             chat_assistant.empty() ? "Answer:" : chat_assistant);
-  }
+  //! The template of chats. Where the one in the model's files cannot be run, stderr says so, and the template refuses
+  //! every chat with that sentence.
+  espalier::chat_template chat(const espalier::tokenizer& text) const;
 
   static constexpr void describe(auto see) {
     using self = arguments;

@@ -160,6 +160,8 @@ ordered_json read_tools(const fields& body, std::string_view text) {
     const json parameters = function.value("parameters", json());
     if (!parameters.is_null() && !parameters.is_object())
       refuse_type(place + ".function.parameters", "a JSON schema: an object", parameters);
+    if (parameters.is_object() && parameters.value("type", json("object")) != "object")
+      refuse_value(place + ".function.parameters.type", "object, as arguments have names", parameters["type"]);
   }
   return ordered_json::parse(member_text(text, "tools"));  // with members in the order given
 }
@@ -201,11 +203,9 @@ std::optional<tool_use> read_use(const fields& body, const ordered_json& tools, 
     const auto parameters = function.find("parameters");
     const bool has_parameters = parameters != function.end() && !parameters->is_null();
     if (!named.empty() && function["name"] != named) continue;
-    use.tools.push_back({function["name"].get<std::string>(), has_parameters
-                                                                  ? *parameters
-                                                                  : ordered_json{{"type", "object"},
-                                                                                 {"properties", ordered_json::object()},
-                                                                                 {"additionalProperties", false}}});
+    ordered_json schema = has_parameters ? *parameters : ordered_json{{"additionalProperties", false}};
+    if (!schema.contains("$ref")) schema["type"] = "object";
+    use.tools.push_back({function["name"].get<std::string>(), std::move(schema)});
   }
   if (use.tools.empty())
     refuse("tool_choice", fmt::format("tool_choice names the function {}, which is not among tools.", shown(named)),

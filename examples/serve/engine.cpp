@@ -10,15 +10,16 @@
 
 #include "../models/model_costs.hpp"
 #include "../models/usage_error.hpp"
-#include "espalier/core/philox.hpp"
 #include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
-#include "espalier/drafter/prompt_lookup.hpp"
+#include "espalier/drafter/feature_steps.hpp"
+#include "espalier/drafter/text_counts.hpp"
 #include "espalier/kv_store/paged.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/cost_aware.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/verifier/target_only.hpp"
+#include "memory_file.hpp"
 #include "text_writer.hpp"
 
 namespace serve {
@@ -170,15 +171,28 @@ void engine::work(std::promise<void> ready) {
 template <class PolicyT>
 void engine::work_with(PolicyT policy, std::promise<void>& ready) {
   if (models_.draft) {
+    if (options_.memory > 0) {
+      throw models::usage_error("--memory is for drafts from texts, but the draft model " + models_.paths.draft +
+                                " drafts here: name a --model that has none beside it.");
+    }
     espalier::paged_kv draft_kv = make_cache(models_, *models_.draft, options_);
     return work_over(espalier::autoregressive(*models_.draft, draft_kv), std::move(policy), ready);
   }
-  if constexpr (espalier::TreePolicy<PolicyT, espalier::prompt_lookup, espalier::philox_chance>) {
-    work_over(espalier::prompt_lookup({.capacity = models_.context()}), std::move(policy), ready);
-  } else {
-    throw models::usage_error("--policy dynatree needs a draft model, but " + models_.paths.model +
-                              " has none beside it; --draft names one. Without one, --policy cost-aware and chain "
-                              "draft from the text itself.");
+  if (models_.head) return work_over(espalier::feature_steps(*models_.head), std::move(policy), ready);
+  constexpr std::int32_t most = espalier::option_of(&espalier::text_counts_options::capacity).high();
+  const std::int32_t vocab = models_.target.vocab_size();
+  if (options_.memory > 0) {
+    memory_.emplace(options_.memory);
+    if (!options_.memory_file.empty()) load_memory(*memory_, vocab, options_.memory_file);
+  }
+  work_over(
+      espalier::text_counts(vocab, {.capacity = (std::min)(models_.context(), most)}, memory_ ? &*memory_ : nullptr),
+      std::move(policy), ready);
+  if (!memory_ || options_.memory_file.empty()) return;
+  try {
+    save_memory(*memory_, vocab, options_.memory_file);
+  } catch (const espalier::model_error& error) {
+    std::cerr << "serve: " << error.what() << std::endl;
   }
 }
 
@@ -191,8 +205,9 @@ void engine::work_over(DrafterT drafter, PolicyT policy, std::promise<void>& rea
                                               .max_rows = models_.target.max_rows(),
                                               .prefill_rows = options_.prefill_rows},
                                              text_processor());
-  text_writer writer(decode, models_.text, counts_, rules_, n_texts_,
-                     [this](espalier::text_id text, const mask_awaited& what) { await(text, what); });
+  text_writer writer(
+      decode, models_.text, counts_, rules_, n_texts_,
+      [this](espalier::text_id text, const mask_awaited& what) { await(text, what); }, memory_ ? &*memory_ : nullptr);
   const auto show = [&] {
     counts_.set({decode.n_running(), decode.n_waiting(), kv.n_pages(), kv.n_pages() - kv.n_free()});
   };

@@ -8,6 +8,7 @@
 #include <future>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "../models/model_set.hpp"
 #include "engine_options.hpp"
 #include "espalier/decoder/round.hpp"
+#include "espalier/drafter/text_counts.hpp"
 #include "event_reader.hpp"
 #include "metrics.hpp"
 #include "rule_keeper.hpp"
@@ -103,6 +105,7 @@ class engine {
   std::atomic<std::int32_t> n_texts_ = 0;  // texts that were asked for and have not ended
   bool closing_ = false;
   rule_keeper rules_;
+  std::optional<espalier::text_memory> memory_;  // of the engine's thread alone
   std::thread thread_;
 };
 

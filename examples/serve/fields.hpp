@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -91,20 +93,29 @@ class fields {
 };
 
 // Parses a body. Deep nesting is refused while it is read, since code that copies and writes a value calls itself for
-// each level.
+// each level; so is a member that stands twice in an object, since one of the two would be passed over.
 inline json parse(std::string_view body) {
   static constexpr int max_depth = 200;
-  const auto require_flat = [](int depth, json::parse_event_t event, const json&) {
+  std::array<std::set<std::string>, max_depth + 1> names;  // of the objects that are being read, by depth
+  const auto check = [&](int depth, json::parse_event_t event, const json& value) {
     const bool begins = event == json::parse_event_t::object_start || event == json::parse_event_t::array_start;
     if (begins && depth >= max_depth) {
       refuse("", fmt::format("The body is too deep: it has arrays and objects more than {} levels deep.", max_depth),
              "invalid_value");
     }
+    const auto level = static_cast<std::size_t>(depth);
+    if (event == json::parse_event_t::object_start) names[level + 1].clear();
+    if (event == json::parse_event_t::key && !names[level].insert(value.get<std::string>()).second) {
+      refuse(level == 1 ? value.get<std::string>() : std::string(),
+             fmt::format("The member {} stands twice in one object of the body.", shown(value)), "invalid_value");
+    }
     return true;
   };
   json object;
   try {
-    object = json::parse(body, require_flat);
+    object = json::parse(body, check);
+  } catch (const json::out_of_range&) {
+    refuse("", "The body has a number that is too large.", "invalid_value");
   } catch (const json::parse_error& error) {
     refuse("", fmt::format("The body is not JSON: it cannot be read from byte {} of {} on.", error.byte, body.size()),
            "invalid_json");

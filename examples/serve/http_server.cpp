@@ -20,6 +20,7 @@
 #include "../models/usage_error.hpp"
 #include "api_error.hpp"
 #include "api_reply.hpp"
+#include "background.hpp"
 #include "connection.hpp"
 #include "event_reader.hpp"
 #include "listener.hpp"
@@ -35,6 +36,15 @@ using httplib::Response;
 
 constexpr auto is_json = "application/json";
 constexpr std::chrono::milliseconds glance{100};  // time without events after which the client is looked for
+
+// Bytes of a body whose reading takes a processor so long that it must give way to the texts that are being written.
+constexpr std::size_t long_body = 1 << 14;
+
+// Returns read(), called in the background if the body is long.
+template <class FunctionT>
+auto read_body(const std::string& body, FunctionT&& read) {
+  return body.size() < long_body ? read() : in_background(std::forward<FunctionT>(read));
+}
 
 struct client_has_left {};
 
@@ -218,8 +228,9 @@ void http_server::parts::check(const Request& request) const {
   }
   const bool writes =
       path == "/v1/completions" || path == "/v1/chat/completions" || path == "/tokenize" || path == "/detokenize";
-  const bool reads =
-      path == "/v1/models" || path == "/health" || path == "/metrics" || path.rfind("/v1/models/", 0) == 0;
+  constexpr std::string_view of_model = "/v1/models/";
+  const bool reads = path == "/v1/models" || path == "/health" || path == "/metrics" ||
+                     (path.rfind(of_model, 0) == 0 && path.size() > of_model.size());
   if (path == "/v1/responses" || path.rfind("/v1/responses/", 0) == 0) {
     throw api_error(404,
                     "The Responses API is not supported: send the conversation as messages to /v1/chat/completions.",
@@ -270,7 +281,9 @@ event_reader http_server::parts::submit(const api_request& request) {
 void http_server::parts::write_text(endpoint to, const Request& request, Response& response,
                                     const httplib::ContentReader& read) {
   try {
-    const auto asked = std::make_shared<const api_request>(read_request(to, body_of(response, read), rules, tokenizer));
+    const std::string body = body_of(response, read);
+    const auto asked =
+        std::make_shared<const api_request>(read_body(body, [&] { return read_request(to, body, rules, tokenizer); }));
     event_reader events = submit(*asked);
     const text_event first = next_event(events);
     if (first.what == text_event::kind::refused) throw api_error(400, first.message, "", "invalid_value");
@@ -363,7 +376,8 @@ void http_server::parts::route() {
     http.Post(path,
               [this, reply_to = reply_to](const Request&, Response& response, const httplib::ContentReader& read) {
                 try {
-                  set_json(response, 200, reply_to(body_of(response, read), rules, tokenizer));
+                  const std::string body = body_of(response, read);
+                  set_json(response, 200, read_body(body, [&] { return reply_to(body, rules, tokenizer); }));
                 } catch (const api_error& error) {
                   refuse(response, error);
                 }

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "rule_keeper.hpp"
 
-#include <sys/resource.h>
 #include <time.h>
 
-#if defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
@@ -17,6 +12,7 @@
 #include <future>
 #include <utility>
 
+#include "background.hpp"
 #include "espalier/constraint/token_automaton.hpp"
 #include "espalier/core/error.hpp"
 
@@ -27,13 +23,6 @@ namespace {
 constexpr int n_threads_of_each = 2;                            // that compile, and that find masks
 constexpr std::int64_t steps_of_slice = std::int64_t{1} << 21;  // 20 ms or so
 constexpr auto about_to_end = "The server is about to end.";
-
-// Gives this thread a tenth of what a thread that writes gets where both want one processor.
-void lower_priority() {
-#if defined(__linux__)
-  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 10);
-#endif
-}
 
 // Seconds that this thread has run.
 double seconds_run() {
@@ -141,7 +130,7 @@ void rule_keeper::put(std::deque<job>& jobs, job one) {
 }
 
 void rule_keeper::work(std::deque<job>& jobs) {
-  lower_priority();
+  give_way();
   for (;;) {
     job one;
     {

@@ -21,7 +21,7 @@
 
 namespace serve {
 
-//! Compiles rules, and finds out what they allow, on threads of its own, of a lower priority than those that write: one
+//! Compiles rules, and finds out what they allow, on threads of its own that give way to those that write: one
 //! request's rule takes time and memory of no other request's text. Rules stay compiled for later requests, until the
 //! memory is needed: those that no text uses go first, the least recently used one before others.
 //!

@@ -17,6 +17,7 @@
 #include "espalier/core/status.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/decoder/batch_decoder.hpp"
+#include "espalier/drafter/text_counts.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 #include "metrics.hpp"
 #include "rule_keeper.hpp"
@@ -32,19 +33,30 @@ template <class DecoderT>
 class text_writer {
  public:
   //! Makes a writer. n_texts is decremented with each text that ends, before its request gets the event. await(text,
-  //! what) is called for a text that must wait for its rule; go_on() follows it.
+  //! what) is called for a text that must wait for its rule; go_on() follows it. Texts that end as they should are added
+  //! to the memory, if there is one.
   text_writer(DecoderT& decode, const espalier::tokenizer& text, metrics& counts, rule_keeper& rules,
-              std::atomic<std::int32_t>& n_texts, std::function<void(espalier::text_id, const mask_awaited&)> await)
-      : decode_(decode), text_(text), counts_(counts), rules_(rules), n_texts_(n_texts), await_(std::move(await)) {}
+              std::atomic<std::int32_t>& n_texts, std::function<void(espalier::text_id, const mask_awaited&)> await,
+              espalier::text_memory* memory)
+      : decode_(decode),
+        text_(text),
+        counts_(counts),
+        rules_(rules),
+        n_texts_(n_texts),
+        await_(std::move(await)),
+        memory_(memory) {}
 
   void start(const text_job& job) {
     std::vector<espalier::text_id> ids;
+    // The further texts of a request wait behind as many of every other request.
+    const auto priority = [&] { return -static_cast<std::int32_t>(ids.size()); };
     try {
       for (const auto& prompt : job.texts.prompts) {
-        ids.push_back(decode_.add(prompt, job.texts.stop, job.texts.options, {.processor = job.texts.process}));
+        ids.push_back(decode_.add(prompt, job.texts.stop, job.texts.options,
+                                  {.priority = priority(), .processor = job.texts.process}));
         const espalier::text_id first = ids.back();
         for (std::int32_t i = 1; i < job.texts.n; ++i)
-          ids.push_back(decode_.fork(first, static_cast<std::uint32_t>(i)));
+          ids.push_back(decode_.fork(first, static_cast<std::uint32_t>(i), priority()));
       }
     } catch (const std::exception& error) {
       for (const espalier::text_id id : ids)
@@ -58,9 +70,13 @@ class text_writer {
     }
     counts_.count_read(job.texts.n_prompt_tokens());
     job.events->put({.what = text_event::kind::accepted});
-    for (std::size_t i = 0; i < ids.size(); ++i)
-      texts_.emplace(ids[i],
-                     place{job.request, static_cast<std::int32_t>(i), job.events, job.asked, job.texts.tells_tokens});
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      place& of = texts_
+                      .emplace(ids[i], place{job.request, static_cast<std::int32_t>(i), job.events, job.asked,
+                                             job.texts.tells_tokens})
+                      .first->second;
+      if (memory_ != nullptr) of.tokens = job.texts.prompts[i / static_cast<std::size_t>(job.texts.n)];
+    }
     of_request_.emplace(job.request, asked_texts{std::move(ids), job.texts.rule, job.texts.rule_field});
   }
 
@@ -120,6 +136,7 @@ class text_writer {
     clock::time_point last;  // time of the request, then of its last tokens
     bool tells_tokens;
     bool has_tokens = false;
+    std::vector<espalier::token_id> tokens{};  // the whole text, for the memory
   };
 
   // The texts of a request that have not ended, and their rule.
@@ -159,6 +176,8 @@ class text_writer {
     for (const espalier::scored_token& token : round.log_probs)
       (news.n_tokens > 0 ? news.tokens : news.prompt)
           .push_back({{token.token, token.log_prob}, {token.best.begin(), token.best.end()}});
+    if (memory_ != nullptr) to.tokens.insert(to.tokens.end(), round.committed.begin(), round.committed.end());
+    if (news.ends() && memory_ != nullptr) memory_->add(to.tokens);
     if (to.tells_tokens) news.written.assign(round.committed.begin(), round.committed.end());
     if (news.n_tokens > 0) count(round, to);
     if (news.ends()) return end(event.id, std::move(news));
@@ -200,6 +219,7 @@ class text_writer {
   rule_keeper& rules_;
   std::atomic<std::int32_t>& n_texts_;
   std::function<void(espalier::text_id, const mask_awaited&)> await_;
+  espalier::text_memory* memory_;
 };
 
 }  // namespace serve

@@ -109,6 +109,7 @@
 #include "espalier/drafter/nodes/node_columns.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/drafter/text_counts.hpp"
+#include "espalier/drafter/translated.hpp"
 #include "espalier/forward/checked_forward.hpp"
 #include "espalier/forward/held_prefix.hpp"
 #include "espalier/forward/prefill.hpp"

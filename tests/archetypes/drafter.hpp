@@ -40,6 +40,16 @@ struct block_drafter : drafter {
 };
 static_assert(espalier::BlockDrafter<block_drafter>);
 
+struct conditioned_block_drafter : block_drafter {
+  void correct(espalier::tree_view, espalier::node_id, std::span<float> row);
+};
+static_assert(espalier::ConditionedBlockDrafter<conditioned_block_drafter>);
+
+// Its correct() takes rows of another number type.
+struct wrongly_conditioned_block_drafter : block_drafter {
+  void correct(espalier::tree_view, espalier::node_id, std::span<double> row);
+};
+
 struct sequence_drafter : drafter {
   espalier::token_run propose_run(std::int32_t max_tokens);
 };
@@ -47,6 +57,8 @@ static_assert(espalier::SequenceDrafter<sequence_drafter>);
 
 static_assert(!espalier::StepDrafter<block_drafter> && !espalier::BlockDrafter<sequence_drafter> &&
               !espalier::SequenceDrafter<step_drafter> && !espalier::FeatureStepDrafter<step_drafter, states> &&
-              !espalier::FeatureStepDrafter<feature_step_drafter, int>);
+              !espalier::FeatureStepDrafter<feature_step_drafter, int> &&
+              !espalier::ConditionedBlockDrafter<block_drafter> &&
+              !espalier::ConditionedBlockDrafter<wrongly_conditioned_block_drafter>);
 
 }  // namespace archetypes

@@ -244,6 +244,18 @@ TEST_CASE("a text of higher priority takes a place though pages have run out, an
   CHECK(steps <= 6);
 }
 
+TEST_CASE("a fork of a lower priority waits behind texts that came later") {
+  paged_models m(6, 16, 500, 500);
+  auto decode = m.batch({.max_texts = 1});
+  const text_id id = decode.add(std::vector<token_id>{1, 2, 3}, {.max_tokens = 8});
+  const text_id fork = decode.fork(id, 7, -1);
+  const text_id other = decode.add(std::vector<token_id>{4, 5}, {.max_tokens = 8});
+  while (decode.current(other).running())
+    decode.step();
+  CHECK(!decode.current(id).running());
+  CHECK(decode.current(fork).written().empty());
+}
+
 TEST_CASE("forks go on from the rows that are there") {
   paged_models m(6, 16, 500, 500);
   auto decode = m.batch({.max_texts = 6});

@@ -41,8 +41,29 @@ std::vector<float> as_vector(std::span<const float> row) {
   return {row.begin(), row.end()};
 }
 
+// Adds a bias by the token before to a row, as DSpark does.
+template <class NumberT>
+void add_bias(token_id before, std::span<NumberT> row) {
+  for (std::size_t t = 0; t < row.size(); ++t)
+    row[t] += static_cast<NumberT>((3 * before + 2 * static_cast<token_id>(t)) % 5) / 2;
+}
+
+// A block drafter, and a model of block_diffusion, that correct their rows so.
+template <class NumberT>
+struct biased_drafter : marginal_drafter<NumberT> {
+  using marginal_drafter<NumberT>::marginal_drafter;
+  void correct(tree_view tree, node_id u, std::span<NumberT> row) { add_bias(tree.token[u], row); }
+};
+struct biased_model : states_model {
+  void correct(std::int32_t, tree_view tree, node_id u, std::span<float> row) { add_bias(tree.token[u], row); }
+};
+static_assert(ConditionedBlockDrafter<biased_drafter<float>> && !ConditionedBlockDrafter<marginal_drafter<float>>);
+static_assert(ConditionedBlockDrafter<block_diffusion<biased_model>> &&
+              !ConditionedBlockDrafter<block_diffusion<states_model>>);
+
 // What a world's draft says of each depth, whatever the path: minus infinity where it is 0.
-marginal_drafter<double> block_of(const espalier::testing::tiny_model& w, std::int32_t length) {
+template <class BlockT = marginal_drafter<double>>
+BlockT block_of(const espalier::testing::tiny_model& w, std::int32_t length) {
   return {w.vocab, length, [&w](std::span<const token_id>, std::int32_t place) {
             std::vector<double> row = w.draft(std::vector<token_id>(static_cast<std::size_t>(place), 0));
             for (double& p : row)
@@ -52,13 +73,13 @@ marginal_drafter<double> block_of(const espalier::testing::tiny_model& w, std::i
 }
 
 // How far the first n tokens are from the target's distribution when a round over the block drafter begins them.
-template <class PolicyT, class VerifierT>
+template <class BlockT = marginal_drafter<double>, class PolicyT, class VerifierT>
 double bias(const espalier::testing::tiny_model& w, PolicyT policy, VerifierT verifier, std::int32_t length,
             std::int64_t& outcomes) {
   constexpr std::size_t n = 4;
   espalier::testing::text_distribution expected, law;
   espalier::testing::continue_with(w.target, {}, 1.0, n, expected);
-  factorised drafter(block_of(w, length));
+  factorised drafter(block_of<BlockT>(w, length));
   drafter.reserve(policy.max_nodes());
   const std::vector<token_id> text{0};
   drafter.begin(text);
@@ -106,6 +127,46 @@ TEST_CASE("Drafter laws: factorised over a block drafter, read or not") {
   testing::check_step_drafter(make, expected);
   const auto make_reading = [&] { return factorised(block_diffusion(states_model(model)), sampling); };
   testing::check_step_drafter(make_reading, expected);
+}
+
+TEST_CASE("Drafter laws: factorised over a block drafter that corrects its rows by path, read or not") {
+  const sampling_options sampling{.temperature = 0.8F, .top_k = 4};
+  const states_model model{.vocab = 5, .length = 3, .law = {.seed = 64}};
+  const auto expected = [&](const std::vector<token_id>& text, const std::vector<token_id>& path) {
+    std::vector<float> row(5);
+    const std::int32_t place = std::min(static_cast<std::int32_t>(path.size()), model.length - 1);
+    std::vector<float> logits = model.marginal(text, place);
+    add_bias<float>(path.empty() ? text.back() : path.back(), logits);
+    sampler(sampling).probabilities(logits, row, 0);
+    return row;
+  };
+  const auto make = [&] {
+    return factorised(
+        biased_drafter<float>(
+            5, 3, [&](std::span<const token_id> text, std::int32_t place) { return model.marginal(text, place); }),
+        sampling);
+  };
+  testing::check_step_drafter(make, expected);
+  const auto make_reading = [&] { return factorised(block_diffusion(biased_model{model}), sampling); };
+  testing::check_step_drafter(make_reading, expected);
+}
+
+TEST_CASE("one round over a block that is corrected by path writes the target's distribution to 1e-12") {
+  using block = biased_drafter<double>;
+  std::int64_t outcomes = 0;
+  for (const espalier::testing::tiny_model& w : espalier::testing::tiny_models()) {
+    INFO(w.name);
+    for (const std::int32_t length : {1, 3}) {
+      REQUIRE(bias<block>(w, sampled_chain({.length = 3}), block_verification(), length, outcomes) < 1e-12);
+      REQUIRE(bias<block>(w, iid_paths({.paths = 2, .length = 2}), specinfer(), length, outcomes) < 1e-12);
+      REQUIRE(bias<block>(w, delayed({.paths = 2, .trunk = 1, .length = 1}), traversal(), length, outcomes) < 1e-12);
+      REQUIRE(bias<block>(w, dyspec_greedy({.budget = 4}), residual_walk(), length, outcomes) < 1e-12);
+      REQUIRE(bias<block>(w, dynatree({.budget = 6, .base_depth = 2, .max_depth = 2}), target_only(), length,
+                          outcomes) < 1e-12);
+      REQUIRE(bias<block>(w, best_first({.budget = 5}), target_only(), length, outcomes) < 1e-12);
+    }
+  }
+  CHECK(outcomes > 10000);
 }
 
 TEST_CASE("a block of another shape than its drafter says is an error, whoever asks for it") {

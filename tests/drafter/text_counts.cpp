@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -60,11 +61,10 @@ class reference {
             static_cast<float>(static_cast<double>(static_cast<float>(after->at(t))) * (mass / total));
       left -= mass;
       last = fresh;
-      if (left <= 1e-3) break;
+      if (left <= 1e-2) break;
     }
     for (const token_id t : last)
-      row[static_cast<std::size_t>(t)] =
-          static_cast<float>(row[static_cast<std::size_t>(t)] * ((mass + left) / mass));
+      row[static_cast<std::size_t>(t)] = static_cast<float>(row[static_cast<std::size_t>(t)] * ((mass + left) / mass));
     return row;
   }
 
@@ -242,6 +242,24 @@ TEST_CASE("text_counts: a memory tells what other texts said, and forgets the ol
   for (int i = 0; i < 3; ++i)
     memory.add(text_type{0, 0, 0, 0, 0, 0, 0, 0});
   CHECK(row_after(remembers, {1, 2})[3] == 0);
+  text_memory held(400), same(400);
+  const text_type first = long_text(150, 4), second = long_text(90, 8);
+  held.add(first);
+  held.add({});
+  held.add(second);
+  const text_type texts = held.texts();
+  CHECK(std::count(texts.begin(), texts.end(), -1) == 2);
+  CHECK(std::ssize(texts) == 242);
+  for (auto begin = texts.begin(); begin != texts.end();) {
+    const auto end = std::find(begin, texts.end(), -1);
+    same.add(std::span(begin, end));
+    begin = end + 1;
+  }
+  text_counts over_held(vocab, {}, &held), over_same(vocab, {}, &same);
+  CHECK(row_after(over_held, second) == row_after(over_same, second));
+  for (int i = 0; i < 3; ++i)
+    held.add(long_text(200, 6));
+  CHECK(std::ssize(held.texts()) <= 404);
   CHECK(says(message_of<option_error>([] { text_memory(1); }), "capacity of 1 tokens", "at least 2"));
 }
 
@@ -254,7 +272,36 @@ TEST_CASE("text_counts: a context of very many continuations keeps the frequent 
   const std::vector<float> row = row_after(drafter, text);
   CHECK(row[1] > 0.3F);  // half of what followed 0
   CHECK(std::accumulate(row.begin(), row.end(), 0.0) == Approx(1).epsilon(1e-5));
-  CHECK(std::count_if(row.begin(), row.end(), [](float p) { return p > 0; }) <= 64);
+  CHECK(std::count_if(row.begin(), row.end(), [](float p) { return p > 0; }) <= 32);
+}
+
+TEST_CASE("text_counts: rows pass through a processor, which forbids tokens and prescribes one") {
+  struct rule {
+    std::vector<token_id> forbidden{};
+    std::optional<token_id> likely{};
+
+    void process(tree_view, node_id, std::span<const float>, std::span<float>) {}
+    std::optional<token_id> only(tree_view, node_id) { return std::nullopt; }
+    std::optional<token_id> prescribed(tree_view, node_id) { return likely; }
+    bool allows(tree_view, node_id, token_id t) {
+      return std::find(forbidden.begin(), forbidden.end(), t) == forbidden.end();
+    }
+  };
+  const text_type text = long_text(200, 3);
+  const auto row_under = [&](rule with) {
+    text_counts drafter(vocab);
+    drafter.process_rows(row_processor<float>(with));
+    return row_after(drafter, text);
+  };
+  text_counts free(vocab);
+  const std::vector<float> as_it_was = row_after(free, text);
+  const std::vector<float> without = row_under({.forbidden = {1, 3}});
+  CHECK((as_it_was[1] > 0 && as_it_was[3] > 0));
+  CHECK((without[1] == 0 && without[3] == 0));
+  CHECK(std::accumulate(without.begin(), without.end(), 0.0) == Approx(1).epsilon(1e-5));
+  CHECK(row_under({.likely = 2})[2] == Approx(0.9));
+  CHECK(row_under({.forbidden = {0, 1, 3, 4}, .likely = 2})[2] == Approx(1));
+  CHECK(row_under({.forbidden = {0, 1, 2, 3, 4}}) == as_it_was);
 }
 
 TEST_CASE("text_counts: empty texts, full texts, tokens that the vocabulary does not have") {

@@ -37,8 +37,6 @@ void for_each_flag(const SeeT& see) {
   all("", espalier::sampling_options());
   all("draft", espalier::sampling_options());
   all("", espalier::decoder_options());
-  all("prompt-lookup", espalier::prompt_lookup_options());
-  all("ngram", espalier::ngram_options());
   hana::for_each(espalier::tree_policies, [&](const auto& part) { all(part.name, part.options); });
   hana::for_each(espalier::verifiers, [&](const auto& part) { all(part.name, part.options); });
 }
@@ -67,7 +65,7 @@ TEST_CASE("--help names every flag and every part, in lines that fit", "[generat
   CHECK(contains(help.out, "drafted tokens of the first round, 1 to max-length [20]\n"));
   for (const char* name :
        {"--prompt ",    "--prompts ", "--model ",      "--max-tokens ", "--stop ",    "--method ",  "--verifier ",
-        "--device ",    "--drafter ", "prompt-lookup", "--commit ",     "--threads ", "--compare ", "--repeats ",
+        "--device ",    "--drafter ", "text ", "--commit ",     "--threads ", "--compare ", "--repeats ",
         "--show-tree ", "--ascii ",   "--svg ",        "--dot ",        "--round ",   "--json ",    "--grammar ",
         "heavy-path",   "truncate",   "--weights ",    "--arithmetic "}) {
     INFO(name);
@@ -187,16 +185,12 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
             "--verifier names 2 verifiers, which goes with --compare"},
            {"--device abacus", "--device must be one of cpu, cuda, but is"},
            {"--arithmetic fuzzy", "--arithmetic must be one of exact, integer, but is"},
-           {"--drafter crystal-ball", "--drafter must be one of model, block, prompt-lookup, ngram, but is"},
-           {"--drafter ngram --method dynatree",
-            "--drafter ngram does not have: it goes with plain, chain, adaptive-chain, cost-aware."},
-           {"--drafter prompt-lookup --draft.top-p 0.5",
-            "--draft.top-p shapes probabilities, which --drafter prompt-lookup"},
+           {"--drafter crystal-ball",
+            "--drafter must be one of auto, model, eagle3, mtp, block, text, but is"},
+           {"--drafter text --draft.top-p 0.5",
+            "--draft.top-p shapes the probabilities of a draft model, and --drafter text has none."},
            {"--drafter block --model " + without_block,
             "but " + without_block + " has none beside it; --block names one."},
-           {"--drafter block --ngram.order 3",
-            "--ngram.order is an option of --drafter ngram, not of --drafter block."},
-           {"--drafter ngram --ngram.order 3 --ngram.min-order 4", "option min_order is 4"},
            {"--paths 3", "--paths is an option of iid-paths, delayed, neural-delayed, not of --method dynatree."},
            {"--window 3", "--window is an option of khisti, not of --verifier greedy."},
            {"--length 0 --method chain", "--length must be a whole number, 1 to 1024, but is \"0\"."},

@@ -67,7 +67,7 @@ TEST_CASE("a part of one's own has a name of its own, of letters, digits and hyp
   const auto named = [](const std::string& name) {
     return run("--prompt x --method '" + name + "'", "OWN_PART='" + name + "'", GENERATE_DIFFERING);
   };
-  for (const char* taken : {"chain", "naive", "draft", "prompt-lookup"}) {
+  for (const char* taken : {"chain", "naive", "draft", "text"}) {
     INFO(taken);
     const outcome result = named(taken);
     CHECK(result.status == 2);

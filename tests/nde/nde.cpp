@@ -6,8 +6,10 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "catch.hpp"
 #include "generate/program.hpp"
@@ -161,7 +163,10 @@ TEST_CASE("Costs of passes are measured and kept", "[nde]") {
   const std::string kept = contents(path);
   CHECK(contains(kept, "llama 2x128, 4096 tokens, "));
   const auto json = nlohmann::json::parse(kept, nullptr, false);
-  CHECK(json.is_object());
+  REQUIRE(json.is_object());
+  const std::string source = json.value("source", "");
+  CHECK(contains(source, "measured on 20"));
+  CHECK(contains(source, "by: nde costs --sampling 1 --rows 8 --seconds 0 --threads 2"));
 }
 
 TEST_CASE("Arguments that make no sense are refused in a sentence", "[nde]") {
@@ -201,4 +206,40 @@ TEST_CASE("Traces are collected for a verifier of one's own, too", "[nde]") {
   CHECK(none.status == 2);
   CHECK(contains(none.err, "there is no verifier naive to collect traces for; there are target-only, "));
   CHECK(contains(none.err, "khisti, best-ratio."));
+}
+
+TEST_CASE("replay counts the tokens a round of texts by their kinds", "[nde]") {
+  const std::string path = scratch() + "/texts.jsonl";
+  std::ofstream(path)
+      << R"({"kind": "copied", "prompt": "The fox runs over the hill. The fox", "text": "runs over the hill."})"
+      << "\n\n"
+      << R"({"kind": "new", "prompt": "One two", "text": " three four five six seven"})"
+      << "\n";
+  const outcome counted = run("replay --texts '" + path + "' --budget 8");
+  INFO(counted.out << counted.err);
+  REQUIRE(counted.status == 0);
+  const auto figures = [&](const std::string& kind) {
+    std::istringstream line(counted.out.substr(counted.out.find("\n" + kind)));
+    std::string name;
+    double texts = 0, tokens = 0, look_up = 0, path_of_counts = 0, tree = 0, memory = 0;
+    line >> name >> texts >> tokens >> look_up >> path_of_counts >> tree >> memory;
+    CHECK(texts == 1);
+    CHECK(tokens >= 5);
+    CHECK(memory == tree);  // nothing was written before
+    return std::pair(tree, look_up);
+  };
+  CHECK(figures("copied").first > 2);
+  CHECK(figures("copied").second > 2);
+  CHECK(figures("new").first >= 1);
+  const auto says = [&](const std::string& text, const std::string& why) {
+    std::ofstream(path) << text;
+    const outcome refused = run("replay --texts '" + path + "'");
+    CHECK(refused.status == 2);
+    CHECK(contains(refused.err, why));
+  };
+  says(R"({"kind": "a", "prompt": "b"})", ", line 1 has no \"text\"");
+  says(R"({"kind": "a", "prompt": "", "text": "b"})", ", line 1 has no \"prompt\"");
+  says("[]", ", line 1 has no");
+  says("\n", "holds no text");
+  CHECK(contains(run("replay --texts '" + path + ".none'").err, "cannot be read"));
 }

@@ -465,6 +465,28 @@ TEST_CASE("a body that is no JSON object is refused", "[serve]") {
   }
 }
 
+TEST_CASE("a body with a member twice, or a number that no double holds, is refused", "[serve]") {
+  const serve::request_rules rules{.model = "tiny", .context = 64, .vocab_size = 4096, .most_texts = 8};
+  const auto message = [&](const std::string& body) {
+    try {
+      (void)serve::read_request(endpoint::completions, body, rules, tokenizer());
+    } catch (const serve::api_error& error) {
+      CHECK(error.status == 400);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(message(R"({"prompt": "a", "temperature": 0, "temperature": 1})") ==
+        "The member \"temperature\" stands twice in one object of the body.");
+  CHECK(message(R"({"prompt": "a", "logit_bias": {"5": 1, "6": 1, "\u0035": 2}})") ==
+        "The member \"5\" stands twice in one object of the body.");
+  CHECK(message(R"({"prompt": "a", "logit_bias": {"5": 1}, "stream_options": null, "stop": ["a", "a"]})") == "");
+  CHECK(message(R"({"prompt": "a", "json_schema": {"properties": {"a": {"type": "null"}, "b": {"type": "null"}}}})") ==
+        "");
+  CHECK(message(R"({"prompt": "a", "temperature": 1e999})") == "The body has a number that is too large.");
+  CHECK(message(R"({"prompt": "a", "logit_bias": {"05": 1}})").find("logit_bias must be an object of token ids") == 0);
+}
+
 TEST_CASE("only the secret is the secret", "[serve]") {
   CHECK(serve::is_secret("secret", "secret"));
   for (const char* other : {"", "secre", "secret2", "Secret", "terces"})

@@ -200,6 +200,17 @@ TEST_CASE("a full server refuses texts with 429 and clients with 503, and ends i
   CHECK(server.process.wait(10s) == 0);
 }
 
+TEST_CASE("a request of many texts does not hold others up", "[serve][limits]") {
+  server_process server({"--policy", "chain", "--max-texts", "2", "--grace", "0"});
+  const raw_client many(server.port());
+  many.send(post(completions, R"({"prompt": "The king", "max_tokens": 300, "n": 24, "ignore_eos": true})"));
+  std::this_thread::sleep_for(500ms);
+  const raw_client one(server.port());
+  one.send(post(completions, R"({"prompt": "The queen", "max_tokens": 4})", "Connection: close\r\n"));
+  CHECK(contains(one.receive(60s), "200 OK"));
+  CHECK(many.receive(1ms).empty());  // its texts are still being written
+}
+
 TEST_CASE("a server that is told to end finishes what it writes", "[serve][limits]") {
   server_process server({"--policy", "dynatree"});
   const raw_client client(server.port());

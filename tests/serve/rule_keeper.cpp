@@ -9,8 +9,10 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "../examples/serve/background.hpp"
 #include "catch.hpp"
 #include "espalier/constraint/regular_expression.hpp"
 #include "espalier/processor/constrained.hpp"
@@ -191,6 +193,16 @@ TEST_CASE("what waits for a keeper that ends is told so", "[serve][rules]") {
   CHECK(message_of<serve::rule_error>([&] { keeper.compile("b", expression("b")); }) == "The server is about to end.");
 }
 
+TEST_CASE("work in the background gives way, and ends as the work does", "[serve][rules]") {
+  CHECK(serve::in_background([] { return std::string("done"); }) == "done");
+  CHECK_THROWS_AS(serve::in_background([]() -> int { throw serve::rule_error("no"); }), serve::rule_error);
+#if defined(__linux__)
+  const int own = sched_getscheduler(0);
+  CHECK(serve::in_background([] { return sched_getscheduler(0); }) == SCHED_IDLE);
+  CHECK(sched_getscheduler(0) == own);
+#endif
+}
+
 TEST_CASE("a request whose rule takes too much is answered with 422, while others are served", "[serve][load]") {
   server_process server({"--policy", "chain", "--rule-memory", "16"});
   raw_client hostile(server.port());
@@ -225,4 +237,43 @@ TEST_CASE("without a draft model the server drafts from the text", "[serve][load
     return reply.substr(reply.find("\"text\""), 120);
   };
   CHECK(write({"--policy", "chain"}) == write({"--policy", "cost-aware"}));
+}
+
+TEST_CASE("with --memory a text that was written before is drafted from the memory, also after a restart",
+          "[serve][load]") {
+  const std::string folder = target_alone(), file = folder + "/memory";
+  const auto serve = [&](int memory) {
+    return std::vector<std::string>{"--policy", "chain", "--memory", std::to_string(memory), "--memory-file", file};
+  };
+  // What is written, and the number of rounds that it takes.
+  const auto write = [](const server_process& server) {
+    const auto rounds = [&] {
+      raw_client scraper(server.port());
+      scraper.send("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+      const std::string counts = scraper.receive(10s), name = "\nespalier_rounds_total ";
+      return std::stoi(counts.substr(counts.find(name) + name.size()));
+    };
+    const int before = rounds();
+    raw_client client(server.port());
+    client.send(post("/v1/completions", R"({"prompt": "The king", "max_tokens": 48, "temperature": 0})",
+                     "Connection: close\r\n"));
+    const std::string reply = client.receive(60s);
+    REQUIRE(reply.find("200 OK") != std::string::npos);
+    const std::size_t begin = reply.find("\"text\"");
+    return std::pair(reply.substr(begin, reply.find("\"usage\"") - begin), rounds() - before);
+  };
+  std::string text;
+  {
+    server_process server(serve(4096), "", folder);
+    const auto first = write(server), again = write(server);
+    text = first.first;
+    CHECK(again.first == text);
+    CHECK(2 * again.second < first.second);
+    server.tell_to_end();
+    CHECK(server.wait(30s) == 0);
+  }
+  server_process server(serve(4096), "", folder);
+  const auto after = write(server);
+  CHECK(after.first == text);
+  CHECK(after.second <= 12);  // five tokens are drafted a round
 }

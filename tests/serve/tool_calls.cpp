@@ -256,6 +256,14 @@ TEST_CASE("a request for calls is read, and its text held to the functions", "[s
   CHECK(named.tools->one_name);
   CHECK(may_write(named.texts.process, R"({"name": "now", "arguments": {}})"));
   CHECK(!may_write(named.texts.process, R"({"name": "get_weather", "arguments": {"city": "Oslo", "days": 2}})"));
+
+  // Arguments are an object, whatever the schema leaves open.
+  for (const json& open : {json::object(), json{{"properties", {{"a", {{"type", "integer"}}}}}}}) {
+    const json tool = tool_of({{"name", "f"}, {"parameters", open}});
+    const auto object = read({{"tools", {tool}}, {"tool_choice", "required"}});
+    CHECK(may_write(object.texts.process, R"({"name": "f", "arguments": {"a": 1}})"));
+    CHECK(!may_write(object.texts.process, R"({"name": "f", "arguments": 1})"));
+  }
 }
 
 TEST_CASE("a conversation with calls and results becomes a prompt", "[serve]") {
@@ -288,7 +296,7 @@ TEST_CASE("what is wrong with tools is named", "[serve]") {
         std::string::npos);
   CHECK(complaint(
             {{"tools", {tool_of({{"name", "a"}, {"parameters", {{"type", "text"}}}})}}, {"tool_choice", "required"}})
-            .find("which is \"text\"") != std::string::npos);
+            .find("tools[0].function.parameters.type must be object") == 0);
   CHECK(complaint({{"tool_choice", "required"}}) == "tool_choice is \"required\", but there are no tools to call.");
   CHECK(complaint({{"tools", tools}, {"tool_choice", "any"}}).find("tool_choice must be \"none\", \"auto\"") == 0);
   CHECK(complaint({{"tools", tools}, {"tool_choice", {{"type", "allowed_tools"}}}}).find("tool_choice must be") == 0);

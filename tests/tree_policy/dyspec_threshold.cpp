@@ -266,13 +266,13 @@ TEST_CASE("a text begins with the first threshold again, and rounds without draw
     policy.observe(t, {root_node, 0});
     return t.view().n_draws;
   };
-  CHECK(draws(64) == 7);  // 2 / 8 is the first threshold, and the eighth draw is needed with probability 2 / 9
+  CHECK(draws(64) == 6);  // 3 / 8 is the first threshold, and the seventh draw is needed with probability 3 / 9
   for (int round = 0; round < 30; ++round)
     CHECK(draws(0) == 0);
-  CHECK(draws(64) == 7);
+  CHECK(draws(64) == 6);
   for (int round = 0; round < 30; ++round)
     (void)draws(1);  // the tree's limit is spent, so the threshold rises
-  CHECK(draws(64) < 7);
+  CHECK(draws(64) < 6);
   policy.reset();
-  CHECK(draws(64) == 7);
+  CHECK(draws(64) == 6);
 }

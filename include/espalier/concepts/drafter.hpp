@@ -52,6 +52,15 @@ concept HasForwardSeconds = requires(const DrafterT& drafter) {
   { drafter.forward_seconds() } -> std::convertible_to<double>;
 };
 
+// Type of the logits of a block drafter.
+template <class DrafterT>
+using block_number = std::remove_cvref_t<decltype(std::declval<DrafterT&>().propose_block().row(0)[0])>;
+
+template <class DrafterT>
+concept NamesCorrect = requires {
+  &DrafterT::correct;
+};
+
 template <class WholeT>
 concept HasParts = requires(WholeT& whole) {
   whole.parts();
@@ -287,7 +296,8 @@ struct pass_of<DrafterT> : std::type_identity<typename DrafterT::pass_type> {};
 //!                           asked about it, or no_node if it was never asked about. After this call the drafter is
 //!                           asked about nothing more until the next round opens
 //! Models
-//!   autoregressive; feature_steps; factorised, which turns a BlockDrafter into one
+//!   autoregressive; feature_steps; text_counts; translated, over a StepDrafter of another vocabulary; factorised,
+//!   which turns a BlockDrafter into one
 template <class DrafterT>
 concept StepDrafter = Drafter<DrafterT> && detail::HasVocabulary<DrafterT> && detail::HasRows<DrafterT> &&
     requires(DrafterT& drafter, tree_view tree, std::span<const node_id> nodes) {
@@ -297,7 +307,7 @@ concept StepDrafter = Drafter<DrafterT> && detail::HasVocabulary<DrafterT> && de
 //! A StepDrafter that has renumber(), and so can follow a policy that builds the tree anew.
 //!
 //! Models
-//!   autoregressive, feature_steps, factorised
+//!   autoregressive, feature_steps, factorised, text_counts; translated over one
 template <class DrafterT>
 concept RenumberingDrafter = StepDrafter<DrafterT> && requires(DrafterT& drafter, std::span<const node_id> was) {
   drafter.renumber(was);
@@ -318,6 +328,24 @@ concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
   { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
   { drafter.block_length() } -> std::convertible_to<std::int32_t>;
   { drafter.propose_block().row(0)[0] } -> std::convertible_to<double>;
+};
+
+//! A block drafter whose row of a node depends on the path to it, too: it is the block's row of the node's depth,
+//! corrected for the tokens before it without another pass. A bias by the token before (DSpark) and a choice among
+//! candidates by it (DFlash2) are such corrections.
+//!
+//! Minimal definition, besides BlockDrafter
+//!   correct(tree, node, row)   changes `row`, the logits of the node's depth in the last block, to those after the
+//!                              node's path; the root's token is the pending one
+//! Laws
+//!   A corrected row depends on the block and on the tokens of the node's path, and on nothing else.
+//! Models
+//!   block_diffusion over a model that corrects; factorised makes a StepDrafter of one. A policy that takes a block
+//!   itself reads the rows as propose_block() gives them
+template <class DrafterT>
+concept ConditionedBlockDrafter = BlockDrafter<DrafterT> &&
+    requires(DrafterT& drafter, tree_view tree, node_id node, std::span<detail::block_number<DrafterT>> row) {
+  drafter.correct(tree, node, row);
 };
 
 //! A drafter that gives runs of tokens without probabilities: n-grams, prompt look-up.

@@ -22,14 +22,22 @@ class row_processor {
   row_processor() = default;
   //! Makes a reference to `with`, which must live as long. `with` has process(tree, u, logits, out), which writes the
   //! row that follows node u into out, and only(tree, u): the only token that it leaves there, if it is known that
-  //! there is only one.
+  //! there is only one. Optional: allows(tree, u, token) and prescribed(tree, u).
   template <class WithT>
   explicit row_processor(WithT& with)
       : with_(&with),
         call_([](void* one, tree_view tree, node_id u, std::span<const NumberT> logits, std::span<NumberT> out) {
           static_cast<WithT*>(one)->process(tree, u, logits, out);
         }),
-        only_([](void* one, tree_view tree, node_id u) { return static_cast<WithT*>(one)->only(tree, u); }) {}
+        only_([](void* one, tree_view tree, node_id u) { return static_cast<WithT*>(one)->only(tree, u); }) {
+    if constexpr (requires(tree_view tree) { with.allows(tree, root_node, token_id{}); }) {
+      allows_ = [](void* one, tree_view tree, node_id u, token_id token) {
+        return static_cast<WithT*>(one)->allows(tree, u, token);
+      };
+    }
+    if constexpr (requires(tree_view tree) { with.prescribed(tree, root_node); })
+      prescribed_ = [](void* one, tree_view tree, node_id u) { return static_cast<WithT*>(one)->prescribed(tree, u); };
+  }
 
   explicit operator bool() const { return with_ != nullptr; }
 
@@ -45,10 +53,23 @@ class row_processor {
   //! read.
   std::optional<token_id> only(tree_view tree, node_id u) const { return only_(with_, tree, u); }
 
+  //! False if the processor is known to forbid this token after node u.
+  bool allows(tree_view tree, node_id u, token_id token) const {
+    return allows_ == nullptr || allows_(with_, tree, u, token);
+  }
+
+  //! The token with which the text likely goes on after node u, since the processor prescribes its bytes or leaves no
+  //! other; nothing where it prescribes none.
+  std::optional<token_id> prescribed(tree_view tree, node_id u) const {
+    return prescribed_ != nullptr ? prescribed_(with_, tree, u) : only(tree, u);
+  }
+
  private:
   void* with_ = nullptr;
   void (*call_)(void*, tree_view, node_id, std::span<const NumberT>, std::span<NumberT>) = nullptr;
   std::optional<token_id> (*only_)(void*, tree_view, node_id) = nullptr;
+  bool (*allows_)(void*, tree_view, node_id, token_id) = nullptr;
+  std::optional<token_id> (*prescribed_)(void*, tree_view, node_id) = nullptr;
 };
 
 //! A drafter whose rows can pass through a text's processor, so that it drafts what the target may write.
@@ -57,9 +78,9 @@ class row_processor {
 //!   process_rows(process)      takes a row_processor of its number: rows that are made from now on pass through it; an
 //!                              empty one ends that. Called in each round before the drafter is asked
 //! Models
-//!   autoregressive; feature_steps; block_diffusion, for the first row of its block, and each next row as long as
-//!   only() knows the one token of the row before; factorised, whose rows are then by node. A joint is none: its parts
-//!   take the processor
+//!   autoregressive; feature_steps; text_counts; block_diffusion, for the first row of its block, and each next row as
+//!   long as only() knows the one token of the row before; factorised, whose rows are then by node. A joint is none:
+//!   its parts take the processor
 template <class DrafterT, class NumberT>
 concept ProcessingDrafter = requires(DrafterT& drafter, row_processor<NumberT> process) {
   drafter.process_rows(process);

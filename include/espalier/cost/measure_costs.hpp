@@ -130,6 +130,7 @@ class pass_timer {
       kv_.commit(sequence_, prefill_.first_rows(n));
     }
     drafter_.begin(text);
+    if constexpr (FeatureDrafter<DrafterT, BackendT>) read_states();
     tree_.reset(text.back());
     propose(root_node, 1);
   }
@@ -179,6 +180,14 @@ class pass_timer {
   }
 
  private:
+  // Gives the drafter a state for each token of the context: that of one row, since the numbers do not change the cost
+  // of a pass.
+  void read_states() {
+    forward(1);
+    const std::vector<std::int32_t> rows(static_cast<std::size_t>((std::max)(0, context_ - drafter_.n_read())), 0);
+    drafter_.read(target_, std::span<const std::int32_t>(rows));
+  }
+
   token_id token_at(std::int32_t i) const { return i % target_.vocab_size(); }
 
   // Appends n nodes to a tree of its root alone: to each node as many as there are tokens, beginning with the root.
@@ -285,8 +294,8 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   static_assert(
       !WindowedKVStore<KVStoreT>,
       "passes over a window cost what they cost over a store without one, of the same capacity: measure those");
-  static_assert(!detail::CountsFeatures<DrafterT>,
-                "a drafter that reads hidden states cannot be measured apart from the target");
+  static_assert(!detail::CountsFeatures<DrafterT> || FeatureDrafter<DrafterT, BackendT>,
+                "the drafter reads hidden states that this target does not have");
   if (drafter.vocab_size() != target.vocab_size()) {
     raise<input_error>("the draft model has ", drafter.vocab_size(), " tokens and the target ", target.vocab_size(),
                        "; they must share one vocabulary.");

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -87,17 +88,18 @@ class batch_places {
   }
 
   //! Adds another sample of a text, as it stands now, and returns its number. Its further random numbers are those of
-  //! this stream. Rows of a store that shares them are not computed again.
+  //! this stream; its priority is the text's, unless another one is given. Rows of a store that shares them are not
+  //! computed again.
   //!
   //! Errors      input_error for a text that is not known or has ended, and if too many texts wait: see
   //!             batch_options::max_waiting
-  text_id fork(text_id id, std::uint32_t stream) {
+  text_id fork(text_id id, std::uint32_t stream, std::optional<std::int32_t> priority = {}) {
     const entry& from = texts_.find(id);
     texts_.require_running(from.value.written);
     entry& e = texts_.spare(from.value.policy, n_running(), from.value.processor);
     e.value = from.value;
     e.value.written.fork(stream);
-    return texts_.add(from.priority);
+    return texts_.add(priority.value_or(from.priority));
   }
 
   //! Returns a text as the host has it: tokens of a round that is under way are not there. Valid until the text is

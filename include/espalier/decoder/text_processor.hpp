@@ -61,6 +61,18 @@ class text_processor {
     return only_token(*processor_, std::span<const token_id>(path_));
   }
 
+  // Returns false if the processor is known to forbid this token after node u.
+  bool allows(tree_view tree, node_id u, token_id token) {
+    follow(tree, u);
+    return is_allowed(*processor_, std::span<const token_id>(path_), token);
+  }
+
+  // Returns the token with which the text likely goes on after node u, if the processor prescribes one.
+  std::optional<token_id> prescribed(tree_view tree, node_id u) {
+    follow(tree, u);
+    return prescribed_token(*processor_, std::span<const token_id>(path_));
+  }
+
   // Returns the drafter's answer. A run is cut before its first token that is forbidden. If the processor prescribes a
   // longer run, of `most` tokens at most, that is the answer, and counts as likely as a run with a long match.
   template <class AnswerT>

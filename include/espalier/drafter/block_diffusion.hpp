@@ -30,6 +30,11 @@ concept ReadsStatesOf = requires(ModelT& model, ContextT& context, const Backend
   model.read(context, backend, rows, 0);
 };
 
+template <class ModelT>
+concept CorrectsRows = requires(ModelT& model, tree_view tree, std::span<float> row) {
+  model.correct(std::int32_t{}, tree, root_node, row);
+};
+
 }  // namespace detail
 
 struct block_diffusion_options {
@@ -37,7 +42,8 @@ struct block_diffusion_options {
 };
 
 //! Drafts a block of tokens at once: a model that reads the target's hidden states gives, in one pass, a row of logits
-//! for each of the next L tokens. No row depends on which tokens are chosen from the others.
+//! for each of the next L tokens. No row depends on which tokens are chosen from the others, unless the model corrects
+//! its rows by path.
 //!
 //! The model is kept by reference when given as an lvalue, by value otherwise. A model has vocab_size(),
 //! block_length(), max_positions() and
@@ -49,6 +55,8 @@ struct block_diffusion_options {
 //!   forward(span<const request_type>, length)  makes one pass for all requests, over `length` tokens after each
 //!                                             pending one; may overwrite what a context holds from its position on
 //!   logits(place, length) -> vocab_rows       returns the logits for the last request with this place
+//!   correct(place, tree, node, row)           optional: changes `row`, the logits of the node's depth for the last
+//!                                             request with this place, to those after the node's path
 //! Each drafter that shares the model has a context of its own. Each text that is written together with others has a
 //! place of its own.
 //!
@@ -133,6 +141,11 @@ class block_diffusion {
   void process_rows(row_processor<float> process) {
     process_ = process;
     if (process_ && path_.capacity() < length_) path_ = tree<>(length_);
+  }
+
+  //! Corrects a row of the last block for a node's path, if the model does: see ConditionedBlockDrafter.
+  void correct(tree_view tree, node_id node, std::span<float> row) requires detail::CorrectsRows<model_type> {
+    model_.correct(place_, tree, node, row);
   }
 
   void want(tree_view, std::span<const node_id>) { want_block(); }

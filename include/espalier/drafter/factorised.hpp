@@ -29,11 +29,14 @@ namespace espalier {
 //! If the text has a processor, each node has a row of its own: the marginal of its depth, changed by the processor for
 //! the node's path.
 //!
+//! If the block drafter corrects its rows by path (ConditionedBlockDrafter), each node has a row of its own, too: the
+//! marginal of its depth, corrected.
+//!
 //! The block drafter is kept by reference when given as an lvalue, by value otherwise. If it reads the target's hidden
 //! states, so does the StepDrafter.
 //!
-//! Complexity  one call of propose_block a round; the sampler once for each depth that is asked about, or with a
-//!             processor once for each node; no allocation after reserve() and the first process_rows()
+//! Complexity  one call of propose_block a round; the sampler once for each depth that is asked about, or, where nodes
+//!             have rows of their own, once for each node; no allocation after reserve() and the first process_rows()
 //! Law         those of StepDrafter and ProcessingDrafter, and of SharedDrafter if the block drafter is one
 //! Errors      numeric_error as sampler's, when a marginal is first asked for; input_error for a node that may not be
 //!             asked about (StepDrafter); the exceptions of the block drafter
@@ -42,7 +45,11 @@ template <class BlockDrafterT>
 class factorised {
   using inner_type = std::remove_reference_t<BlockDrafterT>;
   static_assert(BlockDrafter<inner_type>, "the first argument must be a BlockDrafter");
-  using number = std::remove_cvref_t<decltype(std::declval<inner_type&>().propose_block().row(0)[0])>;
+  using number = detail::block_number<inner_type>;
+  static constexpr bool corrects = ConditionedBlockDrafter<inner_type>;
+  static_assert(corrects || !detail::NamesCorrect<inner_type>,
+                "the block drafter's member correct cannot be called as correct(tree, node, row): see "
+                "ConditionedBlockDrafter");
 
  public:
   using pass_type = typename detail::pass_of<inner_type>::type;
@@ -66,8 +73,9 @@ class factorised {
       row_of_.resize(nodes, -1);
       renumbered_.resize(nodes);
     }
-    processed_ = {};
     const auto vocab = static_cast<std::size_t>(vocab_size());
+    own_ = {};
+    if (corrects) own_.resize(row_of_.size() * vocab), corrected_.resize(vocab);
     const auto depths = static_cast<std::size_t>(inner_.block_length());
     is_made_.resize(depths);
     rows_.resize(depths * vocab);
@@ -76,8 +84,7 @@ class factorised {
 
   void process_rows(row_processor<number> process) {
     process_ = process;
-    if (process_ && processed_.get() == nullptr)
-      processed_.resize(row_of_.size() * static_cast<std::size_t>(vocab_size()));
+    if (process_ && own_.get() == nullptr) own_.resize(row_of_.size() * static_cast<std::size_t>(vocab_size()));
   }
 
   void begin(std::span<const token_id> context) {
@@ -135,9 +142,11 @@ class factorised {
   double forward_seconds() const { return forward_seconds_of(inner_); }
 
  private:
-  // The rows of this round: one for each depth, or, with a processor, one for each node.
+  bool is_by_node() const { return corrects || process_; }
+
+  // The rows of this round: one for each depth, or one for each node.
   vocab_rows<number> all_rows() const {
-    if (process_) return {processed_.get(), static_cast<std::int32_t>(row_of_.size()), vocab_size()};
+    if (is_by_node()) return {own_.get(), static_cast<std::int32_t>(row_of_.size()), vocab_size()};
     return {rows_.get(), inner_.block_length(), vocab_size()};
   }
 
@@ -155,11 +164,11 @@ class factorised {
                                 [&](node_id v) { return row_of_[static_cast<std::size_t>(v)] >= 0; });
       }
       const std::int32_t row = (std::min)(tree.depth[u], logits_.n_rows - 1);
-      if (process_)
-        process(tree, u, row);
+      if (is_by_node())
+        make_own(tree, u, row);
       else
         make(row);
-      row_of_[static_cast<std::size_t>(u)] = process_ ? u : row;
+      row_of_[static_cast<std::size_t>(u)] = is_by_node() ? u : row;
     }
   }
 
@@ -168,11 +177,22 @@ class factorised {
     std::fill(is_made_.begin(), is_made_.end(), char{0});
   }
 
-  void process(tree_view tree, node_id u, std::int32_t row) {
+  // Makes a node's own row: that of its depth, corrected for its path, and changed by the processor.
+  void make_own(tree_view tree, node_id u, std::int32_t row) {
     const auto vocab = static_cast<std::size_t>(vocab_size());
-    const std::span<number> out{processed_.get() + static_cast<std::size_t>(u) * vocab, vocab};
-    process_(tree, u, logits_.row(row), out);
-    sampler_.probabilities(out, out, row_origin::of_block(row));
+    const std::span<number> out{own_.get() + static_cast<std::size_t>(u) * vocab, vocab};
+    std::span<const number> logits = logits_.row(row);
+    if constexpr (corrects) {
+      const std::span<number> corrected(corrected_.get(), vocab);
+      std::copy(logits.begin(), logits.end(), corrected.begin());
+      inner_.correct(tree, u, corrected);
+      logits = corrected;
+    }
+    if (process_) {
+      process_(tree, u, logits, out);
+      logits = out;
+    }
+    sampler_.probabilities(logits, out, row_origin::of_block(row));
   }
 
   void make(std::int32_t row) {
@@ -189,7 +209,8 @@ class factorised {
   vocab_rows<number> logits_;           // the block of this round
   detail::unset_numbers<number> rows_;  // [block_length][vocab]
   row_processor<number> process_;
-  detail::unset_numbers<number> processed_;  // [nodes][vocab], if there is a processor
+  detail::unset_numbers<number> own_;        // [nodes][vocab], if nodes have rows of their own
+  detail::unset_numbers<number> corrected_;  // [vocab], if the block drafter corrects
   std::vector<char> is_made_;                // [block_length]
   std::vector<std::int32_t> row_of_;         // by node: its row, or -1 if it was not asked about
   std::vector<std::int32_t> renumbered_;

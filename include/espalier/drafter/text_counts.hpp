@@ -7,10 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "espalier/concepts/row_processor.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
@@ -61,8 +63,9 @@ class context_hashes {
 // Counts which tokens followed which contexts. A context is known by 64 bits of its hash: two that share them are
 // taken for one, which makes a draft worse and no text wrong.
 //
-// Complexity  add() and find(): O(1) expected, and the continuations of the context, `most_kept` at most. No
-//             allocation after construction, which takes 500 to 800 bytes a token of the capacity
+// Complexity  add() and find(): O(1) expected, and the continuations of the context, `most_kept` at most; the table of
+//             places grows with the text, so that short texts stay in a processor's caches. No allocation after
+//             construction, which takes 600 to 750 bytes a token of the capacity
 class continuation_counts {
  public:
   static constexpr std::int32_t most_kept = 48;  // continuations of a context; then the last of them is replaced
@@ -75,21 +78,21 @@ class continuation_counts {
 
   struct context {
     std::uint64_t hash = 0;
-    std::int32_t total = 0;   // number of tokens that were counted; 0 in an unused slot
+    std::int32_t total = 0;   // number of tokens that were counted
     std::int32_t kinds = 0;   // number of different ones that are kept
     std::int32_t first = -1;  // the most frequent continuation
   };
 
-  explicit continuation_counts(std::int32_t capacity)
-      : slots_(std::bit_ceil(most_contexts(capacity) + most_contexts(capacity) / 4)) {
+  explicit continuation_counts(std::int32_t capacity) : places_(std::bit_ceil(2 * most_contexts(capacity))) {
     continuations_.reserve(most_contexts(capacity));
-    used_.reserve(most_contexts(capacity));
+    contexts_.reserve(most_contexts(capacity));
+    clear();
   }
 
   // The context with this hash; nullptr if nothing ever followed it.
   const context* find(std::uint64_t hash) const {
-    const context& c = slots_[slot(hash)];
-    return c.total > 0 ? &c : nullptr;
+    const std::int32_t at = place(hash).context;
+    return at >= 0 ? &contexts_[static_cast<std::size_t>(at)] : nullptr;
   }
 
   const continuation& at(std::int32_t i) const { return continuations_[static_cast<std::size_t>(i)]; }
@@ -101,31 +104,58 @@ class continuation_counts {
   }
 
   void clear() {
-    for (const std::size_t i : used_)
-      slots_[i] = {};
-    used_.clear();
+    contexts_.clear();
     continuations_.clear();
+    use_places((std::min)(places_.size(), std::size_t{1024}));
   }
 
  private:
+  // A place of the table: the upper half of a hash, and the context that has it; -1 in a free place.
+  struct table_place {
+    std::uint32_t hash = 0;
+    std::int32_t context = -1;
+  };
+
   static std::size_t most_contexts(std::int32_t capacity) {
     return static_cast<std::size_t>(capacity) * context_lengths.size();
   }
 
-  std::size_t slot(std::uint64_t hash) const {
-    std::size_t i = hash & (slots_.size() - 1);
-    while (slots_[i].total > 0 && slots_[i].hash != hash)
-      i = (i + 1) & (slots_.size() - 1);
-    return i;
+  // Makes `n` places free, which are those in use from now on. Pre: n is a power of 2
+  void use_places(std::size_t n) {
+    n_places_ = n;
+    std::fill_n(places_.begin(), n, table_place());
+  }
+
+  // The place of the context with this hash, or the free place that it would get.
+  const table_place& place(std::uint64_t hash) const {
+    const auto upper = static_cast<std::uint32_t>(hash >> 32U);
+    for (std::size_t i = hash;; ++i) {
+      const table_place& p = places_[i & (n_places_ - 1)];
+      if (p.context < 0) return p;
+      if (p.hash == upper && contexts_[static_cast<std::size_t>(p.context)].hash == hash) return p;
+    }
+  }
+
+  void put(std::uint64_t hash, std::size_t i) {
+    const_cast<table_place&>(place(hash)) = {static_cast<std::uint32_t>(hash >> 32U), static_cast<std::int32_t>(i)};
+  }
+
+  context& find_or_add(std::uint64_t hash) {
+    const std::int32_t known = place(hash).context;
+    if (known >= 0) return contexts_[static_cast<std::size_t>(known)];
+    if (2 * contexts_.size() >= n_places_ && n_places_ < places_.size()) {
+      use_places(2 * n_places_);
+      for (std::size_t i = 0; i < contexts_.size(); ++i)
+        put(contexts_[i].hash, i);
+    }
+    put(hash, contexts_.size());
+    contexts_.push_back({.hash = hash});
+    return contexts_.back();
   }
 
   void add(std::uint64_t hash, token_id token) {
-    const std::size_t i = slot(hash);
-    context& c = slots_[i];
-    if (c.total++ == 0) {
-      c.hash = hash;
-      used_.push_back(i);
-    }
+    context& c = find_or_add(hash);
+    ++c.total;
     // Links that lead to the continuation and to the first one of equal count: there it moves when it is counted.
     std::int32_t *link = &c.first, *equal = &c.first;
     while (*link >= 0) {
@@ -133,10 +163,10 @@ class continuation_counts {
       if (k.count < continuations_[static_cast<std::size_t>(*equal)].count) equal = link;
       if (k.token == token) {
         ++k.count;
-        const std::int32_t place = *link;
+        const std::int32_t counted = *link;
         *link = k.next;
         k.next = *equal;
-        *equal = place;
+        *equal = counted;
         return;
       }
       if (k.next < 0 && c.kinds == most_kept) {
@@ -150,9 +180,10 @@ class continuation_counts {
     ++c.kinds;
   }
 
-  std::vector<context> slots_;
+  std::vector<table_place> places_;  // [2 * contexts at most, or more] the first n_places_ are in use
+  std::size_t n_places_ = 0;
+  std::vector<context> contexts_;  // in the order in which they came: contexts of one place in the text are neighbours
   std::vector<continuation> continuations_;
-  std::vector<std::size_t> used_;  // slots of contexts that something followed
 };
 
 // How often a context foretells the next token, learnt from the text itself: for each length of a context, for contexts
@@ -200,28 +231,47 @@ class context_trust {
 //! Texts that were written before, counted for the texts that come: give one to several text_counts, and each drafts
 //! also what the others' texts said. It holds the last `capacity` tokens at most, and at least the last half of them,
 //! and what they have shown about how far contexts can be trusted. Nothing but add() puts text into it: text of one
-//! user reaches another's drafts only where a program adds it. Drafts never change what is written.
+//! user reaches another's drafts only where a program adds it. Drafts never change what is written, but a text that was
+//! written before is written faster, and so who measures times can learn that it was.
 //!
-//! Complexity  add(): O(1) a token, expected; no allocation after construction, which takes 500 to 800 bytes a token
+//! Complexity  add(): O(1) a token, expected; no allocation after construction, which takes 600 to 750 bytes a token
 class text_memory {
  public:
   explicit text_memory(std::int32_t capacity = 1 << 18) : half_((capacity + 1) / 2), newer_(half_), older_(half_) {
     if (capacity < 2)
       raise<option_error>("a text_memory has a capacity of ", capacity, " tokens; at least 2 are needed.");
+    // Each text has a token at least, and one that ends it.
+    newer_text_.reserve(2 * static_cast<std::size_t>(half_) + 1);
+    older_text_.reserve(2 * static_cast<std::size_t>(half_) + 1);
   }
 
   //! Counts a text.
+  //!
+  //! Pre         its tokens are of the vocabulary of the drafters that use the memory
   void add(std::span<const token_id> text) {
+    if (text.empty()) return;
     for (std::int32_t i = 0; i < std::ssize(text); ++i) {
       if (n_newer_ == half_) {
         std::swap(newer_, older_);
         newer_.clear();
+        newer_text_.swap(older_text_);
+        newer_text_.clear();
         n_newer_ = 0;
       }
+      newer_text_.push_back(text[static_cast<std::size_t>(i)]);
       newer_.add({i, [&](std::int32_t back) { return text[static_cast<std::size_t>(i - 1 - back)]; }},
                  text[static_cast<std::size_t>(i)]);
       ++n_newer_;
     }
+    newer_text_.push_back(-1);
+  }
+
+  //! Returns the texts that it holds, the oldest first, -1 after each. To add them to another memory gives it the same
+  //! counts, but for contexts that begin in what was forgotten.
+  std::vector<token_id> texts() const {
+    std::vector<token_id> all(older_text_);
+    all.insert(all.end(), newer_text_.begin(), newer_text_.end());
+    return all;
   }
 
  private:
@@ -230,6 +280,7 @@ class text_memory {
   std::int32_t half_;
   std::int32_t n_newer_ = 0;  // tokens that newer_ has counted
   detail::continuation_counts newer_, older_;
+  std::vector<token_id> newer_text_, older_text_;  // what they have counted, -1 after each text
   detail::context_trust trust_;
 };
 
@@ -243,7 +294,10 @@ class text_memory {
 //! match outweighs any frequency, and what contexts are worth is measured while the text is written. A context of the
 //! text comes before a context of equal length in the memory.
 //!
-//! Complexity  a row: O(contexts * continuations), at most 64 numbers of it are above 0, whatever the vocabulary;
+//! If the text has a processor, tokens that it forbids are left out of a row, and a token that it prescribes has the
+//! first word. Where it forbids all that was counted, the row is made as without it.
+//!
+//! Complexity  a row: O(contexts * continuations), at most 32 numbers of it are above 0, whatever the vocabulary;
 //!             commit: the same a token; begin: the same for each token after the old text, or for all tokens if the
 //!             new text does not begin with the old one. No allocation after reserve(); the counts take 500 to 800
 //!             bytes a token of the capacity, at construction, the rows 4 bytes a token of the vocabulary and node, of
@@ -268,6 +322,8 @@ class text_counts {
 
   std::int32_t vocab_size() const { return vocab_; }
   std::int32_t capacity() const { return options_.capacity; }
+
+  void process_rows(row_processor<float> process) { process_ = process; }
 
   void reserve(std::int32_t max_nodes) {
     const auto nodes = static_cast<std::size_t>(max_nodes) + 1;
@@ -323,10 +379,11 @@ class text_counts {
   }
 
  private:
-  using context = detail::continuation_counts::context;
+  using counted_context = detail::continuation_counts::context;
 
-  static constexpr std::size_t most_tokens = 64;  // tokens of a row with a probability above 0
-  static constexpr double least_left = 1e-3;      // probability that is left, below which no shorter context is asked
+  static constexpr std::size_t most_tokens = 32;   // tokens of a row with a probability above 0
+  static constexpr double least_left = 1e-2;       // probability that is left, below which no shorter context is asked
+  static constexpr double prescribed_share = 0.9;  // probability of a token that the text's processor prescribes
 
   static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
@@ -340,7 +397,7 @@ class text_counts {
                                                memory_ != nullptr ? &memory_->older_ : nullptr};
     for (std::size_t length = hashes.size(); length-- > 0;) {
       for (std::size_t i = 0; i < 3; ++i) {
-        const context* c = of[i] != nullptr ? of[i]->find(hashes[length]) : nullptr;
+        const counted_context* c = of[i] != nullptr ? of[i]->find(hashes[length]) : nullptr;
         if (c != nullptr && !f(length, *of[i], *c, i == 0 ? 0U : 1U)) return;
       }
     }
@@ -354,7 +411,7 @@ class text_counts {
     const detail::context_hashes hashes(static_cast<std::int32_t>(text_.size()),
                                         [this](std::int32_t back) { return text_[text_.size() - 1 - at(back)]; });
     ++round_;
-    each_context(hashes, [&](std::size_t length, const auto& counts, const context& c, std::size_t source) {
+    each_context(hashes, [&](std::size_t length, const auto& counts, const counted_context& c, std::size_t source) {
       bool is_new = false, is_right = false;
       for (std::int32_t i = c.first; i >= 0; i = counts.at(i).next) {
         std::uint32_t& seen = seen_[at(counts.at(i).token)];
@@ -369,11 +426,30 @@ class text_counts {
     text_.push_back(t);
   }
 
+  // The tokens of a row in the order in which contexts gave them, and their probabilities.
+  struct shares {
+    std::array<token_id, most_tokens> token;
+    std::array<float, most_tokens> probability;
+    std::size_t n = 0;
+
+    bool full() const { return n == most_tokens; }
+    bool has(token_id t, std::size_t before) const {
+      return std::find(token.begin(), token.begin() + before, t) != token.begin() + before;
+    }
+    void add(token_id t, float p) {
+      token[n] = t;
+      probability[n++] = p;
+    }
+    void scale(std::size_t begin, double by) {
+      for (std::size_t i = begin; i < n; ++i)
+        probability[i] = static_cast<float>(probability[i] * by);
+    }
+  };
+
   // Writes the row of a node to place r.
   void fill(tree_view tree, node_id u, std::int32_t r) {
     float* row = rows_.get() + static_cast<std::ptrdiff_t>(r) * vocab_;
     token_id* written = &written_[at(r) * most_tokens];
-    std::size_t n = 0;
     if (r == n_clean_) {
       std::fill_n(row, vocab_, 0.0F);
       ++n_clean_;
@@ -389,39 +465,53 @@ class text_counts {
     for (std::size_t i = text_.size(); i > 0 && n_last < detail::longest_context; --i)
       last[at(n_last++)] = text_[i - 1];
 
-    double left = 1, mass = 0;
-    std::size_t first = 0;  // tokens from here on have the mass that the last context shared out
-    each_context({n_last, [&](std::int32_t back) { return last[at(back)]; }},
-                 [&](std::size_t length, const auto& counts, const context& c, std::size_t source) {
-                   const std::size_t begin = n;
-                   double total = 0;
-                   for (std::int32_t i = c.first; i >= 0 && n < most_tokens; i = counts.at(i).next) {
-                     const auto& k = counts.at(i);
-                     if (row[k.token] > 0) continue;
-                     row[k.token] = static_cast<float>(k.count);
-                     written[n++] = k.token;
-                     total += k.count;
-                   }
-                   if (begin == n) return n < most_tokens;
-                   first = begin;
-                   mass = left * trust().of(length, c, source);
-                   scale(row, {written + begin, n - begin}, mass / total);
-                   left -= mass;
-                   return left > least_left && n < most_tokens;
-                 });
-    if (n > 0) {
-      scale(row, {written + first, n - first}, (mass + left) / mass);
-    } else {
-      written[n++] = tree.token[u];  // nothing was ever written
-      row[tree.token[u]] = 1;
+    const detail::context_hashes hashes(n_last, [&](std::int32_t back) { return last[at(back)]; });
+    shares all;
+    share_out(hashes, all, process_, tree, u);
+    if (all.n == 0 && process_) share_out(hashes, all, {}, tree, u);
+    if (all.n == 0) all.add(tree.token[u], 1);  // nothing was ever written
+
+    std::array<std::uint64_t, most_tokens> sorted;  // token and probability
+    for (std::size_t i = 0; i < all.n; ++i)
+      sorted[i] = std::uint64_t{static_cast<std::uint32_t>(all.token[i])} << 32U |
+                  std::bit_cast<std::uint32_t>(all.probability[i]);
+    std::sort(sorted.begin(), sorted.begin() + all.n);
+    for (std::size_t i = 0; i < all.n; ++i) {
+      written[i] = static_cast<token_id>(sorted[i] >> 32U);
+      row[written[i]] = std::bit_cast<float>(static_cast<std::uint32_t>(sorted[i]));
     }
-    std::sort(written, written + n);
-    std::fill(written + n, written + most_tokens, -1);
+    std::fill(written + all.n, written + most_tokens, -1);
   }
 
-  static void scale(float* row, std::span<const token_id> tokens, double by) {
-    for (const token_id t : tokens)
-      row[t] = static_cast<float>(row[t] * by);
+  // Adds what followed these contexts to an empty list, as far as the processor of node u's text allows it, if there is
+  // one.
+  void share_out(const detail::context_hashes& hashes, shares& all, const row_processor<float>& process, tree_view tree,
+                 node_id u) {
+    double left = 1, mass = 0;
+    std::size_t first = 0;  // tokens from here on have the mass that was last shared out
+    const std::optional<token_id> prescribed = process ? process.prescribed(tree, u) : std::nullopt;
+    if (prescribed && *prescribed >= 0 && *prescribed < vocab_) {
+      mass = prescribed_share;
+      all.add(*prescribed, static_cast<float>(mass));
+      left -= mass;
+    }
+    each_context(hashes, [&](std::size_t length, const auto& counts, const counted_context& c, std::size_t source) {
+      const std::size_t begin = all.n;
+      double total = 0;
+      for (std::int32_t i = c.first; i >= 0 && !all.full(); i = counts.at(i).next) {
+        const auto& k = counts.at(i);
+        if (all.has(k.token, begin) || (process && !process.allows(tree, u, k.token))) continue;
+        all.add(k.token, static_cast<float>(k.count));
+        total += k.count;
+      }
+      if (begin == all.n) return !all.full();
+      first = begin;
+      mass = left * trust().of(length, c, source);
+      all.scale(begin, mass / total);
+      left -= mass;
+      return left > least_left && !all.full();
+    });
+    if (all.n > 0) all.scale(first, (mass + left) / mass);
   }
 
   text_counts_options options_;
@@ -429,6 +519,7 @@ class text_counts {
   text_memory* memory_;
   detail::continuation_counts counts_;
   detail::context_trust own_trust_;
+  row_processor<float> process_;
   std::vector<token_id> text_, path_;
   std::vector<std::uint32_t> seen_;  // [vocab] the round_ in which a longer context had the token
   std::uint32_t round_ = 0;

@@ -98,22 +98,10 @@ class feature_step_drafter_laws {
     tree<> t(max_nodes);
     t.reset(text.tokens.back());
     show(drafter, text, static_cast<std::int32_t>(text.tokens.size()) - 1, random);
-    std::vector<node_id> asked{root_node};
-    drafter.propose(t, asked);
-    require_row(drafter, t, text, root_node);
-    while (!t.full()) {
-      const std::int32_t old = t.size();
-      for (unsigned n = 1 + random() % 4; n > 0 && !t.full(); --n)
-        t.draw(asked[random() % asked.size()], any_token(drafter, random), 0);
-      std::vector<node_id> now;
-      for (node_id u = old; u < t.size(); ++u) {
-        if (random() % 4 != 0) now.push_back(u);
-      }
-      if (now.empty()) continue;
-      std::shuffle(now.begin(), now.end(), random);
-      drafter.propose(t, now);
-      asked.insert(asked.end(), now.begin(), now.end());
-    }
+    const std::vector<node_id> asked = ask_at_random(drafter, t, random, [&](const std::vector<node_id>& nodes) {
+      for (const node_id u : nodes)
+        require_row(drafter, t, text, u);
+    });
     for (const node_id u : asked)
       require_row(drafter, t, text, u);
     return t;

@@ -40,6 +40,33 @@ void show_states(DrafterT& drafter, const std::vector<token_id>& text) {
 
 namespace detail {
 
+// Grows a tree as a policy would: asks the drafter about the root, then, in several calls, about random nodes whose
+// parents were asked about; it never asks about some nodes. Calls check(nodes) after each call with the nodes of that
+// call, and returns all nodes that were asked about.
+template <class DrafterT, class CheckT>
+std::vector<node_id> ask_at_random(DrafterT& drafter, tree<>& t, std::mt19937& random, const CheckT& check) {
+  std::vector<node_id> asked{root_node};
+  drafter.propose(t, asked);
+  check(asked);
+  while (!t.full()) {
+    const std::int32_t old = t.size();
+    for (unsigned n = 1 + random() % 4; n > 0 && !t.full(); --n) {
+      const node_id parent = asked[random() % asked.size()];
+      t.draw(parent, static_cast<token_id>(random() % static_cast<unsigned>(drafter.vocab_size())), 0);
+    }
+    std::vector<node_id> now;
+    for (node_id u = old; u < t.size(); ++u) {
+      if (random() % 4 != 0) now.push_back(u);
+    }
+    std::shuffle(now.begin(), now.end(), random);
+    if (now.empty()) continue;
+    drafter.propose(t, now);
+    check(now);
+    asked.insert(asked.end(), now.begin(), now.end());
+  }
+  return asked;
+}
+
 template <class MakeT, class ExpectedT>
 class step_drafter_laws {
  public:
@@ -54,31 +81,16 @@ class step_drafter_laws {
  private:
   using text_type = std::vector<token_id>;
 
-  // Runs one round as a policy would: it asks about the root, then, in several calls, about random nodes whose parents
-  // were asked about; it never asks about some nodes. Returns the tree.
+  // Runs one round as a policy would, and returns its tree.
   template <class DrafterT>
   tree<> round(DrafterT& drafter, const text_type& text, std::mt19937& random) {
     tree<> t(max_nodes);
     t.reset(text.back());
     show_states(drafter, {text.begin(), text.end() - 1});
-    std::vector<node_id> asked{root_node};
-    drafter.propose(t, asked);
-    require_rows(drafter, t, text, asked);
-    require_states(drafter, t, text);
-    while (!t.full()) {
-      const std::int32_t old = t.size();
-      for (unsigned n = 1 + random() % 4; n > 0 && !t.full(); --n)
-        t.draw(asked[random() % asked.size()], static_cast<token_id>(random() % vocab(drafter)), 0);
-      std::vector<node_id> now;
-      for (node_id u = old; u < t.size(); ++u) {
-        if (random() % 4 != 0) now.push_back(u);
-      }
-      std::shuffle(now.begin(), now.end(), random);
-      if (now.empty()) continue;
-      drafter.propose(t, now);
-      require_rows(drafter, t, text, now);
-      asked.insert(asked.end(), now.begin(), now.end());
-    }
+    const std::vector<node_id> asked = ask_at_random(drafter, t, random, [&](const std::vector<node_id>& nodes) {
+      require_rows(drafter, t, text, nodes);
+      if (nodes.front() == root_node) require_states(drafter, t, text);
+    });
     // All rows of the round are still there, found by node.
     const auto rows = drafter.rows();
     for (node_id u = 0; u < t.size(); ++u) {

@@ -59,11 +59,11 @@ class dyspec_threshold_rule {
   ESPALIER_HOST_DEVICE void drawn(std::int32_t n_draws, bool has_room) {
     if (n_draws == 0) return;
     spent_ = has_room ? 0 : 1;
-    unused_ = has_room && 4 * n_draws < 3 * options_.budget ? 1 : 0;
+    unused_ = has_room && 2 * n_draws < options_.budget ? 1 : 0;
   }
 
-  //! Ends the round: raises the threshold by a tenth if the budget was spent, lowers it by as much if more than a
-  //! quarter was left.
+  //! Ends the round: raises the threshold by 3 % if the budget was spent, lowers it by as much if more than half of the
+  //! budget was left. Larger steps follow the round before too closely, and commit fewer tokens a round.
   ESPALIER_HOST_DEVICE void observe(std::int32_t) {
     if (!options_.adapt) return;
     const auto least = static_cast<wide_number>(options_.threshold);
@@ -84,11 +84,11 @@ class dyspec_threshold_rule {
   }
 
  private:
-  static constexpr wide_number step = static_cast<wide_number>(1.1);
+  static constexpr wide_number step = static_cast<wide_number>(1.03);
 
-  // The threshold of the first round. The last of m draws of dyspec_greedy is needed with a probability of about 2 / m.
+  // The threshold of the first round: a guess at the best one, by trees of the bundled models.
   ESPALIER_HOST_DEVICE wide_number first() const {
-    const double guess = options_.adapt ? 2.0 / options_.budget : 0;
+    const double guess = options_.adapt ? 3.0 / options_.budget : 0;
     return static_cast<wide_number>(guess > options_.threshold ? (guess < 1 ? guess : 1) : options_.threshold);
   }
 

@@ -130,6 +130,16 @@ TEST_CASE("schemas accept their values, and no others") {
       {R"({"oneOf": [{"type": "string"}, {"type": "integer"}, {"enum": [null, true]}]})",
        {"\"\"", "3", "true"},
        {"false"}},
+      {R"({"oneOf": [{"type": "string", "pattern": "^s+$"}, {"type": "string", "pattern": "^f"}, {"enum": ["x.y", "k"]},
+           {"type": "string", "format": "date", "pattern": "^20"}]})",
+       {"\"ss\"", "\"fa\"", "\"x.y\"", "\"k\"", "\"2024-05-01\""},
+       {"\"\"", "\"a\"", "\"xy\"", "\"1999-05-01\""}},
+      {R"({"type": "object", "oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}], "$defs": {
+           "a": {"required": ["s"], "properties": {"s": {"type": "string", "pattern": "^good$"}, "d": {}}},
+           "b": {"required": ["s"], "properties": {"s": {"type": "string", "pattern": "^bad$"},
+                                                   "d": {"type": "array"}}}}})",
+       {R"({"s":"good","d":1})", R"({"s":"bad","d":[]})", R"({"s":"bad"})"},
+       {R"({"s":"bad","d":1})", R"({"s":"ugly"})", "{}"}},
       {R"({"properties": {"z": {"type": "null"}}, "oneOf": [
            {"properties": {"k": {"const": "a"}, "v": {"type": "integer"}}, "required": ["k", "v"]},
            {"properties": {"k": {"const": "b"}, "v": {"type": "string"}}, "required": ["k"]}], "type": "object"})",

@@ -11,11 +11,13 @@
 
 #include "catch.hpp"
 #include "cuda/decoder/block_model.cuh"
+#include "cuda/decoder/named_verifier.cuh"
 #include "cuda/decoder/same_text.cuh"
 #include "cuda/decoder/text_model.cuh"
 #include "cuda/support.cuh"
 #include "drafter/marginal_drafter.hpp"
 #include "espalier/backend/text.hpp"
+#include "espalier/concepts/regime.hpp"
 #include "espalier/cuda/backend/on_host.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/forward_batch.cuh"
@@ -40,14 +42,13 @@
 #include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/processor/penalties.hpp"
+#include "espalier/registry/chosen_verifier.hpp"
 #include "espalier/tree_policy/adaptive_chain.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/cascade.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/tree_policy/eagle2.hpp"
-#include "espalier/verifier/greedy.hpp"
-#include "espalier/verifier/target_only.hpp"
 #include "raises.hpp"
 
 #if __has_include("emulator/api.hpp")
@@ -65,6 +66,10 @@ using espalier_test::text_model;
 using espalier_test::written;
 
 namespace {
+
+// Verifiers for trees that are not drawn.
+using device_verifier = espalier_test::named_verifier<regime::deterministic>;
+using host_verifier = chosen_verifier<regime::deterministic>;
 
 constexpr dynatree_options tree_options{.budget = 14, .base_depth = 3, .max_depth = 5};
 constexpr adaptive_chain_options run_options{.length = 3, .max_length = 9};
@@ -94,7 +99,19 @@ struct on_device {
   device::contiguous_kv<float> kv, draft_kv, other_kv;
 };
 
-// Each kind of cascade: calls f(host's drafter, host's policy, device's drafter, device's policy).
+// A cascade of three policies: calls f(host's drafter, host's policy, device's drafter, device's policy).
+template <class FunctionT>
+void with_three_parts(const setting& s, on_host& h, on_device& d, const FunctionT& f) {
+  const prompt_lookup_options look{.max_ngram = 2, .capacity = 90};
+  const eagle2_options shape{.beam = 3, .depth = 2, .budget = 8};
+  f(joint(autoregressive(h.draft, h.draft_kv, s.draft), autoregressive(h.other, h.other_kv), prompt_lookup(look)),
+    cascade(eagle2(shape), dynatree(tree_options), adaptive_chain(run_options)),
+    device::joint(device::autoregressive(d.draft, d.draft_kv, s.draft), device::autoregressive(d.other, d.other_kv),
+                  device::prompt_lookup(look)),
+    device::cascade{device::eagle2(shape), device::dynatree(tree_options), device::adaptive_chain(run_options)});
+}
+
+// Each kind of cascade, likewise.
 template <class FunctionT>
 void with_parts(int kind, const setting& s, on_host& h, on_device& d, const FunctionT& f) {
   const prompt_lookup_options look{.max_ngram = 2, .capacity = 90};
@@ -110,12 +127,7 @@ void with_parts(int kind, const setting& s, on_host& h, on_device& d, const Func
       device::joint(device::prompt_lookup(look), device::autoregressive(d.draft, d.draft_kv, s.draft)),
       device::cascade{device::adaptive_chain(run_options), device::dynatree(tree_options)});
   } else {
-    const eagle2_options shape{.beam = 3, .depth = 2, .budget = 8};
-    f(joint(autoregressive(h.draft, h.draft_kv, s.draft), autoregressive(h.other, h.other_kv), prompt_lookup(look)),
-      cascade(eagle2(shape), dynatree(tree_options), adaptive_chain(run_options)),
-      device::joint(device::autoregressive(d.draft, d.draft_kv, s.draft), device::autoregressive(d.other, d.other_kv),
-                    device::prompt_lookup(look)),
-      device::cascade{device::eagle2(shape), device::dynatree(tree_options), device::adaptive_chain(run_options)});
+    with_three_parts(s, h, d, f);
   }
 }
 
@@ -152,27 +164,25 @@ struct written_by_trees {
   friend bool operator==(const written_by_trees&, const written_by_trees&) = default;
 };
 
-template <class VerifierT>
-written_by_trees host_text(int kind, const setting& s, const VerifierT& verifier) {
+written_by_trees host_text(int kind, const setting& s, const char* verifier) {
   on_host h(s);
   on_device d(s);
   written_by_trees text;
   with_parts(kind, s, h, d, [&](auto drafter, auto policy, const auto&, const auto&) {
-    auto decode = make_decoder(drafter, policy, verifier, h.kv, h.target, s.options);
+    auto decode = make_decoder(drafter, policy, host_verifier(verifier), h.kv, h.target, s.options);
     text.take(decode, s);
   });
   return text;
 }
 
-template <class VerifierT>
-written_by_trees device_text(int kind, const setting& s, const VerifierT& verifier, bool replay = true) {
+written_by_trees device_text(int kind, const setting& s, const char* verifier, bool replay = true) {
   on_host h(s);
   on_device d(s);
   written_by_trees text;
   with_parts(kind, s, h, d, [&](const auto&, const auto&, auto&& drafter, auto&& policy) {
     decoder_options options = s.options;
     options.replay = replay;
-    auto decode = device::make_decoder(drafter, std::move(policy), verifier, d.kv, d.target, options);
+    auto decode = device::make_decoder(drafter, std::move(policy), device_verifier{verifier}, d.kv, d.target, options);
     text.take(decode, s);
   });
   return text;
@@ -230,28 +240,32 @@ struct watched_backend : device_text_backend {
   device::device_array<misplaced> found{1};
 };
 
-}  // namespace
-
-TEST_CASE("Host and device write the same text by cascades, round by round") {
-  const auto kind = GENERATE(0, 1, 2);
-  const bool greedily = GENERATE(true, false);
-  // A draft's context that ends before the text, too, and before the first token.
-  const auto draft_context = GENERATE(150, 60, 4);
+void check_round_by_round(int kind, bool greedily, std::int32_t draft_context) {
   const bool drafts_well = draft_context == 150;
   CAPTURE(kind, greedily, draft_context, drafts_well);
   setting s = long_text(greedily ? 0.0F : 0.6F, drafts_well);
   s.draft_context = draft_context;
-  if (greedily) {
-    const written_by_trees expected = host_text(kind, s, greedy());
-    CHECK(device_text(kind, s, greedy()) == expected);
-    CHECK(expected.longest >= 8);  // more than a draft model's tree has
-  } else {
-    const written_by_trees expected = host_text(kind, s, target_only());
-    CHECK(device_text(kind, s, target_only(), draft_context != 60) == expected);
-  }
+  const char* const verifier = greedily ? "greedy" : "target-only";
+  const written_by_trees expected = host_text(kind, s, verifier);
+  CHECK(device_text(kind, s, verifier, greedily || draft_context != 60) == expected);
+  if (greedily) CHECK(expected.longest >= 8);  // more than a draft model's tree has
 }
 
-TEST_CASE("A text by a cascade is the same among others as alone") {
+}  // namespace
+
+TEST_CASE("Host and device write the same text by cascades, round by round") {
+  const auto kind = GENERATE(0, 1, 2);
+  check_round_by_round(kind, GENERATE(true, false), 150);
+}
+
+TEST_CASE("Host and device write the same text by cascades where a draft's context ends", "[long]") {
+  const auto kind = GENERATE(0, 1, 2);
+  const bool greedily = GENERATE(true, false);
+  // Before the text, and before the first token.
+  check_round_by_round(kind, greedily, GENERATE(60, 4));
+}
+
+TEST_CASE("A text by a cascade is the same among others as alone", "[long]") {
   const auto kind = GENERATE(0, 1, 2);
   CAPTURE(kind);
   constexpr std::int32_t max_texts = 3;
@@ -259,7 +273,7 @@ TEST_CASE("A text by a cascade is the same among others as alone") {
   on_host h(any);
   on_device d(any, max_texts);
   with_parts(kind, any, h, d, [&](const auto&, const auto&, auto&& drafter, auto&& policy) {
-    auto decode = device::make_batch_decoder(drafter, std::move(policy), target_only(), d.kv, d.target,
+    auto decode = device::make_batch_decoder(drafter, std::move(policy), device_verifier{"target-only"}, d.kv, d.target,
                                              {.max_texts = max_texts, .prefill_rows = 6});
     std::map<text_id, std::vector<token_id>> texts;
     std::vector<text_id> ids;
@@ -283,12 +297,12 @@ TEST_CASE("A text by a cascade is the same among others as alone") {
     for (std::int32_t i = 0; i < 5; ++i) {
       INFO("text " << i);
       CHECK(texts[ids[static_cast<std::size_t>(i)]] ==
-            tokens_of(host_text(kind, numbered_text(i, 0.7F), target_only())));
+            tokens_of(host_text(kind, numbered_text(i, 0.7F), "target-only")));
     }
   });
 }
 
-TEST_CASE("What all policies of a cascade have learnt goes with a text that loses its place") {
+TEST_CASE("What all policies of a cascade have learnt goes with a text that loses its place", "[long]") {
   // The trees of each text, round by round, with pages for all texts or for half of them.
   using trees = std::vector<std::vector<std::int32_t>>;
   const auto written_with = [&](std::int32_t n_pages, int& preempted) {
@@ -296,8 +310,8 @@ TEST_CASE("What all policies of a cascade have learnt goes with a text that lose
     device::paged_kv<float> kv(1, 1, 4, 90, 4, n_pages), draft_kv(1, 1, 4, 90, 4, n_pages);
     auto decode = device::make_batch_decoder(
         device::joint(device::prompt_lookup({.max_ngram = 1}), device::autoregressive(draft, draft_kv)),
-        device::cascade{device::adaptive_chain(run_options), device::dynatree(tree_options)}, greedy(), kv, target,
-        {.max_texts = 4});
+        device::cascade{device::adaptive_chain(run_options), device::dynatree(tree_options)}, device_verifier{"greedy"},
+        kv, target, {.max_texts = 4});
     for (std::int32_t i = 0; i < 4; ++i)
       decode.add(numbered_text(i % 3, 0).prompt, {.max_tokens = 30 + i});
     trees all(4);
@@ -320,14 +334,14 @@ TEST_CASE("What all policies of a cascade have learnt goes with a text that lose
   CHECK(roomy == tight);
 }
 
-TEST_CASE("Merged trees are cut to what a pass has room for") {
+TEST_CASE("Merged trees are cut to what a pass has room for", "[long]") {
   const auto kind = GENERATE(0, 2);
   const auto max_rows = GENERATE(7, 20);
   const setting any = long_text(0);
   on_host h(any);
   on_device d(any, 4);
   with_parts(kind, any, h, d, [&](const auto&, const auto&, auto&& drafter, auto&& policy) {
-    auto decode = device::make_batch_decoder(drafter, std::move(policy), greedy(), d.kv, d.target,
+    auto decode = device::make_batch_decoder(drafter, std::move(policy), device_verifier{"greedy"}, d.kv, d.target,
                                              {.max_texts = 4, .max_rows = max_rows});
     std::vector<text_id> ids;
     for (std::int32_t i = 0; i < 5; ++i) {
@@ -348,7 +362,7 @@ TEST_CASE("Merged trees are cut to what a pass has room for") {
     for (std::int32_t i = 0; i < 5; ++i) {
       const auto found = decode.current(ids[static_cast<std::size_t>(i)]).written();
       CHECK(std::vector<token_id>(found.begin(), found.end()) ==
-            tokens_of(host_text(kind, numbered_text(i, 0), greedy())));
+            tokens_of(host_text(kind, numbered_text(i, 0), "greedy")));
     }
   });
 }
@@ -366,13 +380,14 @@ TEST_CASE("A block drafter and runs make one tree, as on the host") {
       return espalier_test::block_logits(draft_model, s.vocab, text, place);
     };
     auto decode = make_decoder(joint(marginal_drafter<float>(s.vocab, 5, block), prompt_lookup(look)),
-                               cascade(best_first(shape), chain()), greedy(), kv, target, s.options);
+                               cascade(best_first(shape), chain()), host_verifier("greedy"), kv, target, s.options);
     expected.take(decode, s);
   }
   on_device d(s);
   auto decode = device::make_decoder(
       device::joint(espalier_test::device_block_drafter(s.vocab, 5, draft_model), device::prompt_lookup(look)),
-      device::cascade{device::best_first(shape), device::chain()}, greedy(), d.kv, d.target, s.options);
+      device::cascade{device::best_first(shape), device::chain()}, device_verifier{"greedy"}, d.kv, d.target,
+      s.options);
   written_by_trees text;
   text.take(decode, s);
   CHECK(text == expected);
@@ -384,11 +399,13 @@ TEST_CASE("Processors change the rows of each draft model of a joint") {
   const penalties process({.repetition = 1.4F, .frequency = 0.2F});
   on_host h(s);
   on_device d(s);
-  with_parts(2, s, h, d, [&](auto host_drafter, auto host_policy, auto&& drafter, auto&& policy) {
+  with_three_parts(s, h, d, [&](auto host_drafter, auto host_policy, auto&& drafter, auto&& policy) {
     written_by_trees expected, text;
-    auto on_the_host = make_decoder(host_drafter, host_policy, greedy(), h.kv, h.target, s.options, process);
+    auto on_the_host =
+        make_decoder(host_drafter, host_policy, host_verifier("greedy"), h.kv, h.target, s.options, process);
     expected.take(on_the_host, s);
-    auto decode = device::make_decoder(drafter, std::move(policy), greedy(), d.kv, d.target, s.options, process);
+    auto decode =
+        device::make_decoder(drafter, std::move(policy), device_verifier{"greedy"}, d.kv, d.target, s.options, process);
     text.take(decode, s);
     CHECK(tokens_of(text) == tokens_of(expected));
   });
@@ -418,8 +435,8 @@ TEST_CASE("What a draft model of the host throws in a joint is told, and the tex
   device::on_host draft(failing(passes), {.max_rows = 64, .max_columns = 64});
   device::on_host_kv draft_kv(token_kv(150, commit_mode::compact, 1), 1);
   auto decode = device::make_decoder(device::joint(device::prompt_lookup(), device::autoregressive(draft, draft_kv)),
-                                     device::cascade{device::chain(), device::dynatree(tree_options)}, greedy(), d.kv,
-                                     d.target, s.options);
+                                     device::cascade{device::chain(), device::dynatree(tree_options)},
+                                     device_verifier{"greedy"}, d.kv, d.target, s.options);
   decode.begin(s.prompt, s.stop);
   int failures = 0;
   for (bool more = true; more;) {
@@ -432,7 +449,7 @@ TEST_CASE("What a draft model of the host throws in a joint is told, and the tex
   }
   CHECK(failures > 0);
   const auto found = decode.current().written();
-  CHECK(std::vector<token_id>(found.begin(), found.end()) == tokens_of(host_text(0, s, greedy())));
+  CHECK(std::vector<token_id>(found.begin(), found.end()) == tokens_of(host_text(0, s, "greedy")));
 }
 
 TEST_CASE("A draft model in pages writes rows that have one, after those that its cache has told") {
@@ -447,7 +464,7 @@ TEST_CASE("A draft model in pages writes rows that have one, after those that it
     draft.found.fill_bytes(0, nullptr);
     auto&& drafter = drafter_over(draft, draft_kv);
     s.options.replay = false;
-    auto decode = device::make_decoder(drafter, std::move(policy), greedy(), kv, target, s.options);
+    auto decode = device::make_decoder(drafter, std::move(policy), device_verifier{"greedy"}, kv, target, s.options);
     written text;
     text.take(decode, s);
     const misplaced found = espalier_test::to_host(draft.found).at(0);
@@ -471,8 +488,9 @@ TEST_CASE("A round by a cascade is one graph launch, two copies and one event") 
   const setting s = long_text(0);
   on_host h(s);
   on_device d(s);
-  with_parts(2, s, h, d, [&](const auto&, const auto&, auto&& drafter, auto&& policy) {
-    auto decode = device::make_decoder(drafter, std::move(policy), greedy(), d.kv, d.target, s.options);
+  with_three_parts(s, h, d, [&](const auto&, const auto&, auto&& drafter, auto&& policy) {
+    auto decode =
+        device::make_decoder(drafter, std::move(policy), device_verifier{"greedy"}, d.kv, d.target, s.options);
     decode.begin(s.prompt, s.stop);
     for (int i = 0; i < 3; ++i)
       REQUIRE(decode.step());

@@ -3,12 +3,13 @@
 
 #include <cstdint>
 #include <span>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "catch.hpp"
 #include "cuda/decoder/block_model.cuh"
 #include "cuda/decoder/device_text.cuh"
+#include "cuda/decoder/named_verifier.cuh"
 #include "cuda/decoder/same_text.cuh"
 #include "cuda/decoder/text_model.cuh"
 #include "drafter/marginal_drafter.hpp"
@@ -21,15 +22,10 @@
 #include "espalier/cuda/registry.cuh"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
-#include "espalier/drafter/no_drafter.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/kv_store/token_kv.hpp"
+#include "espalier/registry/chosen_verifier.hpp"
 #include "raises.hpp"
-
-#if __has_include("emulator/api.hpp")
-#include "emulator/api.hpp"
-#define ESPALIER_TEST_COUNTS_CALLS
-#endif
 
 namespace device = espalier::cuda;
 using namespace espalier;
@@ -43,6 +39,56 @@ using espalier_test::setting;
 using espalier_test::target_model;
 using espalier_test::text_model;
 using espalier_test::written;
+
+namespace espalier_test {
+
+// The decoders of these policies are compiled with the pairs of the registry.
+extern template written host_text(const part<chain, chain_options>&, std::string_view, const setting&);
+extern template written host_text(const part<iid_paths, iid_paths_options>&, std::string_view, const setting&);
+extern template written host_text(const part<delayed, delayed_options>&, std::string_view, const setting&);
+extern template written host_text(const part<dyspec_greedy, dyspec_greedy_options>&, std::string_view, const setting&);
+extern template written host_text(const part<dyspec_threshold, dyspec_threshold_options>&, std::string_view,
+                                  const setting&);
+extern template written host_text(const part<dynatree, dynatree_options>&, std::string_view, const setting&);
+extern template written device_text(const part<iid_paths, iid_paths_options>&, std::string_view, const setting&, bool);
+extern template written device_text(const part<delayed, delayed_options>&, std::string_view, const setting&, bool);
+extern template written device_text(const part<dyspec_greedy, dyspec_greedy_options>&, std::string_view, const setting&,
+                                    bool);
+extern template written device_text(const part<dyspec_threshold, dyspec_threshold_options>&, std::string_view,
+                                    const setting&, bool);
+extern template written device_text(const part<dynatree, dynatree_options>&, std::string_view, const setting&, bool);
+
+}  // namespace espalier_test
+
+namespace {
+
+// Verifiers for trees that are not drawn.
+using device_verifier = espalier_test::named_verifier<regime::deterministic>;
+using host_verifier = chosen_verifier<regime::deterministic>;
+
+// The target of most decoders here: it counts the rows that are read for the cache alone, and may fail in one pass.
+struct watched_backend : device_text_backend {
+  using device_text_backend::device_text_backend;
+  std::int32_t read_rows = 0;
+  int passes = 0;
+  int fail_at = -1;
+  bool throws = false;  // or the logits of that pass are NaN
+
+  template <class KVStoreT>
+  vocab_rows<float> forward(KVStoreT& kv, const device::forward_batch_view& batch, cudaStream_t stream) {
+    if (batch.n_outputs == 0) read_rows += batch.n_rows;
+    if (throws && passes == fail_at) {
+      ++passes;
+      raise<error>("the model is gone.");
+    }
+    const vocab_rows<float> rows = device_text_backend::forward(kv, batch, stream);
+    if (passes++ == fail_at)
+      device::require(cudaMemsetAsync(const_cast<float*>(rows.data), 0xFF, 8, stream), "cudaMemsetAsync");
+    return rows;
+  }
+};
+
+}  // namespace
 
 TEST_CASE("Options of both samplers, the order of rows and short contexts change nothing between host and device") {
   setting s;
@@ -80,11 +126,9 @@ TEST_CASE("Options of both samplers, the order of rows and short contexts change
   }
   INFO("case " << which);
   const part<iid_paths, iid_paths_options> paths{"iid-paths", "", {.paths = 3, .length = 4}};
-  const part<traversal> verifier{"traversal", ""};
-  CHECK(device_text(paths, verifier, s) == host_text(paths, verifier, s));
+  CHECK(device_text(paths, "traversal", s) == host_text(paths, "traversal", s));
   const part<dyspec_greedy, dyspec_greedy_options> dyspec{"dyspec-greedy", "", {.budget = 9}};
-  const part<residual_walk> walk{"residual-walk", ""};
-  CHECK(device_text(dyspec, walk, s) == host_text(dyspec, walk, s));
+  CHECK(device_text(dyspec, "residual-walk", s) == host_text(dyspec, "residual-walk", s));
 }
 
 TEST_CASE("A context shorter than a policy's lists of nodes changes nothing between host and device") {
@@ -92,22 +136,19 @@ TEST_CASE("A context shorter than a policy's lists of nodes changes nothing betw
   s.context = 24;
   s.stop.max_tokens = 200;
   const part<dynatree, dynatree_options> breadth_first{"dynatree", ""};
-  CHECK(device_text(breadth_first, part<greedy>{"greedy", ""}, s) ==
-        host_text(breadth_first, part<greedy>{"greedy", ""}, s));
+  CHECK(device_text(breadth_first, "greedy", s) == host_text(breadth_first, "greedy", s));
   s.options.text.sampling = {.temperature = 1};
   const part<delayed, delayed_options> paths{"delayed", "", {.paths = 40, .trunk = 1, .length = 3}};
-  const part<traversal> bottom_up{"traversal", ""};
-  CHECK(device_text(paths, bottom_up, s) == host_text(paths, bottom_up, s));
+  CHECK(device_text(paths, "traversal", s) == host_text(paths, "traversal", s));
   const part<dyspec_threshold, dyspec_threshold_options> threshold{"dyspec-threshold", "", {.threshold = 0.01F}};
-  const part<residual_walk> walk{"residual-walk", ""};
-  CHECK(device_text(threshold, walk, s) == host_text(threshold, walk, s));
+  CHECK(device_text(threshold, "residual-walk", s) == host_text(threshold, "residual-walk", s));
 }
 
 TEST_CASE("Options that the device refuses leave the text as it stands") {
   constexpr std::int32_t vocab = 1500;
-  device_text_backend target(vocab, target_model, 4);
-  auto decode = device::make_decoder(device::no_drafter(), device::plain(), target_only(),
-                                     device::contiguous_kv<float>(1, 1, 1, 64), target,
+  watched_backend target(vocab, target_model, 4);
+  device::contiguous_kv<float> kv(1, 1, 1, 64);
+  auto decode = device::make_decoder(device::no_drafter(), device::plain(), device_verifier{"target-only"}, kv, target,
                                      {.text = {.sampling = {.temperature = 1}, .seed = 3}});
   const std::vector<token_id> prompt{3, 1, 4};
   const std::vector<token_id> expected = [&] {
@@ -127,9 +168,9 @@ TEST_CASE("Options that the device refuses leave the text as it stands") {
 }
 
 TEST_CASE("To resume where no text has begun is to begin one, and reading alone is no round") {
-  device_text_backend target(37, target_model, 4);
-  auto decode = device::make_decoder(device::no_drafter(), device::plain(), target_only(),
-                                     device::contiguous_kv<float>(1, 1, 1, 64), target,
+  watched_backend target(37, target_model, 4);
+  device::contiguous_kv<float> kv(1, 1, 1, 64);
+  auto decode = device::make_decoder(device::no_drafter(), device::plain(), device_verifier{"target-only"}, kv, target,
                                      {.text = {.sampling = {.temperature = 1}, .seed = 9}});
   const std::vector<token_id> prompt{3, 1, 4};
   decode.resume(prompt, {.max_tokens = 5});
@@ -146,29 +187,23 @@ TEST_CASE("Trees from the marginals of a block are the same on host and device")
   s.options.text.seed = seed;
   s.options.text.sampling.temperature = greedily ? 0.0F : 1.0F;
   const part<best_first, best_first_options> policy{"best-first", "", {.budget = 20, .max_depth = 6}};
-  const auto compare = [&](const auto& verifier) {
-    text_backend target(s.vocab, target_model);
-    token_kv kv(s.context);
-    marginal_drafter<float> marginals(s.vocab, 6, [&](std::span<const token_id> text, std::int32_t place) {
-      return block_logits(draft_model, s.vocab, text, place);
-    });
-    auto on_host = make_decoder(marginals, policy.make(), verifier, kv, target, s.options);
-    written expected;
-    expected.take(on_host, s);
+  const char* const verifier = greedily ? "greedy" : "target-only";
+  text_backend target(s.vocab, target_model);
+  token_kv kv(s.context);
+  marginal_drafter<float> marginals(s.vocab, 6, [&](std::span<const token_id> text, std::int32_t place) {
+    return block_logits(draft_model, s.vocab, text, place);
+  });
+  auto on_host = make_decoder(marginals, policy.make(), host_verifier(verifier), kv, target, s.options);
+  written expected;
+  expected.take(on_host, s);
 
-    device_text_backend device_target(s.vocab, target_model, 64);
-    device_block_drafter drafter(s.vocab, 6, draft_model);
-    auto on_device = device::make_decoder(drafter, device::make_on_device(policy), verifier,
-                                          device::contiguous_kv<float>(1, 1, 1, s.context), device_target, s.options);
-    written text;
-    text.take(on_device, s);
-    CHECK(text == expected);
-  };
-  if (greedily) {
-    compare(greedy());
-  } else {
-    compare(target_only());
-  }
+  device_text_backend device_target(s.vocab, target_model, 64);
+  device_block_drafter drafter(s.vocab, 6, draft_model);
+  auto on_device = device::make_decoder(drafter, device::make_on_device(policy), device_verifier{verifier},
+                                        device::contiguous_kv<float>(1, 1, 1, s.context), device_target, s.options);
+  written text;
+  text.take(on_device, s);
+  CHECK(text == expected);
 }
 
 TEST_CASE("Runs that are looked up in the text make the same text on host and device") {
@@ -181,15 +216,17 @@ TEST_CASE("Runs that are looked up in the text make the same text on host and de
   s.options.text.seed = 5;
   s.options.text.sampling.temperature = greedily ? 0.0F : 0.5F;
   const prompt_lookup_options options{.capacity = 130};
-  const auto compare = [&](const auto& policy, const auto& verifier) {
+  const char* const verifier = greedily ? "greedy" : "target-only";
+  const auto compare = [&](const auto& policy) {
     text_backend target(s.vocab, target_model);
     token_kv kv(s.context);
-    auto on_host = make_decoder(prompt_lookup(options), policy.make(), verifier, kv, target, s.options);
+    auto on_host = make_decoder(prompt_lookup(options), policy.make(), host_verifier(verifier), kv, target, s.options);
     written expected;
     expected.take(on_host, s);
     device_text_backend device_target(s.vocab, target_model, 64);
-    auto on_device = device::make_decoder(device::prompt_lookup(options), device::make_on_device(policy), verifier,
-                                          device::contiguous_kv<float>(1, 1, 1, s.context), device_target, s.options);
+    auto on_device =
+        device::make_decoder(device::prompt_lookup(options), device::make_on_device(policy), device_verifier{verifier},
+                             device::contiguous_kv<float>(1, 1, 1, s.context), device_target, s.options);
     written text;
     text.take(on_device, s);
     CHECK(text == expected);
@@ -198,13 +235,8 @@ TEST_CASE("Runs that are looked up in the text make the same text on host and de
   };
   const part<chain, chain_options> run{"chain", "", {.length = 6}};
   const part<adaptive_chain, adaptive_chain_options> adaptive{"adaptive-chain", "", {.length = 4, .max_length = 9}};
-  if (greedily) {
-    compare(run, greedy());
-    compare(adaptive, greedy());
-  } else {
-    compare(run, target_only());
-    compare(adaptive, target_only());
-  }
+  compare(run);
+  compare(adaptive);
 }
 
 TEST_CASE("A text goes on, and another begins, with what the caches hold of it") {
@@ -212,14 +244,16 @@ TEST_CASE("A text goes on, and another begins, with what the caches hold of it")
   s.options.text.sampling.temperature = 1;
   s.stop.max_tokens = 13;
   const part<chain, chain_options> policy{"chain", "", {.length = 4}};
-  device_text_backend target(s.vocab, target_model, 8), draft(s.vocab, draft_model, 8);
+  watched_backend target(s.vocab, target_model, 8);
+  device_text_backend draft(s.vocab, draft_model, 8);
   device::paged_kv<float> kv(1, 1, 1, s.context, 16), draft_kv(1, 1, 1, s.context, 8);
-  device::autoregressive drafter(draft, draft_kv, s.draft);
-  auto on_device = device::make_decoder(drafter, device::make_on_device(policy), target_only(), kv, target, s.options);
+  auto on_device =
+      device::make_decoder(device::autoregressive(draft, draft_kv, s.draft), device::make_on_device(policy),
+                           device_verifier{"target-only"}, kv, target, s.options);
   text_backend host_target(s.vocab, target_model), host_draft(s.vocab, draft_model);
   token_kv host_kv(s.context), host_draft_kv(s.context);
-  autoregressive host_drafter(host_draft, host_draft_kv, s.draft);
-  auto on_host = make_decoder(host_drafter, policy.make(), target_only(), host_kv, host_target, s.options);
+  auto on_host = make_decoder(autoregressive(host_draft, host_draft_kv, s.draft), policy.make(),
+                              host_verifier("target-only"), host_kv, host_target, s.options);
 
   const auto same = [&] {
     while (on_host.step()) {
@@ -247,43 +281,33 @@ TEST_CASE("Decoders take turns with a cache and a backend, text by text") {
   s.options.text.sampling.temperature = 1;
   s.stop = {.max_tokens = 40, .tokens = {2, 9, 11}};
   const part<chain, chain_options> policy{"chain", "", {.length = 4}};
-  device_text_backend target(s.vocab, target_model, 8), draft(s.vocab, draft_model, 8);
+  watched_backend target(s.vocab, target_model, 8);
+  device_text_backend draft(s.vocab, draft_model, 8);
   device::contiguous_kv<float> kv(1, 1, 1, s.context), draft_kv(1, 1, 1, s.context);
   const auto make = [&] {
     return device::make_decoder(device::autoregressive(draft, draft_kv, s.draft), device::make_on_device(policy),
-                                target_only(), kv, target, s.options);
+                                device_verifier{"target-only"}, kv, target, s.options);
   };
   auto a = make(), b = make();
   setting other = s;
   other.prompt = {3, 1, 4, 9, 9, 8};
-  const part<target_only> verifier{"target-only", ""};
   for (int turn = 0; turn < 2; ++turn) {
     written by_a, by_b;
     by_a.take(a, s);
     by_b.take(b, other);
-    CHECK(by_a == host_text(policy, verifier, s));
-    CHECK(by_b == host_text(policy, verifier, other));
+    CHECK(by_a == host_text(policy, "target-only", s));
+    CHECK(by_b == host_text(policy, "target-only", other));
   }
 }
-
-// Counts rows that are read for the cache alone.
-struct counting_backend : device_text_backend {
-  using device_text_backend::device_text_backend;
-  std::int32_t read_rows = 0;
-  template <class KVStoreT>
-  vocab_rows<float> forward(KVStoreT& kv, const device::forward_batch_view& batch, cudaStream_t stream) {
-    if (batch.n_outputs == 0) read_rows += batch.n_rows;
-    return device_text_backend::forward(kv, batch, stream);
-  }
-};
 
 TEST_CASE("Another decoder goes on with a filled cache, and what it writes into a text in the middle is noticed") {
   setting s;
   s.stop.max_tokens = 12;
-  counting_backend target(s.vocab, target_model, 8);
+  watched_backend target(s.vocab, target_model, 8);
   device::contiguous_kv<float> kv(1, 1, 1, s.context);
   const auto make = [&] {
-    return device::make_decoder(device::no_drafter(), device::plain(), target_only(), kv, target, s.options);
+    return device::make_decoder(device::no_drafter(), device::plain(), device_verifier{"target-only"}, kv, target,
+                                s.options);
   };
   auto a = make(), b = make();
   written first, again;
@@ -325,13 +349,13 @@ TEST_CASE("Texts that begin alike share pages, and each is written as if it were
   s.options.text.sampling.temperature = 1;
   s.stop.max_tokens = 12;
   const part<chain, chain_options> policy{"chain", "", {.length = 4}};
-  counting_backend target(s.vocab, target_model, 8);
+  watched_backend target(s.vocab, target_model, 8);
   device_text_backend draft(s.vocab, draft_model, 8);
   const auto make = [&](device::paged_kv<float>& kv, device::paged_kv<float>& draft_kv, std::int32_t sequence) {
     decoder_options options = s.options;
     options.sequence = sequence;
     return device::make_decoder(device::autoregressive(draft, draft_kv, s.draft, sequence),
-                                device::make_on_device(policy), target_only(), kv, target, options);
+                                device::make_on_device(policy), device_verifier{"target-only"}, kv, target, options);
   };
   device::paged_kv<float> kv(1, 1, 3, s.context, 4), draft_kv(1, 1, 3, s.context, 4);
   auto a = make(kv, draft_kv, 0), b = make(kv, draft_kv, 1), c = make(kv, draft_kv, 2);
@@ -382,43 +406,37 @@ TEST_CASE("A text takes no more pages than its rows need") {
   setting s;
   s.stop.max_tokens = 10;
   const part<chain, chain_options> policy{"chain", "", {.length = 4}};
-  device_text_backend target(s.vocab, target_model, 8), draft(s.vocab, draft_model, 8);
+  watched_backend target(s.vocab, target_model, 8);
+  device_text_backend draft(s.vocab, draft_model, 8);
   // 15 tokens, and what two rounds under way may add.
   device::paged_kv<float> kv(1, 1, 1, 1000, 16, 2), draft_kv(1, 1, 1, 1000, 16, 2);
   auto decode = device::make_decoder(device::autoregressive(draft, draft_kv, s.draft), device::make_on_device(policy),
-                                     greedy(), kv, target, s.options);
+                                     device_verifier{"greedy"}, kv, target, s.options);
   written text;
   text.take(decode, s);
-  CHECK(text == host_text(policy, part<greedy>{"greedy", ""}, s));
+  CHECK(text == host_text(policy, "greedy", s));
 }
 
-TEST_CASE("What a policy learns from is what was committed") {
-  const auto seed = GENERATE(range(1U, 25U));
+namespace {
+
+void check_what_is_learnt(std::uint64_t seed) {
   setting s;
   s.options.text.seed = seed;
   s.options.text.sampling.temperature = 0.7F;
   s.stop.max_tokens = 7;
+  s.turns = 8;
   const part<dynatree, dynatree_options> policy{"dynatree", "", {.budget = 12}};
-  device_text_backend target(s.vocab, target_model, 16), draft(s.vocab, draft_model, 16);
-  device::contiguous_kv<float> kv(1, 1, 1, s.context), draft_kv(1, 1, 1, s.context);
-  auto on_device = device::make_decoder(device::autoregressive(draft, draft_kv, s.draft),
-                                        device::make_on_device(policy), target_only(), kv, target, s.options);
-  text_backend host_target(s.vocab, target_model), host_draft(s.vocab, draft_model);
-  token_kv host_kv(s.context), host_draft_kv(s.context);
-  auto on_host = make_decoder(autoregressive(host_draft, host_draft_kv, s.draft), policy.make(), target_only(), host_kv,
-                              host_target, s.options);
-  on_host.begin(s.prompt, s.stop);
-  on_device.begin(s.prompt, s.stop);
-  for (int turn = 0; turn < 8; ++turn) {
-    while (on_host.step()) {
-    }
-    while (on_device.step()) {
-    }
-    on_host.resume({}, s.stop);
-    on_device.resume({}, s.stop);
-  }
-  const auto a = on_host.current().tokens(), b = on_device.current().tokens();
-  CHECK(std::vector(a.begin(), a.end()) == std::vector(b.begin(), b.end()));
+  CHECK(device_text(policy, "target-only", s).tokens() == host_text(policy, "target-only", s).tokens());
+}
+
+}  // namespace
+
+TEST_CASE("What a policy learns from is what was committed") {
+  check_what_is_learnt(GENERATE(range(1U, 7U)));
+}
+
+TEST_CASE("What a policy learns from is what was committed, in many texts", "[long]") {
+  check_what_is_learnt(GENERATE(range(7U, 25U)));
 }
 
 TEST_CASE("Parts that do not fit the device are refused with a sentence") {
@@ -437,48 +455,23 @@ TEST_CASE("Parts that do not fit the device are refused with a sentence") {
   CHECK(says(message_of<input_error>([&] { decoder_of(5, 0, 9); }), "9 tokens", "share one vocabulary"));
 }
 
-namespace {
-
-// Logits of the target turn into NaN in one forward pass.
-struct failing_backend : device_text_backend {
-  using device_text_backend::device_text_backend;
-  int passes = 0;
-  int fail_at = -1;
-  bool throws = false;
-
-  template <class KVStoreT>
-  vocab_rows<float> forward(KVStoreT& kv, const device::forward_batch_view& batch, cudaStream_t stream) {
-    if (throws && passes == fail_at) {
-      ++passes;
-      raise<error>("the model is gone.");
-    }
-    const vocab_rows<float> rows = device_text_backend::forward(kv, batch, stream);
-    if (passes++ == fail_at)
-      device::require(cudaMemsetAsync(const_cast<float*>(rows.data), 0xFF, 8, stream), "cudaMemsetAsync");
-    return rows;
-  }
-};
-
-}  // namespace
-
 TEST_CASE("A round that fails leaves the text at its last token, and nothing is lost or doubled") {
   setting s;
   s.options.text.sampling.temperature = 1;
   const auto throws = GENERATE(false, true);
   const auto fail_at = GENERATE(1, 2, 4);
   const part<chain, chain_options> policy{"chain", "", {.length = 3}};
-  const written expected = host_text(policy, part<target_only>{"target-only", ""}, s);
+  const written expected = host_text(policy, "target-only", s);
 
-  failing_backend target(s.vocab, target_model, 8);
+  watched_backend target(s.vocab, target_model, 8);
   target.fail_at = fail_at;
   target.throws = throws;
   device_text_backend draft(s.vocab, draft_model, 8);
-  device::contiguous_kv<float> kv(1, 1, 1, s.context);
+  device::contiguous_kv<float> kv(1, 1, 1, s.context), draft_kv(1, 1, 1, s.context);
   decoder_options options = s.options;
   options.replay = false;
-  auto decode =
-      device::make_decoder(device::autoregressive(draft, device::contiguous_kv<float>(1, 1, 1, s.context), s.draft),
-                           device::make_on_device(policy), target_only(), kv, target, options);
+  auto decode = device::make_decoder(device::autoregressive(draft, draft_kv, s.draft), device::make_on_device(policy),
+                                     device_verifier{"target-only"}, kv, target, options);
   decode.begin(s.prompt, s.stop);
   written text;
   int failures = 0;
@@ -501,28 +494,3 @@ TEST_CASE("A round that fails leaves the text at its last token, and nothing is 
   CHECK(failures == 1);
   CHECK(text == expected);
 }
-
-#if defined(ESPALIER_TEST_COUNTS_CALLS)
-TEST_CASE("A round in a graph is one launch, two copies and one event, and the host never waits for the stream") {
-  setting s;
-  s.options.text.sampling.temperature = 1;
-  s.stop.max_tokens = 100;
-  device_text_backend target(s.vocab, target_model, 32), draft(s.vocab, draft_model, 32);
-  device::contiguous_kv<float> kv(1, 1, 1, s.context), draft_kv(1, 1, 1, s.context);
-  auto decode = device::make_decoder(device::autoregressive(draft, draft_kv, s.draft),
-                                     device::iid_paths(iid_paths_options{.paths = 3, .length = 3}), traversal(), kv,
-                                     target, s.options);
-  decode.begin(s.prompt, s.stop);
-  for (int i = 0; i < 3; ++i)
-    REQUIRE(decode.step());
-  emulator::reset();
-  REQUIRE(decode.step());
-  CHECK(emulator::calls("cudaGraphLaunch") == 1);
-  CHECK(emulator::calls("cudaMemcpyAsync") == 2);
-  CHECK(emulator::calls("cudaEventRecord") == 1);
-  CHECK(emulator::calls("cudaEventSynchronize") == 1);
-  for (const char* call : {"cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaMemcpy", "cudaMalloc",
-                           "cudaMallocHost", "cudaFree", "cudaLaunchKernelEx", "cudaStreamBeginCapture"})
-    CHECK(emulator::calls(call) == 0);
-}
-#endif

@@ -9,7 +9,9 @@
 #include <vector>
 
 #include "catch.hpp"
+#include "cuda/decoder/named_verifier.cuh"
 #include "cuda/decoder/outside_engine.cuh"
+#include "espalier/concepts/regime.hpp"
 #include "espalier/cuda/backend/outside.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/error.cuh"
@@ -21,12 +23,11 @@
 #include "espalier/cuda/tree_policy/delayed.cuh"
 #include "espalier/cuda/tree_policy/dynatree.cuh"
 #include "espalier/processor/banned_sequences.hpp"
-#include "espalier/verifier/greedy.hpp"
-#include "espalier/verifier/traversal.hpp"
 #include "raises.hpp"
 
 namespace device = espalier::cuda;
 using namespace espalier;
+using espalier_test::named_verifier;
 using espalier_test::outside_parts;
 using espalier_test::prompt_of;
 using espalier_test::run_late;
@@ -35,6 +36,7 @@ using espalier_test::vocab;
 namespace {
 
 constexpr std::int32_t rows_of_pass = 16;  // a prompt takes several passes
+constexpr named_verifier<regime::deterministic> most_probable{"greedy"};
 const std::vector<token_id> long_prompt = prompt_of(41);
 
 template <class KVStoreT = device::contiguous_kv<float>>
@@ -43,7 +45,7 @@ struct parts : outside_parts<KVStoreT> {
   parts() : parts(KVStoreT(1, 1, 1, 200), KVStoreT(1, 1, 1, 200)) {}
 
   auto chains() {
-    return device::make_decoder(this->drafter(), device::chain(), greedy(), this->kv, this->engine.target);
+    return device::make_decoder(this->drafter(), device::chain(), most_probable, this->kv, this->engine.target);
   }
 };
 
@@ -105,8 +107,8 @@ void require_same_rounds(PolicyT policy, const VerifierT& verifier, const text_o
 }  // namespace
 
 TEST_CASE("Steps in two halves on the device write the rounds of whole steps") {
-  require_same_rounds(device::dynatree({.budget = 9}), greedy(), {});
-  require_same_rounds(device::delayed({.paths = 2, .trunk = 2, .length = 3}), traversal(),
+  require_same_rounds(device::dynatree({.budget = 9}), most_probable, {});
+  require_same_rounds(device::delayed({.paths = 2, .trunk = 2, .length = 3}), named_verifier<regime::iid>{"traversal"},
                       {.sampling = {.temperature = 1}, .seed = 5});
   run_late(false);
 }
@@ -116,7 +118,7 @@ TEST_CASE("A decoder on the device without a backend of its own writes by halves
   parts own;
   auto expected = own.chains();
   parts other;
-  auto decode = device::make_decoder(other.drafter(), device::chain(), greedy(), other.kv,
+  auto decode = device::make_decoder(other.drafter(), device::chain(), most_probable, other.kv,
                                      device::outside_backend({.vocab_size = vocab, .max_rows = rows_of_pass}));
   expected.begin(long_prompt, {.max_tokens = 40});
   decode.begin(long_prompt, {.max_tokens = 40});
@@ -135,7 +137,7 @@ TEST_CASE("Passes of several decoders on the device are under way at once, and e
   for (std::size_t i = 0; i < n; ++i) {
     all.push_back(std::make_unique<parts<>>());
     parts<>& own = *all.back();
-    decoders.emplace_back(new decoder_type(own.drafter(), device::chain(), greedy(), own.kv, own.engine.target));
+    decoders.emplace_back(new decoder_type(own.drafter(), device::chain(), most_probable, own.kv, own.engine.target));
     decoders[i]->begin(prompt_of(9 * i + 2), {.max_tokens = 25});
     expected[i] = by_steps(*decoders[i]);
     decoders[i]->begin(std::vector<token_id>{2}, {.max_tokens = 1});
@@ -169,7 +171,7 @@ TEST_CASE("Passes of several decoders on the device are under way at once, and e
 
 TEST_CASE("A step on the device may be given up at any pass, and the text stands at its last committed token") {
   const auto check = [](auto own) {
-    auto decode = device::make_decoder(own->drafter(), device::chain(), greedy(), own->kv, own->engine.target);
+    auto decode = device::make_decoder(own->drafter(), device::chain(), most_probable, own->kv, own->engine.target);
     decode.begin(long_prompt, {.max_tokens = 12});
     (void)by_steps(decode);
     const std::vector<token_id> expected = copy(decode.current());
@@ -305,7 +307,7 @@ TEST_CASE("Whole steps on the device and halves follow each other in one text") 
 TEST_CASE("A processor changes the logits that an engine hands over") {
   parts own;
   const auto with = [&](banned_sequences process) {
-    return device::make_decoder(device::prompt_lookup(), device::chain(), greedy(), own.kv, own.engine.target, {},
+    return device::make_decoder(device::prompt_lookup(), device::chain(), most_probable, own.kv, own.engine.target, {},
                                 std::move(process));
   };
   auto plain = with({});

@@ -333,7 +333,7 @@ void check_cut_trees(PolicyT policy, std::int32_t max_rows, node_order order, bo
     espalier_test::setting s;
     s.prompt = prompt_of(i);
     s.stop.max_tokens = 20 + 3 * i;
-    const auto expected = espalier_test::host_text(part<plain>{"plain", ""}, part<greedy>{"greedy", ""}, s);
+    const auto expected = espalier_test::host_text(part<plain>{"plain", ""}, "greedy", s);
     std::vector<token_id> tokens;
     for (const auto& round : expected.rounds)
       tokens.insert(tokens.end(), round.begin(), round.end());

@@ -46,6 +46,7 @@
 #include "espalier/processor/penalties.hpp"
 #include "espalier/processor/processors.hpp"
 #include "raises.hpp"
+#include "verifier_of.hpp"
 
 namespace device = espalier::cuda;
 using namespace espalier;

@@ -236,11 +236,7 @@ std::string grow_joint(const HostT& host, DeviceT& device, joint<HostDraftersT..
 
 constexpr std::int32_t unbounded = 1 << 20;
 
-}  // namespace
-
-TEST_CASE("Cascades of the device are the host's") {
-  const auto limit = GENERATE(1 << 20, 14, 3, 1, 0);
-  const auto vocab = GENERATE(3, 40);
+void check_cascades(std::int32_t limit, std::int32_t vocab) {
   const auto rows = random_table(40, vocab, static_cast<std::uint32_t>(vocab)), other = random_table(7, vocab, 5);
   const joint_growth options{.vocab = vocab, .limit = limit, .rounds = 4};
   CAPTURE(limit, vocab);
@@ -290,7 +286,20 @@ TEST_CASE("Cascades of the device are the host's") {
   }
 }
 
-TEST_CASE("A cascade of more nodes than a block has threads is the host's") {
+}  // namespace
+
+TEST_CASE("Cascades of the device are the host's") {
+  const auto limit = GENERATE(1 << 20, 3);
+  check_cascades(limit, 40);
+}
+
+TEST_CASE("Cascades of the device are the host's, whatever their room", "[long]") {
+  const auto limit = GENERATE(1 << 20, 14, 3, 1, 0);
+  const auto vocab = GENERATE(3, 40);
+  check_cascades(limit, vocab);
+}
+
+TEST_CASE("A cascade of more nodes than a block has threads is the host's", "[long]") {
   const auto rows = random_table(30, 200, 4), other = random_table(11, 200, 9);
   const auto limit = GENERATE(1 << 20, 700);
   const eagle2_options shape{.beam = 32, .depth = 3, .budget = 500};

@@ -25,18 +25,33 @@ static_assert(gpu::TreePolicy<gpu::delayed, espalier_test::device_table_drafter>
 static_assert(gpu::TreePolicy<gpu::iid_paths, espalier_test::device_table_drafter>);
 static_assert(gpu::sampled_chain::sampling == sampled_chain::sampling);
 
+namespace {
+
+void check_delayed(const delayed_options& options, std::int32_t limit, std::int32_t vocab) {
+  const auto table = random_table(40, vocab, static_cast<std::uint32_t>(options.paths + 10 * options.length));
+  CAPTURE(options.paths, options.trunk, options.length, limit, vocab);
+  delayed host(options);
+  gpu::delayed device(options);
+  CHECK(grow_both(host, device, table, {.limit = limit, .rounds = 3}) == "");
+}
+
+}  // namespace
+
 TEST_CASE("Delayed trees of the device are the host's") {
+  const auto paths = GENERATE(1, 5);
+  const auto trunk = GENERATE(0, 3);
+  const auto limit = GENERATE(1 << 20, 5);
+  const auto vocab = GENERATE(3, 50);
+  check_delayed({.paths = paths, .trunk = trunk, .length = 4}, limit, vocab);
+}
+
+TEST_CASE("Delayed trees of the device are the host's, whatever their options", "[long]") {
   const auto paths = GENERATE(1, 2, 5, 64);
   const auto trunk = GENERATE(0, 1, 3);
   const auto length = GENERATE(0, 1, 4);
   const auto limit = GENERATE(1 << 20, 5, 1, 0);
   const auto vocab = GENERATE(3, 50);
-  const auto table = random_table(40, vocab, static_cast<std::uint32_t>(paths + 10 * length));
-  const delayed_options options{.paths = paths, .trunk = trunk, .length = length};
-  CAPTURE(paths, trunk, length, limit, vocab);
-  delayed host(options);
-  gpu::delayed device(options);
-  CHECK(grow_both(host, device, table, {.limit = limit, .rounds = 3}) == "");
+  check_delayed({.paths = paths, .trunk = trunk, .length = length}, limit, vocab);
 }
 
 TEST_CASE("Paths of a real vocabulary are the host's") {

@@ -19,22 +19,39 @@ using espalier_test::random_table;
 static_assert(gpu::TreePolicy<gpu::dyspec_threshold, espalier_test::device_table_drafter>);
 static_assert(gpu::TextwisePolicy<gpu::dyspec_threshold> && gpu::ResettingPolicy<gpu::dyspec_threshold>);
 
+namespace {
+
+void check_dyspec_threshold(const dyspec_threshold_options& options, std::int32_t limit, std::int32_t vocab,
+                            std::int32_t n_rows) {
+  const auto table = random_table(n_rows, vocab, static_cast<std::uint32_t>(options.budget + vocab));
+  CAPTURE(options.budget, limit, vocab, n_rows, options.threshold, options.fill);
+  dyspec_threshold host(options);
+  gpu::dyspec_threshold device(options);
+  CHECK(grow_both(host, device, table, {.limit = limit, .rounds = 4}) == "");
+}
+
+}  // namespace
+
 TEST_CASE("DySpec's layered trees on the device are the host's") {
+  const auto budget = GENERATE(2, 17);
+  const auto limit = GENERATE(1 << 20, 9);
+  const auto threshold = GENERATE(0.02, 0.3);
+  const auto fill = GENERATE(false, true);
+  check_dyspec_threshold({.budget = budget, .max_depth = 6, .threshold = threshold, .fill = fill}, limit, 60, 40);
+}
+
+TEST_CASE("DySpec's layered trees on the device are the host's, whatever their options", "[long]") {
   const auto budget = GENERATE(1, 2, 17, 64);
   const auto limit = GENERATE(1 << 20, 9, 1, 0);
   const auto vocab = GENERATE(2, 7, 60);
   const auto n_rows = GENERATE(1, 40);
   const auto threshold = GENERATE(0.0, 0.02, 0.3, 1.0);
   const auto fill = GENERATE(false, true);
-  const auto table = random_table(n_rows, vocab, static_cast<std::uint32_t>(budget + vocab));
-  CAPTURE(budget, limit, vocab, n_rows, threshold, fill);
-  const dyspec_threshold_options options{.budget = budget, .max_depth = 6, .threshold = threshold, .fill = fill};
-  dyspec_threshold host(options);
-  gpu::dyspec_threshold device(options);
-  CHECK(grow_both(host, device, table, {.limit = limit, .rounds = 4}) == "");
+  check_dyspec_threshold({.budget = budget, .max_depth = 6, .threshold = threshold, .fill = fill}, limit, vocab,
+                         n_rows);
 }
 
-TEST_CASE("DySpec's layered tree of a real vocabulary is the host's") {
+TEST_CASE("DySpec's layered tree of a real vocabulary is the host's", "[long]") {
   const auto table = random_table(8, 151936, 3);
   const dyspec_threshold_options options{.budget = 20, .max_depth = 4, .threshold = 0.1, .fill = true, .adapt = false};
   dyspec_threshold host(options);
@@ -42,7 +59,7 @@ TEST_CASE("DySpec's layered tree of a real vocabulary is the host's") {
   CHECK(grow_both(host, device, table) == "");
 }
 
-TEST_CASE("DySpec's largest layered tree is the host's") {
+TEST_CASE("DySpec's largest layered tree is the host's", "[long]") {
   const auto table = random_table(50, 40, 8);
   const dyspec_threshold_options options{.budget = 1024, .threshold = 0.002, .fill = true};
   dyspec_threshold host(options);

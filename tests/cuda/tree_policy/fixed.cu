@@ -19,18 +19,32 @@ using espalier_test::without_rows;
 static_assert(gpu::TreePolicy<gpu::fixed, espalier_test::device_table_drafter>);
 static_assert(gpu::TextwisePolicy<gpu::fixed>);
 
+namespace {
+
+void check_fixed(const fixed_options& options, std::int32_t limit, std::int32_t vocab) {
+  const auto table = random_table(40, vocab, static_cast<std::uint32_t>(options.budget + options.breadth));
+  CAPTURE(options.depth, options.breadth, options.budget, limit, vocab);
+  fixed host(options);
+  gpu::fixed device(options);
+  CHECK(grow_both(host, device, table, {.limit = limit, .rounds = 2}) == "");
+}
+
+}  // namespace
+
 TEST_CASE("Fixed trees of the device are the host's") {
+  const auto depth = GENERATE(1, 3);
+  const auto breadth = GENERATE(2, 64);
+  const auto limit = GENERATE(1 << 20, 14);
+  check_fixed({.depth = depth, .breadth = breadth, .budget = 40}, limit, 80);
+}
+
+TEST_CASE("Fixed trees of the device are the host's, whatever their options", "[long]") {
   const auto depth = GENERATE(1, 3, 9);
   const auto breadth = GENERATE(1, 2, 64);
   const auto budget = GENERATE(2, 40, 1024);
   const auto limit = GENERATE(1 << 20, 14, 1, 0);
   const auto vocab = GENERATE(2, 80);
-  const auto table = random_table(40, vocab, static_cast<std::uint32_t>(budget + breadth));
-  const fixed_options options{.depth = depth, .breadth = breadth, .budget = budget};
-  CAPTURE(depth, breadth, budget, limit, vocab);
-  fixed host(options);
-  gpu::fixed device(options);
-  CHECK(grow_both(host, device, table, {.limit = limit, .rounds = 2}) == "");
+  check_fixed({.depth = depth, .breadth = breadth, .budget = budget}, limit, vocab);
 }
 
 TEST_CASE("A row of zeros is a leaf of a fixed tree") {

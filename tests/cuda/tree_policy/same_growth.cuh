@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -48,18 +49,19 @@ struct growth_options {
   bool fresh = true;  //!< the device's policy has not learnt anything; otherwise the host's trees may be smaller
 };
 
-//! Grows some rounds' trees of two texts at once, in three lanes of which one is empty; the roots differ, and what was
-//! accepted is drawn at random. Empty where all are the same, drafts asked about the same nodes, and the rules of
-//! propose were kept.
-template <class HostT, class DeviceT>
-std::string grow_both(const HostT& host, DeviceT& device, const row_table<float>& table, growth_options options = {}) {
+//! A policy on the host and on the device, as functions, so that grow_rounds is compiled once for all policies.
+struct both_policies {
+  std::function<void(std::size_t text, espalier::tree<>&, table_drafter&, espalier::philox_chance&)> grow_on_host;
+  std::function<void(std::size_t text, const espalier::tree<>&, espalier::verdict)> observe_on_host;
+  std::function<void(const espalier::cuda::text_batch&, device_table_drafter&, cudaStream_t)> grow;
+  std::function<void(const espalier::cuda::text_batch&, const espalier::verdict*, cudaStream_t)> observe;
+};
+
+//! Does what grow_both says. Trees have `capacity` nodes.
+inline std::string grow_rounds(const both_policies& policies, std::int32_t capacity, const row_table<float>& table,
+                               growth_options options) {
   namespace gpu = espalier::cuda;
   constexpr std::int32_t n_texts = grown_texts;
-  const std::int32_t capacity = gpu::most_asked<device_table_drafter>(device);
-  if (options.fresh && host.max_nodes() != device.max_nodes()) return "max_nodes";
-  if (options.fresh && capacity != espalier::most_asked(host)) return "most_asked";
-  if (options.fresh) gpu::reserve_trees<device_table_drafter>(device, n_texts);
-  std::vector<HostT> hosts(n_texts, host);
   table_drafter host_drafter(table);
   device_table_drafter device_drafter(table);
   host_drafter.reserve(capacity);
@@ -76,7 +78,7 @@ std::string grow_both(const HostT& host, DeviceT& device, const row_table<float>
   const gpu::stream work;
   const cudaStream_t stream = work.get();
   std::optional<gpu::graph> replay;
-  if (options.captured) replay.emplace(stream, [&] { gpu::grow(device, texts, device_drafter, stream); });
+  if (options.captured) replay.emplace(stream, [&] { policies.grow(texts, device_drafter, stream); });
   std::string found;
   for (int round = 0; round < options.rounds && found.empty(); ++round) {
     std::vector<espalier::verdict> accepted;
@@ -89,18 +91,18 @@ std::string grow_both(const HostT& host, DeviceT& device, const row_table<float>
     if (options.captured) {
       replay->launch(stream);
     } else {
-      gpu::grow(device, texts, device_drafter, stream);
+      policies.grow(texts, device_drafter, stream);
     }
     gpu::require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
     for (std::int32_t t = 0; t < n_texts && found.empty(); ++t) {
-      HostT& policy = hosts[static_cast<std::size_t>(t)];
-      espalier::tree<>& tree = expected[static_cast<std::size_t>(t)];
+      const auto text = static_cast<std::size_t>(t);
+      espalier::tree<>& tree = expected[text];
       tree.reset(3 + 5 * round + t, options.limit);
       espalier::philox_chance chance(options.seed, static_cast<std::uint32_t>(2 + t),
                                      static_cast<std::uint32_t>(round + 1));
       host_drafter.passes = 0;
       host_drafter.reserve(capacity);
-      espalier::grow(policy, tree, host_drafter, chance);
+      policies.grow_on_host(text, tree, host_drafter, chance);
       found = difference(grown, tree, t);
       const asked_so_far asked = device_drafter.asked(t);
       const bool asks = host_drafter.passes > 0;
@@ -115,14 +117,41 @@ std::string grow_both(const HostT& host, DeviceT& device, const row_table<float>
       }
       if (!found.empty()) found = "round " + std::to_string(round) + ", text " + std::to_string(t) + ": " + found;
       accepted.push_back({(round * 7 + t) % tree.size(), 1});
-      policy.observe(tree, accepted.back());
+      policies.observe_on_host(text, tree, accepted.back());
     }
     if (!found.empty()) break;
     decisions.upload(std::span<const espalier::verdict>(accepted), stream);
-    device.observe(texts, decisions.data(), stream);
+    policies.observe(texts, decisions.data(), stream);
     gpu::require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
   }
   return found;
+}
+
+//! Grows some rounds' trees of two texts at once, in three lanes of which one is empty; the roots differ, and what was
+//! accepted is drawn at random. Empty where all are the same, drafts asked about the same nodes, and the rules of
+//! propose were kept.
+template <class HostT, class DeviceT>
+std::string grow_both(const HostT& host, DeviceT& device, const row_table<float>& table, growth_options options = {}) {
+  namespace gpu = espalier::cuda;
+  const std::int32_t capacity = gpu::most_asked<device_table_drafter>(device);
+  if (options.fresh && host.max_nodes() != device.max_nodes()) return "max_nodes";
+  if (options.fresh && capacity != espalier::most_asked(host)) return "most_asked";
+  if (options.fresh) gpu::reserve_trees<device_table_drafter>(device, grown_texts);
+  std::vector<HostT> hosts(grown_texts, host);
+  const both_policies policies{
+      [&](std::size_t text, espalier::tree<>& tree, table_drafter& drafter, espalier::philox_chance& chance) {
+        espalier::grow(hosts[text], tree, drafter, chance);
+      },
+      [&](std::size_t text, const espalier::tree<>& tree, espalier::verdict accepted) {
+        hosts[text].observe(tree, accepted);
+      },
+      [&](const gpu::text_batch& texts, device_table_drafter& drafter, cudaStream_t stream) {
+        gpu::grow(device, texts, drafter, stream);
+      },
+      [&](const gpu::text_batch& texts, const espalier::verdict* decisions, cudaStream_t stream) {
+        device.observe(texts, decisions, stream);
+      }};
+  return grow_rounds(policies, capacity, table, options);
 }
 
 }  // namespace espalier_test

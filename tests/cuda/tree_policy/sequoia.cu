@@ -19,17 +19,31 @@ using espalier_test::without_rows;
 
 static_assert(gpu::TreePolicy<gpu::sequoia, espalier_test::device_table_drafter>);
 
+namespace {
+
+void check_sequoia(const sequoia_options& options, std::int32_t limit, std::int32_t vocab) {
+  const auto table = random_table(40, vocab, static_cast<std::uint32_t>(options.budget + options.max_depth));
+  CAPTURE(options.budget, options.max_depth, limit, vocab);
+  sequoia host(options);
+  gpu::sequoia device(options);
+  CHECK(grow_both(host, device, table, {.limit = limit, .rounds = 2}) == "");
+}
+
+}  // namespace
+
 TEST_CASE("Sequoia's trees on the device are the host's") {
+  const auto budget = GENERATE(9, 64);
+  const auto max_depth = GENERATE(3, 10);
+  const auto limit = GENERATE(1 << 20, 17);
+  check_sequoia({.budget = budget, .max_depth = max_depth}, limit, 80);
+}
+
+TEST_CASE("Sequoia's trees on the device are the host's, whatever their options", "[long]") {
   const auto budget = GENERATE(1, 9, 64);
   const auto max_depth = GENERATE(1, 3, 10);
   const auto limit = GENERATE(1 << 20, 17, 1, 0);
   const auto vocab = GENERATE(2, 9, 80);
-  const auto table = random_table(40, vocab, static_cast<std::uint32_t>(budget + max_depth));
-  const sequoia_options options{.budget = budget, .max_depth = max_depth};
-  CAPTURE(budget, max_depth, limit, vocab);
-  sequoia host(options);
-  gpu::sequoia device(options);
-  CHECK(grow_both(host, device, table, {.limit = limit, .rounds = 2}) == "");
+  check_sequoia({.budget = budget, .max_depth = max_depth}, limit, vocab);
 }
 
 TEST_CASE("Sequoia's shapes for other rates of acceptance are the host's") {
@@ -55,7 +69,7 @@ TEST_CASE("What hangs below a draw that was not made is left out, and a row of z
   CHECK(grow_both(host, device, table, {.rounds = 4}) == "");
 }
 
-TEST_CASE("Sequoia's tree of a real vocabulary is the host's") {
+TEST_CASE("Sequoia's tree of a real vocabulary is the host's", "[long]") {
   const auto table = random_table(8, 151936, 3);
   sequoia host({.budget = 12});
   gpu::sequoia device({.budget = 12});

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSL-1.0
-"""make_head_golden.py: writes heads/: a tiny random target, EAGLE-3 heads on it in every layout and with every switch,
-and what speculators' own classes compute with them.
+"""make_head_golden.py: writes heads/: a tiny random target, EAGLE-3 and MTP heads on it in every layout and with every
+switch, another target whose own files hold an MTP head, and a DFlash block in both of its layouts, with what speculators' and
+dflash's own classes compute with them.
 
-Needs speculators 0.9.0 with torch, transformers, safetensors. In golden.json, logits[k][j] is the row of the head after
+Needs speculators 0.9.0 and dflash 0.1.0 with torch, transformers, safetensors. In golden.json, logits[k][j] is the row of the head after
 the text's first j + 2 tokens and the k tokens after them as a drafted path; drafts[j] is what the head drafts greedily
-after the first j + 2 tokens, as tokens of the target.
+after the first j + 2 tokens, as tokens of the target. For the block, "blocks" has the rows after a pending token.
 """
 
 import json
@@ -12,11 +13,14 @@ import pathlib
 import shutil
 
 import torch
+from dflash.model import DFlashDraftModel
 from safetensors.torch import load_file, save_file
 from speculators.config import SpeculatorsConfig, VerifierConfig
+from speculators.convert.dflash.converter import DFlashConverter
 from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig
+from speculators.models.mtp import MTPDraftModel, MTPSpeculatorConfig
 from speculators.proposals.greedy import GreedyTokenProposalConfig
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 ROOT = pathlib.Path(__file__).parent / "heads"
 VOCAB, WIDTH, LAYERS, STEPS = 96, 32, 7, 3
@@ -39,16 +43,19 @@ def shape(cls, layers, **more):
                rms_norm_eps=1e-5, tie_word_embeddings=False, **more)
 
 
-def target():
+def target(name, cls, config, seed):
+    """The states of the text, of which state i is the input of layer i, then the final norm's input, and its output."""
     torch.manual_seed(0)
-    model = LlamaForCausalLM(shape(LlamaConfig, LAYERS)).double()
-    randomise(model, 1)
+    model = cls(config).double()
+    randomise(model, seed)
     model.eval()
+    last = []
+    model.model.norm.register_forward_pre_hook(lambda _, inputs: last.append(inputs[0].detach()))
     with torch.no_grad():
         states = model(torch.tensor([TEXT]), output_hidden_states=True).hidden_states
-    embedding = model.model.embed_tokens.weight.data.clone()
-    model.to(torch.bfloat16).save_pretrained(ROOT / "target")  # last: it rounds the angles, too
-    return states, embedding  # state i is the input of layer i
+    embedding, output = model.model.embed_tokens.weight.data.clone(), model.lm_head.weight.data.clone()
+    model.to(torch.bfloat16).save_pretrained(ROOT / name)  # last: it rounds the angles, too
+    return [*states[:-1], last[0], states[-1]], embedding, output
 
 
 def head(name, cls, states, seed, draft_vocab=VOCAB, layers=1, layer_ids=None, embedding=None, **switches):
@@ -97,10 +104,108 @@ def head(name, cls, states, seed, draft_vocab=VOCAB, layers=1, layer_ids=None, e
         drafts.append(path)
     folder = ROOT / name
     model.to(torch.bfloat16).save_pretrained(folder)
-    (folder / "golden.json").write_text(json.dumps(
-        {"text": TEXT, "tokens": tokens.tolist() if draft_vocab < VOCAB else [],
-         "logits": [[[float(f"{x:.7g}") for x in row] for row in step] for step in logits], "drafts": drafts}))
+    write_golden(folder, tokens.tolist() if draft_vocab < VOCAB else [], logits, drafts)
     return folder
+
+
+def mtp(name, layers, last, embedding, output, seed):
+    layer = shape(Qwen3Config, layers)
+    layer._attn_implementation = "eager"
+    config = MTPSpeculatorConfig(
+        transformer_layer_config=layer,
+        speculators_config=SpeculatorsConfig(
+            algorithm="mtp", proposal_methods=[GreedyTokenProposalConfig(speculative_tokens=STEPS)],
+            default_proposal_method="greedy",
+            verifier=VerifierConfig(name_or_path=None, architectures=["LlamaForCausalLM"])))
+    model = MTPDraftModel(config).double().eval()
+    del model.verifier_lm_head
+    randomise(model, seed)
+    model.embed_tokens.weight.data, model.lm_head.weight.data = embedding.clone(), output.clone()
+
+    def row(text, known):
+        """The row after a text, whose first tokens have the target's states and the others the head's own."""
+        inputs = list(last[0, :known])
+        while True:
+            n = len(inputs)
+            with torch.no_grad():
+                hidden = torch.stack(inputs)[None]
+                mask = torch.full((n, n), -torch.inf, dtype=torch.float64).triu(1)[None, None]
+                positions = torch.arange(n)[None]
+                out = model.mtp_layers[0](
+                    hidden_states=hidden, token_embeddings=model.embed_tokens(torch.tensor([text[1 : n + 1]])),
+                    attention_mask=mask, position_ids=positions,
+                    position_embeddings=model.rotary_emb(hidden, positions))
+                if n + 1 == len(text):
+                    return model.lm_head(out[0, -1])
+            inputs.append(out[0, -1])
+
+    logits = [[row(TEXT[: j + 2 + k], j + 1).tolist() for j in range(len(TEXT) - 1 - k)]
+                          for k in range(STEPS)]
+    drafts = []
+    for length in range(2, len(TEXT) + 1):
+        path = []
+        for _ in range(STEPS):
+            path.append(int(row(TEXT[:length] + path, length - 1).argmax()))
+        drafts.append(path)
+    folder = ROOT / name
+    model.to(torch.bfloat16).save_pretrained(folder)
+    write_golden(folder, [], logits, drafts)
+    return folder
+
+
+def write_golden(folder, tokens, logits, drafts):
+    (folder / "golden.json").write_text(json.dumps(
+        {"text": TEXT, "tokens": tokens, "logits": [[[float(f"{x:.7g}") for x in row] for row in step] for step in logits],
+         "drafts": drafts}))
+
+
+def put_beside(folder, target_folder):
+    """Moves an MTP head into its target's own files, under the names that Qwen3-Next has there.
+
+    Such a head reads the last state after the final norm (llama.cpp, src/models/qwen35.cpp); one of speculators the state
+    before it, as its training gives both to verifier_norm and to the head.
+    """
+    layer = "mtp_layers.0."
+    names = {"input_proj": "fc", "final_layernorm": "norm", "hidden_layernorm": "pre_fc_norm_hidden",
+             "token_layernorm": "pre_fc_norm_embedding"}
+
+    def renamed(name):
+        part = name.removeprefix(layer)
+        return "mtp." + (names[part.split(".")[0]] + ".weight" if part.split(".")[0] in names else "layers.0." + part)
+
+    weights = load_file(target_folder / "model.safetensors")
+    for name, weight in load_file(folder / "model.safetensors").items():
+        weights[renamed(name)] = weight
+    save_file(weights, target_folder / "model.safetensors")
+    shutil.move(folder / "golden.json", target_folder / "golden.json")
+    shutil.rmtree(folder)
+
+
+def dflash(name, states, embedding, output, seed):
+    config = shape(Qwen3Config, 2, block_size=5, num_target_layers=LAYERS,
+                   dflash_config={"target_layer_ids": [1, 3, 5], "mask_token_id": 94})
+    model = DFlashDraftModel(config).double().eval()
+    randomise(model, seed)
+    features = torch.cat([states[i + 1] for i in (1, 3, 5)], dim=-1)
+    blocks = []
+    for at in (0, 1, 4, len(TEXT) - 1):
+        block = torch.tensor([[TEXT[at]] + [94] * 4])
+        with torch.no_grad():
+            rows = model(position_ids=torch.arange(at + 5)[None], noise_embedding=embedding[block],
+                         target_hidden=features[:, :at])[0, 1:]
+        blocks.append({"pending_at": at, "logits": [[float(f"{x:.7g}") for x in row] for row in rows @ output.T]})
+    folder = ROOT / name
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "golden.json").write_text(json.dumps({"text": TEXT, "blocks": blocks}))
+    return folder
+
+
+def as_speculators(folder, other):
+    """Writes a block of z-lab's layout in that of speculators."""
+    DFlashConverter().convert(folder, other, str(ROOT / "target"), validate=False)
+    config = json.loads((other / "config.json").read_text())
+    config["speculators_config"]["verifier"]["name_or_path"] = None  # a path of the machine that wrote it
+    (other / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
 def rewrite(folder, change):
@@ -125,12 +230,17 @@ def as_midlayer(folder, other):
 if __name__ == "__main__":
     shutil.rmtree(ROOT, ignore_errors=True)
     ROOT.mkdir()
-    states, embedding = target()
+    states, embedding, output = target("target", LlamaForCausalLM, shape(LlamaConfig, LAYERS), 1)
     plain = head("plain", LlamaConfig, states, 2, draft_vocab=40)
     as_midlayer(plain, ROOT / "midlayer")
     head("each", Qwen3Config, states, 3, layers=2, fc_norm=True, norm_before_residual=True)
     together = head("together", LlamaConfig, states, 4, draft_vocab=64, layer_ids=[1, 4, 6], biases=True,
                     embedding=embedding, norm_before_fc=True, norm_output=True)
     rewrite(together, lambda name: None if name == "embed_tokens.weight" else name)
+    mtp("mtp", LAYERS, states[-2], embedding, output, 5)
+    block = dflash("dflash", states, embedding, output, 8)
+    as_speculators(block, ROOT / "dflash_speculators")
+    states, embedding, output = target("beside", Qwen3ForCausalLM, shape(Qwen3Config, 2), 6)
+    put_beside(mtp("moved", 2, states[-1], embedding, output, 7), ROOT / "beside")
     for written_beside in (*ROOT.glob("*/config.py"), *ROOT.glob("*/generation_config.json")):
         written_beside.unlink()  # nothing reads it

@@ -70,6 +70,19 @@ TEST_CASE("costs are loaded as they were saved") {
   CHECK(text_of(path) == saved());
 }
 
+TEST_CASE("a cost file says how its seconds came about, or does not") {
+  const std::string path = path_of("sourced.json");
+  save_costs(made_up_model(), path, "measured with a \"sundial\"");
+  CHECK(load_costs(path) == made_up_model());
+  CHECK(load_source_of_costs(path) == "measured with a \"sundial\"");
+  save_costs(made_up_model(), path);
+  CHECK(load_source_of_costs(path).empty());
+  write(path, altered("\"format\"", "\"source\": 7, \"format\""));
+  CHECK(says(message_of<model_error>([&] { load_source_of_costs(path); }), path, "\"source\" is 7", "a string"));
+  CHECK(
+      says(message_of<model_error>([] { load_source_of_costs(path_of("absent/none.json")); }), "none.json", "opened"));
+}
+
 TEST_CASE("cost files that are cut short are refused") {
   const std::string text = saved();
   for (std::size_t n = 0; n + 2 < text.size(); ++n)

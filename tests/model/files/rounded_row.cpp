@@ -3,11 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <random>
+#include <utility>
 #include <vector>
 
 #include "catch.hpp"
 #include "espalier/model/files/weight_storage.hpp"
+#include "model/llama/random_weights.hpp"
 
 using namespace espalier;
 using Catch::Matchers::ContainsSubstring;
@@ -52,12 +56,37 @@ TEST_CASE("a rounded row is within half a step of what it was") {
       REQUIRE(std::fabs(found[i] - values[i]) <= (type == weight_type::q4_0 ? 1.01F : 0.51F) * step);
     }
   }
+  const weight_row bytes = round(weight_row::of(values.data(), 64), weight_type::i8_rows);
+  CHECK(bytes.scale == std::fabs(*std::max_element(values.begin(), values.end(),
+                                                   [](float a, float b) { return std::fabs(a) < std::fabs(b); })) /
+                           127.0F);
+  bytes.decode(found.data());
+  for (std::size_t i = 0; i < 64; ++i)
+    REQUIRE(std::fabs(found[i] - values[i]) <= 0.501F * bytes.scale);
   const std::vector<float> zeros(32, 0.0F);
+  round(weight_row::of(zeros.data(), 32), weight_type::i8_rows).decode(found.data());
+  CHECK(std::all_of(found.begin(), found.begin() + 32, [](float v) { return v == 0.0F; }));
   round(weight_row::of(zeros.data(), 32), weight_type::q4_0).decode(found.data());
   CHECK(std::all_of(found.begin(), found.begin() + 32, [](float v) { return v == 0.0F; }));
 }
 
-TEST_CASE("only floats are rounded, to fewer bytes, and where blocks fit") {
+TEST_CASE("rows of every type become bytes, each weight within half a step of what it was") {
+  std::mt19937 random(6);
+  rounded_row round;
+  for (const weight_type type : weight_types) {
+    INFO(name_of(type));
+    const random_weights row(type, 512, random);
+    const std::vector<float> values = row.floats();
+    const weight_row bytes = round(row.row(), weight_type::i8_rows);
+    REQUIRE(bytes.type == weight_type::i8_rows);
+    REQUIRE(bytes.scale > 0.0F);
+    for (std::size_t i = 0; i < values.size(); ++i)
+      REQUIRE(std::fabs(bytes.scale * static_cast<float>(static_cast<std::int8_t>(bytes.bytes[i])) - values[i]) <=
+              0.501F * bytes.scale);
+  }
+}
+
+TEST_CASE("only floats are rounded, to fewer bytes, and where blocks fit; all types to bytes") {
   using enum weight_type;
   CHECK(held_type(f32, 64, weight_storage::q8_0) == q8_0);
   CHECK(held_type(bf16, 64, weight_storage::q4_0) == q4_0);
@@ -69,6 +98,7 @@ TEST_CASE("only floats are rounded, to fewer bytes, and where blocks fit") {
   for (const weight_type type : weight_types) {
     CHECK(held_type(type, 256, weight_storage::f32) == f32);
     CHECK(held_type(type, 256, weight_storage::as_stored) == type);
+    CHECK(held_type(type, 300, weight_storage::i8_rows) == i8_rows);
   }
 }
 

@@ -16,7 +16,8 @@
 #include "model/llama/llama_driver.hpp"
 #include "raises.hpp"
 
-// The references were computed by examples/models/block.py in float64: tests/data/golden/make_block_golden.py.
+// The references were computed in float64 by examples/models/block.py (tests/data/golden/make_block_golden.py), and for
+// DFlash by its own classes (make_head_golden.py).
 
 using namespace espalier;
 using llama_driver::row_type;
@@ -114,6 +115,73 @@ TEST_CASE("the logits of a block agree with the reference, at every length and p
     INFO("pending at " << block["pending_at"] << ", " << rows.size() << " rows");
     CHECK(difference / largest < 1e-5);
   }
+}
+
+TEST_CASE("a DFlash block's logits and greedy drafts are those of its own code, in both layouts") {
+  const nlohmann::json cases = nlohmann::json::parse(contents(golden + "heads/dflash/golden.json"));
+  const auto text = cases["text"].get<std::vector<token_id>>();
+  for (const char* name : {"dflash", "dflash_speculators"}) {
+    const std::string folder = golden + "heads/" + name;
+    const block_draft_config config = block_draft_config::load(folder);
+    CHECK(config.hidden_layers == std::vector<int>{1, 3, 5});
+    CHECK(config.mask_token == 94);
+    CHECK(draft_kind_of(folder) == draft_kind::block);
+    for (const int threads : {1, 3}) {
+      llama_backend target =
+          llama_backend::load(golden + "heads/target", {.threads = threads, .hidden_layers = config.hidden_layers});
+      auto model = block_draft_model::load(folder, target);
+      CHECK(model.block_length() == 4);
+      CHECK(model.vocab_size() == 96);
+      for (const nlohmann::json& block : cases["blocks"]) {
+        const int at = block["pending_at"];
+        const auto expected = block["logits"].get<std::vector<std::vector<double>>>();
+        const auto rows = block_of(target, model, text, at, 4);
+        REQUIRE(rows.size() == expected.size());
+        double difference = 0;
+        for (std::size_t r = 0; r < rows.size(); ++r) {
+          REQUIRE(rows[r].size() == expected[r].size());
+          for (std::size_t v = 0; v < rows[r].size(); ++v)
+            difference = std::max(difference, std::abs(static_cast<double>(rows[r][v]) - expected[r][v]));
+          CHECK(std::max_element(rows[r].begin(), rows[r].end()) - rows[r].begin() ==
+                std::max_element(expected[r].begin(), expected[r].end()) - expected[r].begin());
+        }
+        INFO(name << ", " << threads << " threads, pending at " << at);
+        CHECK(difference < 1e-4);
+        CHECK(block_of(target, model, text, at, 4, 1) == rows);
+      }
+    }
+  }
+}
+
+TEST_CASE("what a DFlash block needs and is not computed is refused by its name") {
+  const auto with = [&](const std::string& name, const char* pointer, const nlohmann::json& value) {
+    nlohmann::json config = nlohmann::json::parse(contents(golden + "heads/" + name + "/config.json"));
+    config[nlohmann::json::json_pointer(pointer)] = value;
+    return message_of<model_error>([&] { block_draft_config::parse(config.dump(), "config.json"); });
+  };
+  CHECK(says(with("dflash", "/dflash_config/selector_rank", 8), "selector_rank", "DFlash2"));
+  CHECK(says(with("dflash", "/dflash_config/mask_token_id", 96), "\"mask_token_id\" is 96", "95"));
+  CHECK(
+      says(with("dflash", "/dflash_config/target_layer_ids", {3, 1}), "target_layer_ids", "ascending numbers from 0"));
+  CHECK(says(with("dflash", "/dflash_config/output_multiplier", 2.0), "\"output_multiplier\" is 2"));
+  CHECK(says(with("dflash", "/dflash_config/final_logit_softcapping", 30.0), "\"final_logit_softcapping\" is 30"));
+  CHECK(says(with("dflash", "/is_causal", true), "is_causal"));
+  CHECK(says(with("dflash", "/attention_bias", true), "attention_bias"));
+  CHECK(says(with("dflash_speculators", "/sample_from_anchor", true), "sample_from_anchor"));
+  CHECK(says(with("dflash_speculators", "/draft_vocab_size", 64), "\"draft_vocab_size\" is 64", "96"));
+  CHECK(says(with("dflash_speculators", "/speculators_model_type", "dspark"), "\"dspark\", but must be \"dflash\""));
+  CHECK(
+      says(with("dflash_speculators", "/aux_hidden_state_layer_ids", {0, 2}), "aux_hidden_state_layer_ids", "from 1"));
+  // Layers that the file does not name are at equal distances.
+  nlohmann::json config = nlohmann::json::parse(contents(golden + "heads/dflash/config.json"));
+  config["dflash_config"].erase("target_layer_ids");
+  config["num_target_layers"] = 36;
+  CHECK(block_draft_config::parse(config.dump(), "config.json").hidden_layers == std::vector<int>{1, 33});
+  const auto refused_by = [](llama_options options, const char* target) {
+    const llama_backend other = llama_backend::load(golden + target, options);
+    return message_of<model_error>([&] { block_draft_model::load(golden + "heads/dflash", other); });
+  };
+  CHECK(says(refused_by({.threads = 1, .hidden_layers = {0, 1}}, "llama_tied"), "after 6 layers", "only 2"));
 }
 
 TEST_CASE("a block is the same bit for bit with any number of threads and however its context came") {

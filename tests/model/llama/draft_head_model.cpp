@@ -20,6 +20,7 @@
 #include "espalier/drafter/feature_steps.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/kv_store/contiguous.hpp"
+#include "espalier/model/llama/draft_kind.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/chain.hpp"
@@ -79,9 +80,10 @@ void pass_text(llama_backend& target, contiguous_kv& kv, const std::vector<token
   target.forward(kv, batch.view());
 }
 
-void check_golden(const std::string& name, int threads) {
+// The target may be the head's own folder.
+void check_golden(const std::string& name, int threads, const std::string& target_name = "target") {
   INFO(name << ", " << threads << " threads");
-  llama_backend target = llama_backend::load(heads + "/target", {.threads = threads});
+  llama_backend target = llama_backend::load(heads + "/" + target_name, {.threads = threads});
   draft_head_model model = draft_head_model::load(heads + "/" + name, target);
   const nlohmann::json golden = json_of(heads + "/" + name + "/golden.json");
   const auto text = golden["text"].get<std::vector<token_id>>();
@@ -168,9 +170,10 @@ struct damaged {
 }  // namespace
 
 TEST_CASE("a head's logits and greedy drafts are those of speculators, for every layout and switch") {
-  for (const char* name : {"plain", "midlayer", "each", "together"}) {
-    for (const int threads : {1, 3})
+  for (const int threads : {1, 3}) {
+    for (const char* name : {"plain", "midlayer", "each", "together", "mtp"})
       check_golden(name, threads);
+    check_golden("beside", threads, "beside");
   }
 }
 
@@ -189,7 +192,7 @@ TEST_CASE("texts that a target writes with trees over a head are those that it w
   };
   const auto plainly = write(no_drafter(), plain(), target_only());
   CHECK(plainly.size() == 64);
-  for (const char* name : {"plain", "each", "together"}) {
+  for (const char* name : {"plain", "each", "together", "mtp"}) {
     draft_head_model model = draft_head_model::load(heads + "/" + name, target);
     CHECK(write(feature_steps(model), chain({.length = 4}), greedy()) == plainly);
     CHECK(write(feature_steps(model), best_first({.budget = 12}), greedy()) == plainly);
@@ -238,6 +241,24 @@ TEST_CASE("a head makes the target keep the states that it reads, and no other b
   CHECK(target.hidden_layers() == std::vector<int>{6, 1, 2, 3});
 }
 
+TEST_CASE("what a model drafts from is told by its files") {
+  CHECK(draft_kind_of(heads + "/plain") == draft_kind::eagle3);
+  CHECK(draft_kind_of(heads + "/midlayer") == draft_kind::eagle3);
+  CHECK(draft_kind_of(heads + "/mtp") == draft_kind::mtp);
+  CHECK(draft_kind_of(heads + "/target") == draft_kind::language_model);
+  CHECK(draft_kind_of(heads + "/target/model.safetensors") == draft_kind::language_model);
+  CHECK_FALSE(has_head_beside(heads + "/target"));
+  CHECK_FALSE(has_head_beside(heads + "/mtp"));
+  CHECK(has_head_beside(heads + "/beside"));
+  damaged head("midlayer");
+  std::ofstream(head.folder / "config.json") << R"({"architectures": ["LlamaForCausalLMEagle3"]})";
+  CHECK(draft_kind_of(head.folder.string()) == draft_kind::eagle3);
+  std::ofstream(head.folder / "config.json") << R"({"model_type": "espalier_block"})";
+  CHECK(draft_kind_of(head.folder.string()) == draft_kind::block);
+  std::ofstream(head.folder / "config.json") << "[]";
+  CHECK_THROWS_AS(draft_kind_of(head.folder.string()), model_error);
+}
+
 TEST_CASE("a head that does not fit its target or itself is refused by both files' names and the number") {
   const std::string target = heads + "/target";
   {
@@ -263,6 +284,12 @@ TEST_CASE("a head that does not fit its target or itself is refused by both file
     CHECK(says(head.refusal(), "[0,4,6]", "from 1 on"));
     head.set("/eagle_aux_hidden_state_layer_ids", {1, 4});
     CHECK(says(head.refusal(), "fc.weight", "[32, 96]", "[32, 64]"));
+    // Its embedding is the target's, which another width does not fit.
+    head.set("/eagle_aux_hidden_state_layer_ids", {1, 4, 6});
+    head.set("/target_hidden_size", 32);
+    head.set("/transformer_layer_config/hidden_size", 64);
+    CHECK(says(head.refusal(), head.folder.string(), "lacks an embedding of its own", target,
+               "32 numbers a token, not 64"));
   }
   {
     damaged head("plain");
@@ -291,7 +318,7 @@ TEST_CASE("a head that does not fit its target or itself is refused by both file
     head.set("/norm_before_fc", true);
     CHECK(says(head.refusal(), "exclude one another"));
     head.set("/speculators_model_type", "peagle");
-    CHECK(says(head.refusal(), "\"speculators_model_type\" is \"peagle\", but must be \"eagle3\""));
+    CHECK(says(head.refusal(), "\"speculators_model_type\" is \"peagle\", but must be \"eagle3\" or \"mtp\""));
   }
   {
     damaged head("midlayer");
@@ -299,6 +326,17 @@ TEST_CASE("a head that does not fit its target or itself is refused by both file
     CHECK(says(head.refusal(), "model.safetensors"));
     fs::rename(head.folder / "model.safetensors", head.folder / "pytorch_model.bin");
     CHECK(says(head.refusal(), "pytorch_model.bin but no model.safetensors"));
+  }
+  {
+    damaged head("mtp");
+    head.set("/num_nextn_predict_layers", 2);
+    CHECK(says(head.refusal(), head.folder.string(), "\"num_nextn_predict_layers\" is 2, but must be 1"));
+    head.set("/num_nextn_predict_layers", 1);
+    head.set("/transformer_layer_config/hidden_size", 64);
+    CHECK(says(head.refusal(), head.folder.string(), "\"hidden_size\" is 64", target, "32"));
+    head.set("/transformer_layer_config/hidden_size", 32);
+    head.set("/transformer_layer_config/vocab_size", 100);
+    CHECK(says(head.refusal(), head.folder.string(), "\"vocab_size\" is 100", target, "96"));
   }
   {
     llama_backend whole = llama_backend::load(heads + "/target", {.threads = 1});

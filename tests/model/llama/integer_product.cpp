@@ -8,13 +8,17 @@
 
 using namespace espalier;
 
-TEST_CASE("kernels have the bits of the portable form, for every type and number of rows") {
+TEST_CASE("every kernel's sums are exact, for every number of rows") {
   using enum detail::instruction_set;
-  for (const detail::instruction_set set : {avx2, avx_vnni, avx512, avx512_256, neon, amx}) {
+  for (const detail::instruction_set set : {portable, avx2, avx_vnni, avx512, avx512_256, neon, neon_i8mm, amx}) {
     if (!detail::processor_has(set)) continue;
     INFO(name_of(set));
     detail::integer_multiplier integers(set);
-    CHECK(differing_bits([&](const detail::integer_product& p) { integers.multiply(p); }, 20) == "");
+    const auto multiply = [&](const detail::integer_product& p) { integers.multiply(p); };
+    // One row and several may be multiplied from different forms of activations.
+    CHECK(wrong_sums(multiply, 1, detail::integer_multiplier::takes_bytes(set, 1)) == "");
+    const bool as_bytes = detail::integer_multiplier::takes_bytes(set, 2);
+    if (as_bytes == detail::integer_multiplier::takes_bytes(set, 1)) CHECK(wrong_sums(multiply, 20, as_bytes) == "");
   }
 }
 
@@ -22,29 +26,27 @@ TEST_CASE("kernels have the bits of the portable form, for every type and number
 
 namespace {
 
-// What VPDPBUSD computes, in AVX2's instructions: products of 16 bits, each pair summed in 32.
-struct emulated_vnni_dots {
-  static constexpr bool signed_codes = false;
-  [[gnu::target("avx2,fma")]] static __m256i add(__m256i dots, __m256i q0, __m256i q1, __m256i x0, __m256i x1) {
-    return add(add(dots, q0, x0), q1, x1);
-  }
-  [[gnu::target("avx2,fma")]] static __m256i add(__m256i dots, __m256i q, __m256i x) {
-    const __m256i ones = _mm256_set1_epi16(1), low = _mm256_set1_epi16(255);
-    const __m256i even = _mm256_mullo_epi16(_mm256_and_si256(q, low), _mm256_srai_epi16(_mm256_slli_epi16(x, 8), 8));
-    const __m256i odd = _mm256_mullo_epi16(_mm256_srli_epi16(q, 8), _mm256_srai_epi16(x, 8));
-    return _mm256_add_epi32(dots, _mm256_add_epi32(_mm256_madd_epi16(even, ones), _mm256_madd_epi16(odd, ones)));
+// What VPDPWSSD computes, in AVX2's instructions.
+struct emulated_vnni_words {
+  [[gnu::target("avx2,fma")]] static __m256i add(__m256i sums, __m256i weights, __m256i x) {
+    const __m256i low = _mm256_mullo_epi16(weights, x), high = _mm256_mulhi_epi16(weights, x);
+    const __m256i first =
+        _mm256_or_si256(_mm256_and_si256(low, _mm256_set1_epi32(0xFFFF)), _mm256_slli_epi32(high, 16));
+    const __m256i second =
+        _mm256_or_si256(_mm256_srli_epi32(low, 16), _mm256_andnot_si256(_mm256_set1_epi32(0xFFFF), high));
+    return _mm256_add_epi32(sums, _mm256_add_epi32(first, second));
   }
 };
 
 [[gnu::target("avx2,fma")]] void multiply_emulated_vnni(const detail::integer_product& p) {
-  detail::multiply_256<emulated_vnni_dots>(p);
+  detail::multiply_256<emulated_vnni_words>(p);
 }
 
 }  // namespace
 
-TEST_CASE("the kernel of AVX-VNNI has the bits of the portable form where AVX2 takes the place of its instruction") {
+TEST_CASE("the kernel of AVX-VNNI is exact where AVX2 takes the place of its instruction") {
   if (!detail::processor_has(detail::instruction_set::avx2)) return;
-  CHECK(differing_bits(&multiply_emulated_vnni, 20) == "");
+  CHECK(wrong_sums(&multiply_emulated_vnni, 20, false) == "");
 }
 
 #endif

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "espalier/kv_store/memory/float_block.hpp"
+#include "espalier/model/llama/integer_multiplier.hpp"
 #include "espalier/model/llama/matrix_rows.hpp"
 #include "espalier/model/llama/weight_matrix.hpp"
 #include "model/llama/random_weights.hpp"
@@ -39,7 +40,10 @@ std::vector<float> product(weight_type type, int inputs, int rows, bool integers
   detail::product_room room(rows);
   detail::activation_room written(rows, inputs);
   detail::matrix_rows from{x.data(), inputs, rows};
-  if (integers) from.integers = written.write(x.data(), inputs, inputs, rows, 0, rows);
+  if (integers) {
+    const bool as_bytes = detail::integer_multiplier::takes_bytes(set, rows);
+    from.integers = written.write(x.data(), inputs, inputs, rows, 0, rows, as_bytes);
+  }
   matrix.multiply(from, y.data(), outputs, 0, outputs, false, room);
   return y;
 }
@@ -61,15 +65,20 @@ int main(int argc, char** argv) {
   for (const weight_type type : weight_types) {
     if (type < weight_type::i8_rows) continue;
     const int inputs = type == weight_type::i8_rows ? 300 : 512;
-    for (const int rows : {1, 2, 5, 8}) {
+    for (const int rows : {1, 2, 3, 4, 5, 8}) {
       for (const bool integers : {true, false}) {
-        const std::vector<float> y = product(type, inputs, rows, integers, set);
-        const bool same = same_bits(y, product(type, inputs, rows, integers, instruction_set::portable).data());
-        // The first row alone has the bits that it has among others.
-        const bool alone = same_bits(product(type, inputs, 1, integers, set), y.data());
-        if (!same || !alone)
-          ++wrong, std::fprintf(stderr, "type %d, %d rows, integers %d\n", static_cast<int>(type), rows, integers);
-        ++compared;
+        if (integers && type != weight_type::i8_rows) continue;
+        for (const instruction_set each : {set, instruction_set::neon}) {
+          if (!detail::processor_has(each)) continue;
+          const std::vector<float> y = product(type, inputs, rows, integers, each);
+          const bool same = same_bits(y, product(type, inputs, rows, integers, instruction_set::portable).data());
+          // The first row alone has the bits that it has among others.
+          const bool alone = same_bits(product(type, inputs, 1, integers, each), y.data());
+          if (!same || !alone)
+            ++wrong, std::fprintf(stderr, "type %d, %d rows, integers %d, %s\n", static_cast<int>(type), rows, integers,
+                                  name_of(each));
+          ++compared;
+        }
       }
     }
   }

@@ -3,97 +3,111 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "espalier/kv_store/memory/float_block.hpp"
+#include "espalier/model/llama/activation_rows.hpp"
 #include "espalier/model/llama/integer_product.hpp"
-#include "espalier/model/llama/matrix_rows.hpp"
-#include "model/llama/random_weights.hpp"
+#include "espalier/model/llama/panel_layout.hpp"
 
-// A panel of 32 outputs and integers of some rows, both random, for kernels that multiply them.
+// A panel of 32 outputs in bytes and integers of some rows, both random or all the same, for kernels that multiply
+// them. Memory behind the last weight has random bytes, too.
 struct panel_case {
-  panel_case(espalier::weight_type type, int n_inputs, int n_rows, std::mt19937& random)
-      : layout(type, n_inputs),
-        rows(n_rows),
-        memory(layout.bytes() / sizeof(float) + 16, false),
-        panel(reinterpret_cast<std::byte*>(memory.take(layout.bytes() / sizeof(float)))) {
-    for (int lane = 0; lane < espalier::detail::panel_layout::outputs; ++lane) {
-      const random_weights row(type, n_inputs, random);
-      layout.set_row(panel, lane, row.row());
-    }
-    std::vector<float> values(static_cast<std::size_t>(rows * n_inputs));
-    std::normal_distribution<float> normal;
-    for (float& value : values)
-      value = normal(random);
-    espalier::detail::activation_room written(rows, n_inputs);
-    const auto* first = written.write(values.data(), n_inputs, n_inputs, rows, 0, rows);
-    x.assign(first, first + rows * layout.blocks);
+  static constexpr int outputs = espalier::detail::panel_layout::outputs;
+  static constexpr int greatest = static_cast<int>(espalier::detail::activation_rows::greatest);
+
+  panel_case(int n_inputs, int n_rows, std::mt19937& random) : inputs(n_inputs), rows(n_rows) {
+    weights.resize(static_cast<std::size_t>(outputs * inputs));
+    x.resize(static_cast<std::size_t>(rows * inputs));
+    for (int& weight : weights)
+      weight = static_cast<int>(random() % 256) - 128;
+    for (int& value : x)
+      value = static_cast<int>(random() % (2 * greatest + 1)) - greatest;
+    behind = random();
   }
 
-  // All codes become the least or the greatest that the type has, and all activations one number.
-  void set_all(bool greatest, int activation) {
-    using enum espalier::weight_type;
-    const espalier::weight_type type = layout.type;
-    const int code = !greatest ? 0 : type == q5_0 || type == q5_1 || type == q5_k ? 31 : type == q6_k ? 63 : 255;
-    for (int b = 0; b < layout.blocks; ++b)
-      std::memset(panel + layout.block_at(b) + layout.scale_bytes, code, layout.block_bytes - layout.scale_bytes);
-    for (espalier::detail::activation_block& block : x) {
-      std::memset(block.q, activation, sizeof block.q);
-      block.sum[0] = block.sum[1] = 16 * activation;
-      block.scaled_sum = block.scale * static_cast<float>(32 * activation);
-    }
+  void set_all(int weight, int value) {
+    std::fill(weights.begin(), weights.end(), weight);
+    std::fill(x.begin(), x.end(), value);
   }
 
-  // sums[rows][32], of all inputs, part by part.
+  // Returns sums[rows][32] as a kernel that takes bytes or words makes them.
   template <class MultiplyT>
-  std::vector<float> sums(const MultiplyT& multiply) const {
-    using espalier::detail::panel_part;
-    const auto size = static_cast<std::size_t>(rows * espalier::detail::panel_layout::outputs);
-    espalier::detail::float_block block(size, false);
-    float* to = block.take(size);
-    std::fill_n(to, size, 0.25F);
-    for (int first = 0; first < layout.blocks; first += panel_part::max_blocks) {
-      const panel_part part(layout, panel, first, (std::min)(panel_part::max_blocks, layout.blocks - first));
-      multiply(espalier::detail::integer_product{part, x.data() + static_cast<std::ptrdiff_t>(first) * rows, rows, to});
+  std::vector<double> sums(const MultiplyT& multiply, bool as_bytes) const {
+    using espalier::detail::activation_block;
+    const espalier::detail::panel_layout layout(espalier::weight_type::i8_rows, inputs);
+    const int blocks = espalier::detail::activation_blocks(inputs);
+    const std::size_t panel_floats = layout.bytes() / sizeof(float) + 256,
+                      x_floats = static_cast<std::size_t>(blocks * rows) * sizeof(activation_block) / sizeof(float),
+                      sum_floats = static_cast<std::size_t>(2 * outputs * rows);
+    espalier::detail::float_block memory(panel_floats + x_floats + sum_floats + 64, false);
+    auto* panel = reinterpret_cast<std::byte*>(memory.take(panel_floats));
+    auto* written = reinterpret_cast<activation_block*>(memory.take(x_floats));
+    auto* to = reinterpret_cast<double*>(memory.take(sum_floats));
+    std::memset(panel, static_cast<int>(behind % 256), panel_floats * sizeof(float));
+    std::memset(static_cast<void*>(to), 255, sum_floats * sizeof(float));
+    std::vector<std::byte> row(static_cast<std::size_t>(inputs));
+    for (int o = 0; o < outputs; ++o) {
+      std::transform(weights.begin() + o * inputs, weights.begin() + (o + 1) * inputs, row.begin(),
+                     [](int weight) { return static_cast<std::byte>(weight); });
+      layout.set_row(panel, o, {espalier::weight_type::i8_rows, row, inputs, 1.0F});
     }
-    return {to, to + size};
+    for (int r = 0; r < rows; ++r) {
+      std::vector<float> values(x.begin() + r * inputs, x.begin() + (r + 1) * inputs);
+      for (int b = 0; b < blocks; ++b)
+        espalier::detail::round_block(values.data() + 64 * b, (std::min)(64, inputs - 64 * b), 1.0F, as_bytes,
+                                      written[b * rows + r]);
+    }
+    multiply(espalier::detail::integer_product{panel + layout.block_at(0), written, blocks, rows, to});
+    return {to, to + outputs * rows};
   }
 
+  // Returns whether a kernel's sums are exact.
   template <class MultiplyT>
-  bool has_portable_bits(const MultiplyT& multiply) const {
-    const std::vector<float> a = sums(multiply), b = sums(&espalier::detail::multiply_portably);
-    return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  bool is_exact(const MultiplyT& multiply, bool as_bytes) const {
+    const std::vector<double> found = sums(multiply, as_bytes);
+    for (int r = 0; r < rows; ++r) {
+      for (int o = 0; o < outputs; ++o) {
+        std::int64_t sum = 0;
+        for (int i = 0; i < inputs; ++i) {
+          sum += std::int64_t{x[static_cast<std::size_t>(r * inputs + i)]} *
+                 weights[static_cast<std::size_t>(o * inputs + i)];
+        }
+        if (found[static_cast<std::size_t>(r * outputs + o)] != static_cast<double>(sum)) return false;
+      }
+    }
+    return true;
   }
 
-  espalier::detail::panel_layout layout;
-  int rows;
-  espalier::detail::float_block memory;
-  std::byte* panel;
-  std::vector<espalier::detail::activation_block> x;
+  int inputs, rows;
+  std::vector<int> weights;  // [32][inputs], from -128 to 127
+  std::vector<int> x;        // [rows][inputs], from -greatest to greatest
+  unsigned behind = 0;
 };
 
-// Where a kernel's bits are not the portable form's, in words; empty if nowhere: for every type, blocks that do not fill
-// a part, a row that ends within a block, 1 to most_rows rows, and the least and the greatest codes and activations.
+// Returns where a kernel's sums are not exact, in words, or nothing: for inputs that end within a block of weights or
+// of activations, for 1 to most_rows rows, and for the least and the greatest weights and activations.
 template <class MultiplyT>
-std::string differing_bits(const MultiplyT& multiply, int most_rows) {
+std::string wrong_sums(const MultiplyT& multiply, int most_rows, bool as_bytes) {
   std::mt19937 random(3);
-  for (const espalier::weight_type type : espalier::weight_types) {
-    if (!espalier::detail::has_integer_form(type)) continue;
-    const int inputs = type == espalier::weight_type::i8_rows ? 75 : espalier::detail::has_steps(type) ? 256 : 160;
-    const std::string name(name_of(type));
+  for (const int inputs : {32, 75, 96, 160, 256}) {
     for (int rows = 1; rows <= most_rows; ++rows) {
-      if (!panel_case(type, inputs, rows, random).has_portable_bits(multiply))
-        return name + ", rows " + std::to_string(rows);
+      if (!panel_case(inputs, rows, random).is_exact(multiply, as_bytes))
+        return std::to_string(inputs) + " inputs, rows " + std::to_string(rows);
     }
-    panel_case c(type, inputs, most_rows < 19 ? 3 : 19, random);
-    for (const bool greatest : {false, true}) {
-      for (const int activation : {-127, 127}) {
-        c.set_all(greatest, activation);
-        if (!c.has_portable_bits(multiply))
-          return name + (greatest ? ", greatest" : ", least") + " codes, activations " + std::to_string(activation);
+  }
+  for (const int rows : {1, (std::min)(most_rows, 3)}) {
+    panel_case c(2100, rows, random);
+    if (!c.is_exact(multiply, as_bytes)) return "2100 inputs";
+    for (const int weight : {-128, 127}) {
+      for (const int value : {-panel_case::greatest, panel_case::greatest, -129, 127, 128}) {
+        c.set_all(weight, value);
+        if (!c.is_exact(multiply, as_bytes))
+          return "weights " + std::to_string(weight) + ", activations " + std::to_string(value);
       }
     }
   }

@@ -10,6 +10,7 @@
 #include "espalier/model/llama/llama_backend.hpp"
 #include "llama_driver.hpp"
 #include "model_writer.hpp"
+#include "raises.hpp"
 #include "vectors.hpp"
 
 namespace {
@@ -30,7 +31,8 @@ model_config config(bool tied = true) {
 
 llama_backend backend_of(const model_writer::file_text& file, const llama_options& options, bool tied = true) {
   auto opened = model_writer::open(file.text());
-  return {config(tied), model_weights::load(config(tied), opened, options.weights), options};
+  return {config(tied), model_weights::load(config(tied), opened, storage_for(options.arithmetic, options.weights)),
+          options};
 }
 
 // One pass over all tokens.
@@ -49,13 +51,14 @@ bool same_bits(const std::vector<row_type>& a, const std::vector<row_type>& b) {
   });
 }
 
-// The same model, its matrices as floats that were rounded.
-model_writer::file_text rounded(const model_writer::file_text& file, weight_storage storage) {
+// The same model, its matrices as floats that were rounded; an embedding that nobody multiplies does not become bytes.
+model_writer::file_text rounded(const model_writer::file_text& file, weight_storage storage, bool tied) {
   model_writer::file_text result = file;
   rounded_row round;
   for (const auto& [name, entry] : file.header.items()) {
     const std::vector<int> shape = entry["shape"];
     if (shape.size() != 2) continue;
+    if (!tied && storage == weight_storage::i8_rows && name == "model.embed_tokens.weight") continue;
     const weight_type type = held_type(weight_type::f32, shape[1], storage);
     if (type == weight_type::f32) continue;
     std::vector<float> values(static_cast<std::size_t>(shape[1]));
@@ -83,10 +86,11 @@ double log_sum(const row_type& row) {
 TEST_CASE("the exact form of a rounded model is bitwise the model of its weights as floats") {
   for (const bool tied : {true, false}) {
     const auto file = model_writer::random_llama(config(tied), 4);
-    for (const weight_storage storage : {weight_storage::bf16, weight_storage::q8_0, weight_storage::q4_0}) {
+    for (const weight_storage storage :
+         {weight_storage::bf16, weight_storage::q8_0, weight_storage::q4_0, weight_storage::i8_rows}) {
       INFO(name_of(storage) << (tied ? ", tied" : ", not tied"));
       llama_backend held = backend_of(file, {.weights = storage}, tied),
-                    floats = backend_of(rounded(file, storage), {}, tied);
+                    floats = backend_of(rounded(file, storage, tied), {.weights = weight_storage::as_stored}, tied);
       CHECK(held.weight_bytes() < floats.weight_bytes());
       const auto expected = together(floats, tokens);
       CHECK(same_bits(together(held, tokens), expected));
@@ -98,23 +102,33 @@ TEST_CASE("the exact form of a rounded model is bitwise the model of its weights
 
 TEST_CASE("a row of the integer form has the same bits alone, among others, and with any number of threads") {
   const auto file = model_writer::random_llama(config(), 4);
-  for (const weight_storage storage : {weight_storage::q8_0, weight_storage::q4_0}) {
-    llama_backend one = backend_of(file, {.threads = 1, .arithmetic = integer, .weights = storage});
-    llama_backend exact = backend_of(file, {.threads = 1, .weights = storage});
-    auto kv = llama_driver::cache_for(one, 256);
-    const auto expected = llama_driver::plainly(one, kv, tokens);
-    CHECK(same_bits(together(one, tokens), expected));
-    CHECK_FALSE(same_bits(together(exact, tokens), expected));
-    for (const int threads : {2, 3}) {
-      llama_backend several = backend_of(file, {.threads = threads, .arithmetic = integer, .weights = storage});
-      CHECK(same_bits(together(several, tokens), expected));
-    }
+  llama_backend one = backend_of(file, {.threads = 1, .arithmetic = integer});
+  llama_backend exact = backend_of(file, {.threads = 1, .weights = weight_storage::i8_rows});
+  auto kv = llama_driver::cache_for(one, 256);
+  const auto expected = llama_driver::plainly(one, kv, tokens);
+  CHECK(same_bits(together(one, tokens), expected));
+  CHECK_FALSE(same_bits(together(exact, tokens), expected));
+  for (const int threads : {2, 3}) {
+    llama_backend several = backend_of(file, {.threads = threads, .arithmetic = integer});
+    CHECK(same_bits(together(several, tokens), expected));
   }
+}
+
+TEST_CASE("products of integers need weights in bytes, and say so") {
+  const auto file = model_writer::random_llama(config(), 4);
+  CHECK(message_of<option_error>([&] {
+          backend_of(file, {.threads = 1, .arithmetic = integer, .weights = weight_storage::q4_0});
+        }) == "option weights is q4-0, but must be as-stored, fastest or i8-rows where arithmetic is integer.");
+  llama_backend floats = backend_of(file, {.threads = 1, .weights = weight_storage::as_stored});
+  CHECK(message_of<option_error>(
+            [&] { llama_backend(config(), floats.weights(), {.threads = 1, .arithmetic = integer}); }) ==
+        "option arithmetic is integer, but these weights were loaded for exact products: load them with "
+        "weight_storage::i8_rows.");
 }
 
 TEST_CASE("weights are held in the bytes of their type") {
   const std::string target = std::string(ESPALIER_TEST_MODELS) + "/target";
-  llama_backend held = llama_backend::load(target, {.threads = 1}),
+  llama_backend held = llama_backend::load(target, {.threads = 1, .weights = weight_storage::as_stored}),
                 floats = llama_backend::load(target, {.threads = 1, .weights = weight_storage::f32});
   CHECK(held.weight_bytes() < 14'000'000);  // 13 million weights of int8
   CHECK(floats.weight_bytes() > 51'000'000);
@@ -141,7 +155,7 @@ TEST_CASE("the integer form loses little of what the target knows") {
   }
   INFO(n << " tokens: loss " << loss / n << " nats more, divergence " << divergence / n);
   CHECK(n > 300);
-  CHECK(loss / n < 0.01);
-  CHECK(divergence / n < 0.01);
+  CHECK(loss / n < 0.005);
+  CHECK(divergence / n < 0.005);
   CHECK(divergence / n > 0.0);
 }

@@ -504,6 +504,27 @@ TEST_CASE("a folder's files tell what begins and ends a text, and the chat templ
   std::filesystem::remove_all(place);
 }
 
+TEST_CASE("a SentencePiece model's folder has the same files beside it", "[tokenizer]") {
+  const std::string place = scratch("sentencepiece_folder");
+  std::filesystem::copy_file(TOKENIZER_MODELS "/tokenizer.model", place + "/tokenizer.model");
+  const tokenizer alone = tokenizer::load(place);
+  CHECK(alone.begin_of_text() >= 0);
+  CHECK(alone.chat_template_text().empty());
+  write(place + "/tokenizer_config.json",
+        R"({"add_bos_token": false, "bos_token": "<s>", "eos_token": "</s>", "chat_template": "one"})");
+  write(place + "/generation_config.json", R"({"eos_token_id": [300]})");
+  const tokenizer text = tokenizer::load(place);
+  CHECK(text.begin_of_text() == -1);
+  CHECK(text.chat_template_text() == "one");
+  CHECK(text.ends_of_text() == std::vector{alone.ends_of_text().front(), 300});
+  CHECK(text.encode("The river") == alone.encode("The river"));
+  write(place + "/chat_template.jinja", "two");
+  CHECK(tokenizer::load(place).chat_template_text() == "two");
+  write(place + "/tokenizer_config.json", R"({"eos_token": "<|im_end|>"})");
+  CHECK(says(message_of<espalier::model_error>([&] { tokenizer::load(place); }), "eos_token", "<|im_end|>"));
+  std::filesystem::remove_all(place);
+}
+
 TEST_CASE("a tokenizer file that does not fit is named, with what is supported", "[tokenizer]") {
   const json file = variant("llama3");
   const std::vector<std::pair<json, std::string>> wrong = {

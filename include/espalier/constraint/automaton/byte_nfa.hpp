@@ -163,27 +163,49 @@ class byte_nfa {
   // Returns for each state whether one of these can be reached from it: the end of the rule or of the repetition that
   // it is in; outside of rules, the state `end`; a state of role stop; a closing state of rank 0.
   //
-  // Complexity  O(states) where most links lead to states that were made later
+  // Complexity  O(states)
   std::vector<char> live(std::int32_t end) const {
+    // The state whose two links decide whether a state lives.
+    const auto decider = [&](std::int32_t s) -> const state& {
+      const state& one = (*this)[s];
+      return one.what == kind::push ? (*this)[one.to] : one;
+    };
+    // For each state, the links that lead to it in a list: link 2s is `to` of the decider of s, 2s + 1 its `other`.
+    std::vector<std::int32_t> last_link(states_.size(), -1), link_before(2 * states_.size(), -1);
     std::vector<char> all(states_.size(), 0);
+    std::vector<std::int32_t> open;
     const auto is = [&](std::int32_t s) { return s >= 0 && all[static_cast<std::size_t>(s)] != 0; };
-    for (bool changes = true; changes;) {
-      changes = false;
-      for (std::int32_t s = size() - 1; s >= 0; --s) {
-        const state& one = (*this)[s];
-        bool lives = s == end || one.what == kind::leave || one.what == kind::count || one.is == role::stop ||
-                     (one.is == role::closing && one.most == 0);
-        if (one.what == kind::call) {
-          lives = is(one.to) && is(one.other);
-        } else if (one.what == kind::push) {
-          const state& fork = (*this)[one.to];
-          lives = is(fork.other) && (one.least == 0 || is(fork.to));
-        } else {
-          lives = lives || is(one.to) || is(one.other);
+    const auto note = [&](std::int32_t s, bool lives) {
+      if (!lives || is(s)) return;
+      all[static_cast<std::size_t>(s)] = 1;
+      open.push_back(s);
+    };
+    for (std::int32_t s = 0; s < size(); ++s) {
+      const state& one = (*this)[s];
+      std::int32_t link = 2 * s;
+      for (const std::int32_t to : {decider(s).to, decider(s).other}) {
+        if (to >= 0) {
+          link_before[static_cast<std::size_t>(link)] = last_link[static_cast<std::size_t>(to)];
+          last_link[static_cast<std::size_t>(to)] = link;
         }
-        if (is(s) || !lives) continue;
-        all[static_cast<std::size_t>(s)] = 1;
-        changes = true;
+        ++link;
+      }
+      note(s, s == end || one.what == kind::leave || one.what == kind::count || one.is == role::stop ||
+                  (one.is == role::closing && one.most == 0));
+    }
+    while (!open.empty()) {
+      const std::int32_t reached = open.back();
+      open.pop_back();
+      for (std::int32_t link = last_link[static_cast<std::size_t>(reached)]; link >= 0;
+           link = link_before[static_cast<std::size_t>(link)]) {
+        const std::int32_t s = link / 2;
+        const state &one = (*this)[s], &by = decider(s);
+        if (one.what == kind::call)
+          note(s, is(by.to) && is(by.other));
+        else if (one.what == kind::push)
+          note(s, is(by.other) && (one.least == 0 || is(by.to)));
+        else
+          note(s, true);
       }
     }
     return all;

@@ -313,7 +313,8 @@ class schema_flattener {
     return all;
   }
 
-  // True if no value that is written for `a` is one of `b`, as far as types, lists of values, and properties tell.
+  // True if no value that is written for `a` is one of `b`, as far as types, lists of values, patterns, and properties
+  // tell.
   bool excludes(const json& a, const json& b, const std::string& path, int depth = 0) {
     if (depth > 16) return false;
     std::vector<std::string> followed;
@@ -344,7 +345,9 @@ class schema_flattener {
     }
     for (const json& type : written_types(one, path)) {
       const bool is_possible = !other.contains("type") || is_of(type, other["type"]);
-      if (is_possible && !(type == "object" && excludes_objects(one, other, path, depth))) return false;
+      if (is_possible && !(type == "object" && excludes_objects(one, other, path, depth)) &&
+          !(type == "string" && excludes_strings(one, other)))
+        return false;
     }
     return true;
   }
@@ -361,8 +364,38 @@ class schema_flattener {
   static bool rules_out(const json& flat, const json& value) {
     if (flat.contains("type") && !has_type(value, flat["type"]) && !(value.is_number() && has_type(1, flat["type"])))
       return true;
-    return (flat.contains("enum") && !is_in(value, flat["enum"])) ||
-           (flat.contains(excepted) && is_in(value, flat[excepted]));
+    if ((flat.contains("enum") && !is_in(value, flat["enum"])) ||
+        (flat.contains(excepted) && is_in(value, flat[excepted])))
+      return true;
+    if (!value.is_string()) return false;
+    std::string text;  // as a pattern
+    for (const char c : value.get<std::string>()) {
+      if (std::string_view("\\^$.|?*+()[]{}/-").find(c) != std::string_view::npos) text += '\\';
+      text += c;
+    }
+    common_patterns together;
+    together.add(std::move(text), false);
+    return add_patterns(flat, together) && !together.have_text();
+  }
+
+  // Adds the patterns of a flat schema. Returns whether there are any.
+  static bool add_patterns(const json& flat, common_patterns& to) {
+    const json given = flat.value("pattern", json::array());
+    const json patterns = given.is_array() ? given : json::array({given});
+    for (const json& one : patterns)
+      if (one.is_string()) to.add(one.get<std::string>(), true);
+    return !patterns.empty();
+  }
+
+  // True if no text that is written for the one schema has the patterns of the other. Of a format, not all texts are
+  // written.
+  static bool excludes_strings(const json& one, const json& other) {
+    common_patterns together;
+    if (!add_patterns(other, together)) return false;
+    const json format = one.value("format", json());
+    const std::string written = format.is_string() ? string_format_of(format.get<std::string>(), false).pattern : "";
+    if (!written.empty()) together.add(written, false);
+    return (add_patterns(one, together) || !written.empty()) && !together.have_text();
   }
 
   // Brings keywords that say when others hold into the form of allOf and anyOf.

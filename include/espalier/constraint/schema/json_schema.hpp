@@ -814,8 +814,8 @@ class schema_parser {
 //!                  same key, the schemas must be equal), propertyNames (not beside patternProperties), minProperties,
 //!                  maxProperties, dependencies, dependentRequired, dependentSchemas
 //! oneOf, not and if need the values that a schema does not have. Schemas of oneOf may exclude each other by types,
-//! values or a required property; else, as for not and if, those values are said by type, enum of strings, required,
-//! properties, minimum, maximum, and anyOf of these. What cannot be said so is refused.
+//! values, patterns or a required property; else, as for not and if, those values are said by type, enum of strings,
+//! required, properties, minimum, maximum, and anyOf of these. What cannot be said so is refused.
 //! Keywords of another type than the schema's do nothing.
 //! Keywords that annotate (title, $comment, ...) and those that no draft from 4 to 2020-12 knows are passed over; other
 //! ones of these drafts are refused: contains, unevaluatedItems, unevaluatedProperties, $dynamicRef. ebnf_grammar, over

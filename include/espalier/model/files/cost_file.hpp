@@ -102,16 +102,19 @@ inline std::string read_name(const json_reader& file, const char* key) {
 
 }  // namespace detail
 
-//! Writes a cost model as JSON for people and for load_costs.
+//! Writes a cost model as JSON for people and for load_costs. `source` says how the seconds came about, for people and
+//! for programs that count time by such a file.
 //!
 //! Errors      input_error for a path that cannot be written
-inline void save_costs(const cost_model& costs, const std::string& path) {
+inline void save_costs(const cost_model& costs, const std::string& path, const std::string& source = {}) {
   const auto quoted = [](const std::string& text) {
     return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   };
   std::ofstream file(path, std::ios::binary);
-  file << "{\n  \"format\": " << quoted(detail::cost_format) << ",\n  \"hardware\": " << quoted(costs.hardware)
-       << ",\n  \"target\": " << quoted(costs.target) << ",\n  \"draft\": " << quoted(costs.draft)
+  file << "{\n  \"format\": " << quoted(detail::cost_format);
+  if (!source.empty()) file << ",\n  \"source\": " << quoted(source);
+  file << ",\n  \"hardware\": " << quoted(costs.hardware) << ",\n  \"target\": " << quoted(costs.target)
+       << ",\n  \"draft\": " << quoted(costs.draft)
        << ",\n  \"opening_seconds\": " << nlohmann::json(costs.opening).dump()
        << ",\n  \"draft_pass\": " << detail::in_json(costs.draft_pass)
        << ",\n  \"target_pass\": " << detail::in_json(costs.target_pass) << "\n}\n";
@@ -136,15 +139,30 @@ inline cost_model parse_costs(std::string_view text, const std::string& where) {
           .opening = json.number_or("opening_seconds", 0, 0, 1e6)};
 }
 
+namespace detail {
+
+inline std::string text_of_cost_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) raise<model_error>(path, " cannot be opened.");
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+}  // namespace detail
+
 //! Reads a file that save_costs wrote, for whatever hardware and models.
 //!
 //! Law         returns the saved cost model, number for number
 //! Errors      those of parse_costs; model_error for a file that cannot be opened
 inline cost_model load_costs(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) raise<model_error>(path, " cannot be opened.");
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  return parse_costs(text, path);
+  return parse_costs(detail::text_of_cost_file(path), path);
+}
+
+//! Returns the sentence by which a cost file says how its seconds came about; empty if it has none.
+//!
+//! Errors      model_error for a file that cannot be opened, is no JSON object, or whose "source" is no text
+inline std::string load_source_of_costs(const std::string& path) {
+  const nlohmann::json object = detail::parse_json_object(detail::text_of_cost_file(path), path);
+  return detail::json_reader(object, path).text_or("source", "");
 }
 
 //! A sentence that says that costs were measured on other hardware than this; empty if they were not. With such costs

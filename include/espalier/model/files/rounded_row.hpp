@@ -44,10 +44,10 @@ inline std::uint16_t bf16_from_float(float value) {
 class rounded_row {
  public:
   //! The row in another type; valid until the next call. Blocks are rounded as ggml does it: the number of greatest
-  //! magnitude gets the integer of greatest magnitude.
+  //! magnitude gets the integer of greatest magnitude. i8_rows have one scale a row.
   //!
   //! Errors      model_error for a number that is not finite, or is not finite after rounding, except for f32
-  //! Pre         type is f32, bf16, q8_0 or q4_0, and its blocks divide row.n
+  //! Pre         type is f32, bf16, i8_rows, q8_0 or q4_0, and its blocks divide row.n
   weight_row operator()(const weight_row& row, weight_type type) {
     values_.resize(static_cast<std::size_t>(row.n));
     row.decode(values_.data());
@@ -57,6 +57,7 @@ class rounded_row {
         raise<model_error>("a weight is ", value, ", which cannot be rounded to ", name_of(type), ".");
     }
     bytes_.resize(row_bytes(type, row.n));
+    if (type == weight_type::i8_rows) return {type, bytes_, row.n, round_bytes()};
     std::byte* to = bytes_.data();
     for (int i = 0; i < row.n; i += block_weights(type), to += block_bytes(type)) {
       const float* x = values_.data() + i;
@@ -92,6 +93,19 @@ class rounded_row {
 
   static float greatest(const float* x) {
     return *std::max_element(x, x + 32, [](float a, float b) { return std::fabs(a) < std::fabs(b); });
+  }
+
+  // Returns the scale: 0 for weights so small that a quotient by it might not be finite, which become 0.
+  float round_bytes() {
+    float most = 0.0F;
+    for (const float value : values_)
+      most = (std::max)(most, std::fabs(value));
+    const float scale = most <= 1e-30F ? 0.0F : most / 127.0F;
+    // Adding 1.5 * 2^23 rounds to an integer, halves to even.
+    const float divisor = scale > 0.0F ? scale : 1.0F, magic = 12582912.0F;
+    for (std::size_t i = 0; i < values_.size(); ++i)
+      bytes_[i] = static_cast<std::byte>(static_cast<std::int8_t>((values_[i] / divisor + magic) - magic));
+    return scale;
   }
 
   static void round_q8_0(const float* x, std::byte* to) {

@@ -2,11 +2,13 @@
 // Tested by tests/model/llama/weight_matrix.cpp
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 
+#include "espalier/kv_store/memory/float_block.hpp"
 #include "espalier/model/llama/simd.hpp"
 
 #if defined(__FAST_MATH__)
@@ -15,60 +17,112 @@
 
 namespace espalier::detail {
 
-// 32 numbers of a row as integers from -127 to 127. Number i is about scale * q[i].
-struct alignas(16) activation_block {
-  static constexpr int size = 32;
+// 64 integers of a row. Those of its last block that are behind the end of the row are 0. `bytes` has each integer as
+// 256 bytes[0][i] + bytes[1][i].
+union alignas(64) activation_block {
+  static constexpr int size = 64;
 
-  std::int8_t q[size];
-  float scale;          // the greatest magnitude / 127
-  float scaled_sum;     // scale * (the sum of q)
-  std::int32_t sum[2];  // of the first and the second half of q
+  std::int16_t words[size];
+  std::int8_t bytes[2][size];
 };
-static_assert(sizeof(activation_block) == 48);
+static_assert(sizeof(activation_block) == 128);
 
 constexpr int activation_blocks(int inputs) {
   return (inputs + activation_block::size - 1) / activation_block::size;
 }
 
-// Writes 32 numbers as a block: each is divided by the scale and rounded to the nearest integer, halves to even. Every
-// processor and compiler gives the same block, since none may join a quotient and a sum into one rounding, as it may a
-// product and a sum. If a number is not finite, the scale is NaN, and so are all products with the block.
-inline void quantise_block(const float* x, activation_block& to) {
-  constexpr int size = activation_block::size;
+// Rows as integers from -greatest to greatest, with one scale a row: number i of row r is about scales[r] * integer i.
+struct activation_rows {
+  static constexpr float greatest = 127.0F * 256.0F;  // integers of more than that may have a first byte of 128
+
+  const activation_block* blocks = nullptr;  // [activation_blocks(inputs)][rows]
+  const float* scales = nullptr;             // [rows]
+};
+
+// Returns a row's scale: 0 for a row of zeros, NaN for a row with a number that is not finite, so that all products
+// with the row are NaN.
+inline float scale_of_row(const float* x, int n) {
   simd_float most{}, difference{};
-  for (int i = 0; i < size; i += simd_lanes) {
-    const simd_float value = simd_load(x + i);
+  for (int i = 0; i < n; i += simd_lanes) {
+    const simd_float value = n - i < simd_lanes ? simd_load_first(x + i, n - i) : simd_load(x + i);
     most = simd_max(simd_max(value, -value), most);
     difference += value - value;  // 0, or NaN where a number is not finite
   }
-  const float greatest = simd_greatest(most);
-  const bool finite = simd_sum(difference) == 0.0F;
+  if (!(simd_sum(difference) == 0.0F)) return std::numeric_limits<float>::quiet_NaN();
   // Numbers this small become 0: a quotient by their scale might not be finite.
-  if (!finite || greatest <= 1e-30F) {
-    to = {{}, finite ? 0.0F : std::numeric_limits<float>::quiet_NaN(), 0.0F, {}};
-    return;
-  }
-  to.scale = greatest / 127.0F;
-  // Adding and subtracting 1.5 * 2^23 rounds to the nearest integer, halves to even.
-  const simd_float scale = simd_broadcast(to.scale), magic = simd_broadcast(12582912.0F);
-  for (int half = 0; half < 2; ++half) {
-    simd_float sum{};  // of integers, which are exact in any order
-    for (int i = size / 2 * half; i < size / 2 * (half + 1); i += simd_lanes) {
-      const simd_float rounded = simd_load(x + i) / scale + magic - magic;
-      simd_store_int8(to.q + i, rounded);
-      sum += rounded;
-    }
-    to.sum[half] = static_cast<std::int32_t>(simd_sum(sum));
-  }
-  to.scaled_sum = to.scale * static_cast<float>(to.sum[0] + to.sum[1]);
+  const float greatest = simd_greatest(most);
+  return greatest <= 1e-30F ? 0.0F : greatest / activation_rows::greatest;
 }
 
-// Writes the first n numbers, and zeros after them, as a block.
-inline void quantise_block(const float* x, int n, activation_block& to) {
-  if (n >= activation_block::size) return quantise_block(x, to);
-  float padded[activation_block::size] = {};
-  std::memcpy(padded, x, static_cast<std::size_t>(n) * sizeof(float));
-  quantise_block(padded, to);
+// Writes up to 64 numbers, divided by the scale and rounded to the nearest integer, halves to even, as a block. Every
+// processor and compiler gives the same integers, since none may join a quotient and a sum into one rounding, as it may
+// a product and a sum.
+inline void round_block(const float* x, int n, float scale, bool as_bytes, activation_block& to) {
+  constexpr int size = activation_block::size;
+  typedef std::int16_t words_type __attribute__((vector_size(simd_lanes * sizeof(std::int16_t))));
+  float padded[size];
+  if (n < size) {
+    std::memcpy(padded, x, static_cast<std::size_t>(n) * sizeof(float));
+    std::fill(padded + n, padded + size, 0.0F);
+    x = padded;
+  }
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
+  const simd_float divisor = simd_broadcast(scale), magic = simd_broadcast(12582912.0F);
+  for (int i = 0; i < size; i += simd_lanes) {
+    const simd_float shifted = simd_load(x + i) / divisor + magic;
+    simd_int integers;
+    std::memcpy(&integers, &shifted, sizeof integers);
+    integers -= 0x4B400000;
+    if (as_bytes) {
+      const simd_int high = (integers + 128) >> 8, low = integers - (high << 8);
+      const simd_byte bytes[2] = {__builtin_convertvector(high, simd_byte), __builtin_convertvector(low, simd_byte)};
+      std::memcpy(to.bytes[0] + i, &bytes[0], sizeof bytes[0]);
+      std::memcpy(to.bytes[1] + i, &bytes[1], sizeof bytes[1]);
+    } else {
+      const words_type words = __builtin_convertvector(integers, words_type);
+      std::memcpy(to.words + i, &words, sizeof words);
+    }
+  }
 }
+
+// Memory for the integers of some rows. Several threads may write different rows at the same time.
+class activation_room {
+ public:
+  activation_room() = default;
+  activation_room(int rows, int inputs)
+      : block_(block_floats(rows, inputs) + static_cast<std::size_t>(rows), false),
+        blocks_(reinterpret_cast<activation_block*>(block_.take(block_floats(rows, inputs)))),
+        scales_(block_.take(static_cast<std::size_t>(rows))) {}
+
+  // Writes rows first to last - 1 of the `rows` rows of x as integers, each as two bytes if asked for, and returns
+  // where all rows lie.
+  activation_rows write(const float* x, std::ptrdiff_t x_stride, int inputs, int rows, int first, int last,
+                        bool as_bytes) {
+    for (int row = first; row < last; ++row) {
+      const float* from = x + row * x_stride;
+      const float scale = scales_[row] = scale_of_row(from, inputs);
+      for (int b = 0; b < activation_blocks(inputs); ++b) {
+        activation_block& to = blocks_[static_cast<std::ptrdiff_t>(b) * rows + row];
+        const int at = activation_block::size * b;
+        if (scale > 0.0F) {
+          round_block(from + at, (std::min)(activation_block::size, inputs - at), scale, as_bytes, to);
+        } else {
+          std::memset(&to, 0, sizeof to);
+        }
+      }
+    }
+    return {blocks_, scales_};
+  }
+
+ private:
+  static std::size_t block_floats(int rows, int inputs) {
+    return static_cast<std::size_t>(rows) * static_cast<std::size_t>(activation_blocks(inputs)) *
+           sizeof(activation_block) / sizeof(float);
+  }
+
+  float_block block_;
+  activation_block* blocks_ = nullptr;
+  float* scales_ = nullptr;
+};
 
 }  // namespace espalier::detail

@@ -52,7 +52,7 @@ struct block_draft_weights {
 
   detail::float_block block;
   linear_type features;  //!< [hidden_size][layers read * hidden_size]
-  linear_type pending;   //!< [hidden_size][hidden_size]
+  linear_type pending;   //!< [hidden_size][hidden_size]; DFlash has neither this, nor pending_norm, nor masked
   norm_type features_norm, pending_norm, final_norm;
   float* masked = nullptr;  //!< [block_length][hidden_size], added to the rows of tokens that are to be drafted
   std::vector<layer_type> layers;
@@ -82,7 +82,7 @@ struct block_draft_weights {
       detail::linear_at(*this, place).matrix = weight_matrix(size.outputs, size.inputs);
     };
     features.matrix = weight_matrix(c.hidden_size, static_cast<int>(c.hidden_layers.size()) * c.hidden_size);
-    matrix({detail::model_part::pending});
+    if (!c.is_dflash()) matrix({detail::model_part::pending});
     for (int i = 0; i < c.n_layers; ++i) {
       using enum detail::model_part;
       for (const detail::model_part part : {query, key_value, attention_out, gate, up, down})
@@ -96,12 +96,16 @@ struct block_draft_weights {
     const auto place = [&](linear_type& part) { part.matrix.place(block.take(part.matrix.storage_floats())); };
     place(features);
     features_norm = norm();
-    pending_norm = norm();
-    place(pending);
-    masked = block.take(static_cast<std::size_t>(c.block_length) * static_cast<std::size_t>(c.hidden_size));
+    if (!c.is_dflash()) {
+      pending_norm = norm();
+      place(pending);
+      masked = block.take(static_cast<std::size_t>(c.block_length) * static_cast<std::size_t>(c.hidden_size));
+    }
     for (layer_type& layer : layers) {
       layer.attention_norm = norm();
       layer.mlp_norm = norm();
+      for (float** of_heads : {&layer.query_norm, &layer.key_norm})
+        *of_heads = c.query_key_norm ? block.take(static_cast<std::size_t>(c.head_dim)) : nullptr;
       for (linear_type* part :
            {&layer.query, &layer.key_value, &layer.attention_out, &layer.up, &layer.gate, &layer.down})
         place(*part);
@@ -179,7 +183,7 @@ struct block_draft_caches {
 //!     auto target = llama_backend::load("models/target", {.hidden_layers = {1, 3, 5}});
 //!     block_diffusion drafter(block_draft_model::load("models/block", target));
 //!
-//! Shapes      config.json and model.safetensors in the folder, as examples/models/train.py exports them
+//! Shapes      config.json and model.safetensors in the folder, in a layout of block_draft_config
 //! Complexity  read: a copy, and a pass for each 64 rows of a text; forward: a pass for each 64 rows that all its texts
 //!             have left unread, then one of length + 1 rows for each text; no allocation if an earlier forward, or
 //!             reserve, was for as many texts, and an earlier one had as many places
@@ -187,7 +191,8 @@ struct block_draft_caches {
 //! Errors      load: model_error for files that do not fit, themselves or the target; option_error for a target whose
 //!             option hidden_layers lacks a layer. read and forward: input_error for states of another width, a token
 //!             outside the vocabulary. NaN weights give NaN logits
-//! Source      Chen et al., DFlash, but with a matrix for the pending token; examples/models/block.py is the reference
+//! Source      Chen et al., DFlash, and the same with a matrix for the pending token, whose reference is
+//!             examples/models/block.py
 class block_draft_model {
  public:
   using context_type = block_draft_context;
@@ -347,8 +352,10 @@ class block_draft_model {
     for (const request_type& r : requests_) {
       const auto i = static_cast<std::int32_t>(sequences_.size()), first = i * n;
       float* pending = pending_ + at(i, config_.hidden_size);
-      target_->embed(r.pending, pending);
-      detail::rms_norm(pending, config_.hidden_size, weights_.pending_norm.scale, config_.norm_epsilon, pending);
+      if (!config_.is_dflash()) {
+        target_->embed(r.pending, pending);
+        detail::rms_norm(pending, config_.hidden_size, weights_.pending_norm.scale, config_.norm_epsilon, pending);
+      }
       sequences_.push_back({i, first, first + n, r.position, 0, words});
       for (int row = 0; row < n; ++row) {
         tokens_.push_back(r.pending);
@@ -405,12 +412,15 @@ class block_draft_model {
   }
 
   // x: keys, then values, [2 kv_size]
-  void keep_key_value(int layer, const float* x, const read_row& row) const {
+  void keep_key_value(int layer, float* x, const read_row& row) const {
     const detail::rotary_table& rotary = pass_.rotary();
+    const float* norm = weights_.layers[static_cast<std::size_t>(layer)].key_norm;
     float* key = row.context->kv.key(layer, 0, row.position);
-    for (int first = 0; first < config_.kv_size(); first += config_.head_dim)
+    for (int first = 0; first < config_.kv_size(); first += config_.head_dim) {
+      if (norm) detail::rms_norm(x + first, config_.head_dim, norm, config_.norm_epsilon, x + first);
       detail::rotate_head(x + first, config_.head_dim, config_.head_dim, rotary.cosine(row.position),
                           rotary.sine(row.position), 1.0F, key + first);
+    }
     std::copy_n(x + config_.kv_size(), config_.kv_size(), row.context->kv.value(layer, 0, row.position));
   }
 
@@ -424,13 +434,22 @@ class block_draft_model {
         ++next;
       pass_.multiply(thread, weights_.head.matrix, normed(static_cast<int>(i) * length),
                      static_cast<int>(next - i) * length, logits_.data() + size_of_place() * requests_[i].place, false,
-                     weights_.pending.matrix);
+                     weights_.layers.front().query.matrix);
     }
   }
 
   // Writes the thread's columns of the first stream, n rows for each request: the sum of the pending token's product
   // and the last state of the context. Rows of tokens that are to be drafted add `masked`, which tells them apart.
+  // Of DFlash, it writes the thread's rows: the embedding of the pending token, and the mask's for each further row.
   void begin_rows(int thread, int n) {
+    if (config_.is_dflash()) {
+      const auto [first, last] = pass_.team().share(thread, static_cast<int>(requests_.size()) * n);
+      for (int row = first; row < last; ++row) {
+        const token_id pending = requests_[static_cast<std::size_t>(row / n)].pending;
+        target_->embed(row % n == 0 ? pending : config_.mask_token, stream(row));
+      }
+      return;
+    }
     pass_.multiply(thread, weights_.pending.matrix, pending_, static_cast<int>(requests_.size()), root_, false,
                    weights_.layers.front().query.matrix);
     const auto [begin, end] = pass_.products().outputs_of(thread, weights_.pending.matrix);

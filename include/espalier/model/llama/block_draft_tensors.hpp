@@ -28,9 +28,11 @@ class block_draft_tensors {
     const int width = c_.hidden_size;
     matrix("fc.weight", {model_part::features}, 0, width, static_cast<int>(c_.hidden_layers.size()) * width);
     norm("hidden_norm.weight", {model_part::features_norm});
-    norm("pending_norm.weight", {model_part::pending_norm});
-    matrix("pending_proj.weight", {model_part::pending}, 0, width, width);
-    matrix("mask_embed", {model_part::masked}, 0, c_.block_length, width);
+    if (!c_.is_dflash()) {
+      norm("pending_norm.weight", {model_part::pending_norm});
+      matrix("pending_proj.weight", {model_part::pending}, 0, width, width);
+      matrix("mask_embed", {model_part::masked}, 0, c_.block_length, width);
+    }
     for (int i = 0; i < c_.n_layers; ++i) {
       const std::string base = "layers." + std::to_string(i) + ".";
       const std::string attention = base + "self_attn.", mlp = base + "mlp.";
@@ -38,6 +40,10 @@ class block_draft_tensors {
       matrix(attention + "q_proj.weight", {model_part::query, i}, 0, c_.query_size(), width);
       matrix(attention + "k_proj.weight", {model_part::key_value, i}, 0, c_.kv_size(), width);
       matrix(attention + "v_proj.weight", {model_part::key_value, i}, c_.kv_size(), c_.kv_size(), width);
+      if (c_.query_key_norm) {
+        norm(attention + "q_norm.weight", {model_part::query_norm, i}, c_.head_dim);
+        norm(attention + "k_norm.weight", {model_part::key_norm, i}, c_.head_dim);
+      }
       matrix(attention + "o_proj.weight", {model_part::attention_out, i}, 0, width, c_.query_size());
       norm(base + "post_attention_layernorm.weight", {model_part::mlp_norm, i});
       matrix(mlp + "gate_proj.weight", {model_part::gate, i}, 0, c_.intermediate_size, width);
@@ -55,9 +61,9 @@ class block_draft_tensors {
     });
     if (only_check_) weights_.expect_rows(place, first, rows, type);
   }
-  void norm(const std::string& name, part_place place) {
-    tensors_.vector(name, c_.hidden_size,
-                    [&](const float* values) { weights_.set_vector(place, values, c_.hidden_size); });
+  void norm(const std::string& name, part_place place) { norm(name, place, c_.hidden_size); }
+  void norm(const std::string& name, part_place place, int n) {
+    tensors_.vector(name, n, [&](const float* values) { weights_.set_vector(place, values, n); });
   }
 
   const block_draft_config& c_;

@@ -41,22 +41,23 @@ class code_product {
 
  private:
   // Turns codes into floats. The lowest bit of a code is bit `at` of its lane, so that the code forms the last bits of
-  // the mantissa of 2^(23 - at). Subtracting that power, and the code's zero with it, is exact.
+  // the mantissa of 2^(23 - at). Subtracting that power, and the code's zero with it, is exact. The sign of a code with
+  // one is turned over, which makes it a code without, whose zero is 128.
   struct code_bits {
     simd_int mask, exponent;
     simd_float zero;
 
-    code_bits(int at, int codes, int code_zero)
+    code_bits(int at, int codes, const panel_part& part)
         : mask(simd_int{} + (codes << at)),
-          exponent(simd_int{} + ((127 + 23 - at) << 23)),
-          zero(simd_broadcast(static_cast<float>((1 << (23 - at)) + code_zero))) {}
+          exponent(simd_int{} + ((127 + 23 - at) << 23 | (part.signed_codes ? 128 << at : 0))),
+          zero(simd_broadcast(static_cast<float>((1 << (23 - at)) + (part.signed_codes ? 128 : part.zero)))) {}
 
     // Returns weights, with one rounding: of the product with the scale or, where that product is exact, of its sum
     // with the offset.
     [[gnu::always_inline]] simd_float weight(const std::byte* from, simd_float scale, simd_float offset) const {
       simd_int bits;
       std::memcpy(&bits, from, sizeof bits);
-      bits = (bits & mask) | exponent;
+      bits = (bits & mask) ^ exponent;
       simd_float value;
       std::memcpy(&value, &bits, sizeof value);
       return multiply_add(value - zero, scale, offset);
@@ -67,7 +68,7 @@ class code_product {
   void multiply_rows(const float* x, std::ptrdiff_t x_stride, float* sums, float* decoded) const {
     constexpr int width = 2 * simd_lanes;
     const int codes_of_byte = part_.nibbles ? 15 : 255;
-    const code_bits bits[2] = {{8, codes_of_byte, part_.zero}, {part_.nibbles ? 12 : 8, codes_of_byte, part_.zero}};
+    const code_bits bits[2] = {{8, codes_of_byte, part_}, {part_.nibbles ? 12 : 8, codes_of_byte, part_}};
     for (int o = 0; o < panel_layout::outputs; o += width) {
       simd_float sum[RowsT > 0 ? RowsT : 1][2];
 #pragma GCC unroll 8

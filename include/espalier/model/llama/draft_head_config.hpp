@@ -10,22 +10,25 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/model/files/json_reader.hpp"
+#include "espalier/model/llama/draft_kind.hpp"
 #include "espalier/model/llama/model_config.hpp"
 
 namespace espalier {
 
-//! The shape of an EAGLE-3 head, as the config.json beside its weights gives it: a transformer of one layer or more,
-//! the first of which reads a token's embedding beside a state.
+//! The shape of a draft head, as the config.json beside its weights gives it: a transformer of one layer or more. The
+//! first layer of an EAGLE-3 head reads a token's embedding beside a state; that of an MTP head reads one row, into
+//! which a matrix has projected both.
 //!
-//! Two layouts are read: that of SafeAILab and SpecForge, whose config is a Llama's with "draft_vocab_size" and whose
-//! layer is called midlayer; and that of speculators, whose "speculators_model_type" is "eagle3".
+//! Four layouts are read: that of SafeAILab and SpecForge, whose config is a Llama's with "draft_vocab_size" and whose
+//! layer is called midlayer; those of speculators, whose "speculators_model_type" is "eagle3" or "mtp"; and tensors
+//! called mtp. in the target's own folder, whose config is the target's.
 //!
 //! Errors      model_error that names the file, the key, its value and what is allowed
-//! Source      speculators 0.9.0, models/eagle3; SafeAILab/EAGLE, model/cnets.py
+//! Source      speculators 0.9.0, models/eagle3 and models/mtp; SafeAILab/EAGLE, model/cnets.py
 struct draft_head_config : model_config {
-  //! Layers of the target, from 0, as llama_options has them; empty: the third layer's input, the middle layer's and
-  //! the third last layer's. Files count the states between layers: state i is the input of layer i, and the output of
-  //! layer i - 1.
+  //! Layers of the target, from 0, as llama_options has them; empty: an MTP head's is the last one, another head's are
+  //! those before the third, the middle and the third last layer. Files count the states between layers: state i is the
+  //! input of layer i, and the output of layer i - 1.
   std::vector<int> hidden_layers;
   int target_hidden_size = 0;         //!< width of the target's states; 0: hidden_size
   bool norm_together = false;         //!< the states of a token are normalised as one row before they are projected
@@ -34,11 +37,16 @@ struct draft_head_config : model_config {
   bool norm_output = false;           //!< a row leaves its state after the final norm, not before it
   std::string where;                  //!< the file, for messages
 
+  bool is_mtp() const { return layout == layout_type::mtp || layout == layout_type::mtp_beside; }
   int state_size() const { return target_hidden_size > 0 ? target_hidden_size : hidden_size; }
 
-  //! Reads folder/config.json.
+  //! Reads folder/config.json, of a head or of a target whose files hold one.
   static draft_head_config load(const std::string& folder) {
-    return parse(detail::text_of_file(folder + "/config.json"), folder + "/config.json");
+    const std::string where = folder + "/config.json", text = detail::text_of_file(where);
+    const nlohmann::json object = detail::parse_json_object(text, where);
+    if (detail::draft_kind_in(object) == draft_kind::language_model && has_head_beside(folder))
+      return as_mtp(of_layer(object, where), object, layout_type::mtp_beside);
+    return parse(text, where);
   }
 
   //! Reads the text of a config.json; `where` names it in messages.
@@ -62,6 +70,7 @@ struct draft_head_config : model_config {
              target.hidden_size);
     }
     if (vocab_size != target.vocab_size) refuse("vocab_size", vocab_size, "tokens", target.vocab_size);
+    if (is_mtp()) hidden_layers = {target.n_layers - 1};
     if (hidden_layers.empty()) {
       if (target.n_layers < 5) {
         raise<model_error>(where, " does not say which states it reads, and its kind reads those before layers 2, ",
@@ -81,11 +90,10 @@ struct draft_head_config : model_config {
 
  private:
   static draft_head_config parse_midlayer(const detail::json_reader& json, const nlohmann::json& object) {
-    const nlohmann::json* names = json.find("architectures");
-    const bool is_head = json.has("draft_vocab_size") || (names && names->dump().find("Eagle3") != std::string::npos);
-    if (!is_head) {
+    if (detail::draft_kind_in(object) != draft_kind::eagle3) {
       raise<model_error>(json.where(), " is of no draft head that is read: it has neither \"speculators_model_type\" ",
-                         "nor \"draft_vocab_size\", and its \"architectures\" name no Eagle3.");
+                         "nor \"draft_vocab_size\", its \"architectures\" name no Eagle3, and no tensor beside it ",
+                         "is called mtp.fc.weight.");
     }
     nlohmann::json layer = object;
     layer.erase("architectures");
@@ -103,9 +111,10 @@ struct draft_head_config : model_config {
     return config;
   }
 
-  static draft_head_config parse_speculators(const detail::json_reader& json, const nlohmann::json&) {
+  static draft_head_config parse_speculators(const detail::json_reader& json, const nlohmann::json& object) {
     const std::string type = json.text_or("speculators_model_type", "");
-    if (type != "eagle3") json.refuse("speculators_model_type", *json.find("speculators_model_type"), "\"eagle3\"");
+    if (type != "eagle3" && type != "mtp")
+      json.refuse("speculators_model_type", *json.find("speculators_model_type"), "\"eagle3\" or \"mtp\"");
     const nlohmann::json* part = json.find("transformer_layer_config");
     if (!part) raise<model_error>(json.where(), " lacks \"transformer_layer_config\".");
     if (!part->is_object()) json.refuse("transformer_layer_config", *part, "an object");
@@ -127,8 +136,23 @@ struct draft_head_config : model_config {
     layer.erase("architectures");
     draft_head_config config = of_layer(layer, where);
     config.where = json.where();
+    if (type == "mtp") return as_mtp(std::move(config), object, layout_type::mtp);
     config.read_switches(json);
     config.read_layers(json);
+    return config;
+  }
+
+  // Makes an MTP head of a transformer: one layer of its kind.
+  static draft_head_config as_mtp(draft_head_config config, const nlohmann::json& object, layout_type layout) {
+    const detail::json_reader json(object, config.where);
+    for (const char* key : {"num_nextn_predict_layers", "mtp_num_hidden_layers"}) {
+      if (json.integer_or(key, 1, 0, 1 << 12) > 1) json.refuse(key, *json.find(key), "1");
+    }
+    config.layout = layout;
+    config.n_layers = 1;
+    config.paired_input = config.has_embedding = config.has_head = false;
+    config.head_size = config.vocab_size;
+    config.norm_output = true;
     return config;
   }
 

@@ -23,6 +23,7 @@
 #include "espalier/model/llama/draft_head_config.hpp"
 #include "espalier/model/llama/elementwise.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
+#include "espalier/model/llama/model_files.hpp"
 #include "espalier/model/llama/model_steps.hpp"
 #include "espalier/model/llama/model_weights.hpp"
 #include "espalier/model/llama/thread_team.hpp"
@@ -37,9 +38,10 @@ namespace espalier {
 //!             that it has no place for; and for tables of the vocabulary that contradict one another
 struct draft_head_weights : model_weights {
   detail::float_block own;
-  weight_matrix projection;            //!< [hidden_size][states read * state_size]
+  weight_matrix projection;            //!< [hidden_size][states read * state_size], of an MTP head [][2 * hidden_size]
   std::vector<float> projection_norm;  //!< [states read * state_size], or empty
   std::vector<float> state_norm;       //!< [hidden_size]
+  std::vector<float> token_norm;       //!< [hidden_size], or empty: the first layer's attention_norm
   std::vector<token_id> tokens;        //!< [head_size] the token of each row of the head; empty: the row's number
 
   static draft_head_weights load(const draft_head_config& config, tensor_source& file) {
@@ -52,18 +54,30 @@ struct draft_head_weights : model_weights {
 
  private:
   void read_projection(const draft_head_config& c, tensor_source& file) {
-    const int states = static_cast<int>(c.hidden_layers.size()), inputs = states * c.state_size();
+    const int states = static_cast<int>(c.hidden_layers.size());
+    const int inputs = c.is_mtp() ? 2 * c.hidden_size : states * c.state_size();
+    const bool is_beside = c.layout == model_config::layout_type::mtp_beside;
+    const std::string projects = is_beside    ? "mtp.fc.weight"
+                                 : c.is_mtp() ? "mtp_layers.0.input_proj.weight"
+                                              : "fc.weight";
     detail::tensor_reader check(file, true), read(file);
     projection = weight_matrix(c.hidden_size, inputs);
     projection.expect_rows(0, c.hidden_size,
-                           check.matrix("fc.weight", c.hidden_size, inputs, [](int, const weight_row&) {}));
+                           check.matrix(projects, c.hidden_size, inputs, [](int, const weight_row&) {}));
     own = detail::float_block(projection.storage_floats(), true);
     projection.place(own.take(projection.storage_floats()));
-    read.matrix("fc.weight", c.hidden_size, inputs,
+    read.matrix(projects, c.hidden_size, inputs,
                 [&](int row, const weight_row& values) { projection.set_row(row, values); });
     const auto norm = [&](const std::string& name, int n, std::vector<float>& to) {
       read.vector(name, n, [&](const float* values) { to.insert(to.end(), values, values + n); });
     };
+    if (c.is_mtp()) {
+      norm(is_beside ? "mtp.pre_fc_norm_hidden.weight" : "mtp_layers.0.hidden_layernorm.weight", c.hidden_size,
+           state_norm);
+      norm(is_beside ? "mtp.pre_fc_norm_embedding.weight" : "mtp_layers.0.token_layernorm.weight", c.hidden_size,
+           token_norm);
+      return;
+    }
     require_switch(file, "norm_before_fc", "input_norm.weight", c.norm_together);
     require_switch(file, "fc_norm", "fc_norm.0.weight", c.norm_each);
     if (c.norm_together) norm("input_norm.weight", inputs, projection_norm);
@@ -120,30 +134,38 @@ struct draft_head_weights : model_weights {
 //! The part of one text that a draft_head_model has read: keys and values by slot, and states.
 struct draft_head_context {
   std::unique_ptr<contiguous_kv> kv;  //!< null until reserve()
-  std::vector<float> features;        //!< [max_positions][hidden_size] the target's states, projected, by position
+  std::vector<float> features;        //!< [max_positions][hidden_size] the target's states by position, projected; for
+                                      //!< an MTP head, as the target has them
   std::vector<float> states;          //!< [1 + nodes][hidden_size] states that rows have left
 };
 
-//! An EAGLE-3 head on a llama_backend, the model of feature_steps: one layer or a few that read the target's hidden
-//! states of three layers, and have a vocabulary of their own, which may be a part of the target's. It makes the target
-//! keep the states that it reads.
+//! A draft head on a llama_backend, the model of feature_steps: an EAGLE-3 head, of one layer or a few that read the
+//! target's hidden states of three layers, with a vocabulary of its own, which may be a part of the target's; or an MTP
+//! head, of one layer that reads the target's last state and shares its vocabulary. It makes the target keep the states
+//! that it reads.
 //!
 //!     auto target = llama_backend::load("models/target");
 //!     feature_steps drafter(draft_head_model::load("models/head", target));
 //!
-//! Shapes      config.json and model.safetensors in the folder, in either layout of draft_head_config
+//! Shapes      config.json and model.safetensors in the folder, in a layout of draft_head_config; the target's own
+//!             folder, if it holds an MTP head
 //! Complexity  read: a product for each 64 rows; forward: one pass. No allocation if an earlier pass had as many rows.
 //!             A context has hidden_size floats for each of max_positions(), and keys and values for each
 //! Law         bitwise: nothing depends on the number of threads, on other texts, or on how rows are read in parts
 //! Errors      load: model_error for files that do not fit, themselves or the target. read and forward: input_error for
 //!             states of another width, and for a token outside the vocabulary. NaN weights give NaN logits
-//! Source      Li et al., EAGLE-3; the golden tests compare with speculators 0.9.0
+//! Source      Li et al., EAGLE-3; Gloeckle et al. and DeepSeek-V3, section 2.2, for MTP; the golden tests compare with
+//!             speculators 0.9.0
 class draft_head_model {
  public:
   using context_type = draft_head_context;
 
   static draft_head_model load(const std::string& folder, llama_backend& target) {
     draft_head_config config = draft_head_config::load(folder);
+    if (config.layout == model_config::layout_type::mtp_beside) {
+      config.require_target(target.config(), target.where());
+      return draft_head_model(config, draft_head_weights::load(config, *model_files::open(folder).tensors), target);
+    }
     const std::string weights = folder + "/model.safetensors";
     if (!std::filesystem::exists(weights) && std::filesystem::exists(folder + "/pytorch_model.bin")) {
       raise<model_error>(folder, " has pytorch_model.bin but no model.safetensors, and no other weights are read: ",
@@ -151,8 +173,8 @@ class draft_head_model {
                          "writes it.");
     }
     safetensors_file file(weights);
-    config.has_embedding = file.find("embed_tokens.weight") != nullptr;
-    config.has_head = file.find("lm_head.weight") != nullptr;
+    config.has_embedding = !config.is_mtp() && file.find("embed_tokens.weight") != nullptr;
+    config.has_head = !config.is_mtp() && file.find("lm_head.weight") != nullptr;
     if (!config.has_head && config.head_size != config.vocab_size) {
       raise<model_error>(file.where(), " lacks tensor \"lm_head.weight\", and the head of the target ", target.where(),
                          " has rows for ", config.vocab_size, " tokens, not ", config.head_size, ".");
@@ -170,7 +192,8 @@ class draft_head_model {
               {.max_rows = most_rows, .max_positions = max_positions_, .vocab_size = config.head_size}) {
     target.keep_hidden(config_.hidden_layers);
     if (!config_.has_head) weights_.head = target_->head;
-    gathered_.resize(static_cast<std::size_t>(at(read_rows, weights_.projection.inputs())));
+    gathered_.resize(
+        static_cast<std::size_t>(at(config_.is_mtp() ? most_rows : read_rows, weights_.projection.inputs())));
   }
 
   int vocab_size() const { return config_.vocab_size; }
@@ -196,6 +219,11 @@ class draft_head_model {
     { backend.hidden(0, 0) } -> std::convertible_to<std::span<const float>>;
   }
   void read(context_type& context, const BackendT& backend, std::span<const std::int32_t> rows, int position) {
+    if (config_.is_mtp()) {
+      for (const std::int32_t row : rows)
+        gather(backend, row, context.features.data() + at(position++, config_.hidden_size));
+      return;
+    }
     for (; !rows.empty(); rows = rows.subspan((std::min)(rows.size(), std::size_t{read_rows}))) {
       const int n = static_cast<int>((std::min)(rows.size(), std::size_t{read_rows}));
       for (int i = 0; i < n; ++i)
@@ -219,7 +247,10 @@ class draft_head_model {
         raise<input_error>("the draft head is given token ", token, ", but the vocabulary ends at ", vocab_size() - 1,
                            ".");
     }
-    if (batch.n_rows() > n_reserved_) pass_.reserve(n_reserved_ = batch.n_rows());
+    if (batch.n_rows() > n_reserved_) {
+      pass_.reserve(n_reserved_ = batch.n_rows());
+      if (config_.is_mtp()) gathered_.resize(static_cast<std::size_t>(at(n_reserved_, 2 * config_.hidden_size)));
+    }
     caches kv{pass.contexts};
     place_type<PassT> place{*this, pass};
     pass_.run(place, weights_, kv, batch);
@@ -262,7 +293,8 @@ class draft_head_model {
 
   static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
 
-  // Writes the states of a row of the target's last pass, [states read][state_size], normalised if the head does so.
+  // Writes the states of a row of the target's last pass, [states read][state_size], normalised if the head does so. A
+  // head in the target's own files reads what the target's final norm makes of the last state.
   template <class BackendT>
   void gather(const BackendT& backend, std::int32_t row, float* to) const {
     float* const begin = to;
@@ -275,30 +307,40 @@ class draft_head_model {
       }
       to = std::copy(state.begin(), state.end(), to);
     }
+    if (config_.layout == model_config::layout_type::mtp_beside)
+      detail::rms_norm(begin, width, target_->final_norm.scale, config_.norm_epsilon, begin);
     const float* norm = weights_.projection_norm.data();
     const int each = config_.norm_each ? width : static_cast<int>(weights_.projection_norm.size());
     for (float* part = begin; part < to && each > 0; part += each, norm += each)
       detail::rms_norm(part, each, norm, config_.norm_epsilon, part);
   }
 
-  // Writes the thread's rows of the first stream, and of the pairs that the first layer's attention reads.
+  // Writes the thread's rows of the first stream, and of the pairs that the first layer's attention reads; of an MTP
+  // head, its columns of the stream, which the pairs are projected into.
   template <class PassT>
   void begin_rows(const PassT& pass, int thread, const forward_batch_view& batch) {
     const int width = config_.hidden_size;
+    const bool is_mtp = config_.is_mtp();
+    const float* token_norm = is_mtp ? weights_.token_norm.data() : weights_.layers[0].attention_norm.scale;
+    float* pairs = is_mtp ? gathered_.data() : pass_.rows(detail::step_rows::paired);
     const auto [first, last] = pass_.team().share(thread, batch.n_rows());
     for (const batch_sequence& s : batch.sequences) {
       for (int row = (std::max)(first, s.row_begin); row < (std::min)(last, s.row_end); ++row) {
-        float* stream = pass_.rows(detail::step_rows::stream) + at(row, width);
-        float* token = pass_.rows(detail::step_rows::paired) + at(row, 2 * width);
+        float* token = pairs + at(row, 2 * width);
         float* state = token + width;
+        float* stream = is_mtp ? state : pass_.rows(detail::step_rows::stream) + at(row, width);
         read_state(pass, s.sequence, row, batch.positions[static_cast<std::size_t>(row)], stream);
         (config_.has_embedding ? static_cast<const model_weights&>(weights_) : *target_)
             .embed(batch.tokens[static_cast<std::size_t>(row)], token);
-        detail::rms_norm(token, width, weights_.layers[0].attention_norm.scale, config_.norm_epsilon, token);
+        detail::rms_norm(token, width, token_norm, config_.norm_epsilon, token);
         detail::rms_norm(stream, width, weights_.state_norm.data(), config_.norm_epsilon, state);
         if (config_.norm_before_residual) std::copy_n(state, width, stream);
       }
     }
+    if (!is_mtp) return;
+    pass_.team().barrier();
+    pass_.multiply(thread, weights_.projection, pairs, batch.n_rows(), pass_.rows(detail::step_rows::stream), false,
+                   weights_.layers[0].query_key_value.matrix);
   }
 
   // Writes the state that a row reads: zeros at the beginning of a text.
@@ -335,7 +377,7 @@ class draft_head_model {
   int max_positions_;
   detail::transformer_pass pass_;
   int n_reserved_ = most_rows;
-  std::vector<float> gathered_;  // [read_rows][states read * state_size]
+  std::vector<float> gathered_;  // [read_rows][states read * state_size]; for an MTP head, [rows][2 * hidden_size]
 };
 
 }  // namespace espalier

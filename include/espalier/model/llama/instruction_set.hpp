@@ -24,13 +24,20 @@
 #define ESPALIER_NEON_DOT_PRODUCTS 0
 #endif
 
+// Products of two by two, of eight bytes each (Armv8.6 and later), likewise.
+#if ESPALIER_NEON_DOT_PRODUCTS && (defined(__ARM_FEATURE_MATMUL_INT8) || !defined(__clang__))
+#define ESPALIER_NEON_MATRIX_PRODUCTS 1
+#else
+#define ESPALIER_NEON_MATRIX_PRODUCTS 0
+#endif
+
 namespace espalier::detail {
 
 // Instructions that a product of integers is made with. All give the same numbers.
 //
 // avx512_256 is the kernel of avx_vnni in the encoding of AVX-512: tests run it on processors without AVX-VNNI. amx
-// uses avx512 for few rows and tiles for more.
-enum class instruction_set : std::uint8_t { portable, avx2, avx512, neon, avx_vnni, avx512_256, amx };
+// uses avx512 for one row and tiles for more.
+enum class instruction_set : std::uint8_t { portable, avx2, avx512, neon, avx_vnni, avx512_256, amx, neon_i8mm };
 
 constexpr const char* name_of(instruction_set set) {
   constexpr const char* names[] = {"portable",
@@ -39,7 +46,8 @@ constexpr const char* name_of(instruction_set set) {
                                    "NEON",
                                    "AVX-VNNI",
                                    "AVX-512 with VNNI, 256 bits",
-                                   "AMX, few rows by AVX-512 with VNNI"};
+                                   "AMX, one row by AVX-512 with VNNI",
+                                   "NEON with matrix products"};
   return names[static_cast<int>(set)];
 }
 
@@ -85,13 +93,22 @@ inline bool processor_has(instruction_set set) {
     return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 #endif
   }
+#if ESPALIER_NEON_MATRIX_PRODUCTS
+  if (set == instruction_set::neon_i8mm) {
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+    return true;
+#else
+    return (getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
+#endif
+  }
+#endif
 #endif
   return set == instruction_set::portable;
 }
 
 inline instruction_set best_instruction_set() {
-  for (const instruction_set set : {instruction_set::neon, instruction_set::amx, instruction_set::avx512,
-                                    instruction_set::avx_vnni, instruction_set::avx2}) {
+  for (const instruction_set set : {instruction_set::neon_i8mm, instruction_set::neon, instruction_set::amx,
+                                    instruction_set::avx512, instruction_set::avx_vnni, instruction_set::avx2}) {
     if (processor_has(set)) return set;
   }
   return instruction_set::portable;

@@ -8,13 +8,14 @@
 
 namespace espalier::detail {
 
-// The products of integers of one thread, made with an instruction set. The destructor gives back the tiles that a
-// product took.
+// The products of integers of one thread, made with an instruction set. The destructor gives the tiles of a processor
+// with AMX back to whoever used them before.
 class integer_multiplier {
  public:
-  // Least number of rows that are multiplied by tiles. From here on a row costs half the instructions that it costs
-  // without tiles; a tile of few rows may take as long as one of 16. Counted, not measured.
-  static constexpr int tile_rows = 8;
+  // Least number of rows that are multiplied by tiles. A tile of few rows may take as long as one of 16: four products
+  // of tiles, 64 cycles, for 64 inputs of 32 outputs. Without tiles a row takes 64 instructions, of which two run at
+  // once, and 64 more, which run one by one, widen the weights for all rows. Counted, not measured.
+  static constexpr int tile_rows = 2;
 
   // Pre: the processor has the set.
   explicit integer_multiplier(instruction_set set) : set_(set) {}
@@ -23,9 +24,15 @@ class integer_multiplier {
 
 #if defined(__x86_64__)
   ~integer_multiplier() {
-    if (set_ == instruction_set::amx) release_amx(tiles_);
+    if (set_ == instruction_set::amx) restore_amx(tiles_);
   }
 #endif
+
+  // Returns whether products of so many rows take activations as bytes, not as words.
+  static constexpr bool takes_bytes(instruction_set set, int rows) {
+    return set == instruction_set::neon || set == instruction_set::neon_i8mm ||
+           (set == instruction_set::amx && rows >= tile_rows);
+  }
 
   void multiply(const integer_product& p) {
 #if defined(__x86_64__)
@@ -35,6 +42,9 @@ class integer_multiplier {
     if (set_ == instruction_set::avx_vnni) return multiply_avx_vnni(p);
     if (set_ == instruction_set::avx512_256) return multiply_avx512_vnni_256(p);
 #elif ESPALIER_NEON_DOT_PRODUCTS
+#if ESPALIER_NEON_MATRIX_PRODUCTS
+    if (set_ == instruction_set::neon_i8mm) return multiply_i8mm(p);
+#endif
     if (set_ == instruction_set::neon) return multiply_neon(p);
 #endif
     (void)set_;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <cmath>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 
 #include "espalier/model/llama/activation_rows.hpp"
 #include "espalier/model/llama/instruction_set.hpp"
-#include "espalier/model/llama/panel_part.hpp"
+#include "espalier/model/llama/panel_layout.hpp"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -18,205 +18,216 @@
 
 namespace espalier::detail {
 
-// A product of rows of integers and a part of a panel, which is added to sums[r][32].
+// A product of the integers of some rows and a panel of bytes: sums[r][o] = the sum over the inputs of
+// x[r][i] * weight[o][i], exactly. Sums of integers are the same in any order, so all instructions give the same
+// numbers.
 //
-// Within each block, or each half of a block where halves have scales of their own, products of integers are summed
-// exactly. Over the blocks, ascending, runs one chain of multiply-adds, each rounded once: sum = dot * (scale of
-// weights * scale of activations) + sum and, where the type has offsets, sum = offset * scaled_sum + sum. So all
-// instructions give the same numbers, and a row's numbers do not depend on other rows.
+// Bytes of the panel are read to the end of the last activation_block, up to 1 KiB behind the last weight: whatever
+// lies there is multiplied by 0.
 struct integer_product {
-  const panel_part& part;
-  const activation_block* x;  // [blocks][rows]
+  static constexpr int max_inputs = 1 << 16;  // the sum of products with either byte of an activation fits 32 bits
+
+  const std::byte* weights;   // [blocks][activation_block::size / 4][32][4]
+  const activation_block* x;  // [blocks][rows], of bytes or of words: takes_bytes() of an integer_multiplier
+  int blocks;
   int rows;
-  float* sums;  // 64-byte aligned
+  double* sums;  // [rows][32], 64-byte aligned
 };
 
-// Makes the product on any processor.
+// Fetches, into the cache, a vector of a panel 8 KiB beyond `weights`: the hardware's own prefetch does not reach
+// far enough. Without always_inline GCC drops the call as one without effect.
+[[gnu::always_inline]] inline void fetch_weights(const std::byte* weights) {
+  constexpr std::size_t distance = 1 << 13;
+  __builtin_prefetch(weights + distance, 0, 2);
+  __builtin_prefetch(weights + distance + panel_layout::vector_bytes / 2, 0, 2);
+}
+
+// Makes the product on any processor, from words.
 inline void multiply_portably(const integer_product& p) {
-  const panel_part& part = p.part;
-  const activation_block* x = p.x;
-  for (int b = 0; b < part.n_blocks; ++b) {
-    if (p.rows > panel_part::few_rows) part.fetch_ahead(b);
-    const auto* codes = reinterpret_cast<const std::uint8_t*>(part.codes[b]);
-    for (int row = 0; row < p.rows; ++row, ++x) {
-      float* sums = p.sums + panel_layout::outputs * row;
-      for (int lane = 0; lane < panel_layout::outputs; ++lane) {
-        std::int32_t dot = 0;
-        for (int i = 0; i < panel_layout::block; ++i) {
-          const int v = i / 4, at = 4 * lane + i % 4;
-          const int code =
-              !part.nibbles ? codes[128 * v + at] : (v < 4 ? codes[128 * v + at] & 15 : codes[128 * (v - 4) + at] >> 4);
-          dot += (code - part.zero) * x->q[i];
-          if (i == 31 || (i == 15 && part.halves == 2)) {
-            sums[lane] = std::fma(static_cast<float>(dot), part.scales(b, i / 16)[lane] * x->scale, sums[lane]);
-            dot = 0;
-          }
+  constexpr int outputs = panel_layout::outputs;
+  for (int row = 0; row < p.rows; ++row) {
+    std::int64_t sums[outputs] = {};
+    const auto* weights = reinterpret_cast<const std::int8_t*>(p.weights);
+    for (int b = 0; b < p.blocks; ++b) {
+      const std::int16_t* x = p.x[static_cast<std::ptrdiff_t>(b) * p.rows + row].words;
+      for (int i = 0; i < activation_block::size; i += 4, weights += panel_layout::vector_bytes) {
+        for (int o = 0; o < outputs; ++o) {
+          for (int k = 0; k < 4; ++k)
+            sums[o] += x[i + k] * weights[4 * o + k];
         }
-        if (part.has_offset) sums[lane] = std::fma(part.offsets(b)[lane], x->scaled_sum, sums[lane]);
       }
     }
+    for (int o = 0; o < outputs; ++o)
+      p.sums[static_cast<std::ptrdiff_t>(outputs) * row + o] = static_cast<double>(sums[o]);
   }
 }
 
 #if defined(__x86_64__)
 
-// Ways in which the kernel of 256 bits sums the products of two vectors of codes with activations. Codes are used
-// without a sign, or as the integers that they mean.
+// Blocks of 64 inputs whose products with words are summed in 32 bits: a lane has 32 of each block.
+constexpr int blocks_of_words = 16;
+static_assert(128.0 * activation_rows::greatest * 32.0 * blocks_of_words < 2147483648.0);
 
-// AVX2 and codes of up to 6 bits: the sum of four products fits 16 bits.
-struct avx2_dots {
-  static constexpr bool signed_codes = false;
-  [[gnu::target("avx2,fma")]] static __m256i add(__m256i dots, __m256i q0, __m256i q1, __m256i x0, __m256i x1) {
-    const __m256i fours = _mm256_add_epi16(_mm256_maddubs_epi16(q0, x0), _mm256_maddubs_epi16(q1, x1));
-    return _mm256_add_epi32(dots, _mm256_madd_epi16(fours, _mm256_set1_epi16(1)));
+// Adds, or writes, sums of 32 bits, two a sum, to sums of four outputs.
+[[gnu::always_inline, gnu::target("avx2,fma")]] inline void add_pairs(__m256i pairs, bool first, double* to) {
+  const __m256d low = _mm256_cvtepi32_pd(_mm256_castsi256_si128(pairs)),
+                high = _mm256_cvtepi32_pd(_mm256_extracti128_si256(pairs, 1));
+  const __m256d sums = _mm256_permute4x64_pd(_mm256_hadd_pd(low, high), 0b11011000);
+  _mm256_store_pd(to, first ? sums : _mm256_add_pd(_mm256_load_pd(to), sums));
+}
+
+// Ways to add the products of 16 bits to sums of 32, two products to each.
+struct avx2_words {
+  [[gnu::target("avx2,fma")]] static __m256i add(__m256i sums, __m256i weights, __m256i x) {
+    // As an intrinsic, GCC adds only after it has multiplied everything, for which there are not enough registers.
+    asm("{vpaddd %1, %0, %0|vpaddd %0, %0, %1}" : "+x"(sums) : "x"(_mm256_madd_epi16(weights, x)));
+    return sums;
+  }
+};
+struct avx_vnni_words {
+  [[gnu::target("avx2,fma,avxvnni")]] static __m256i add(__m256i sums, __m256i weights, __m256i x) {
+    return _mm256_dpwssd_avx_epi32(sums, weights, x);
+  }
+};
+struct avx512_vnni_words {
+  [[gnu::target("avx2,fma,avx512vl,avx512vnni")]] static __m256i add(__m256i sums, __m256i weights, __m256i x) {
+    return _mm256_dpwssd_epi32(sums, weights, x);
   }
 };
 
-// AVX2 and codes of 8 bits: the activation takes the weight's sign, so that the sum of two products fits 16 bits.
-struct avx2_byte_dots {
-  static constexpr bool signed_codes = true;
-  [[gnu::target("avx2,fma")]] static __m256i add(__m256i dots, __m256i q0, __m256i q1, __m256i x0, __m256i x1) {
-    return add(add(dots, q0, x0), q1, x1);
-  }
-  [[gnu::target("avx2,fma")]] static __m256i add(__m256i dots, __m256i q, __m256i x) {
-    const __m256i twos = _mm256_maddubs_epi16(_mm256_abs_epi8(q), _mm256_sign_epi8(x, q));
-    return _mm256_add_epi32(dots, _mm256_madd_epi16(twos, _mm256_set1_epi16(1)));
-  }
-};
+[[gnu::always_inline, gnu::target("avx2,fma")]] inline __m256i widened(const std::byte* weights) {
+  return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(weights)));
+}
 
-// One instruction sums four products in 32 bits, in the encoding of AVX-VNNI or of AVX-512.
-struct avx_vnni_dots {
-  static constexpr bool signed_codes = false;
-  [[gnu::target("avx2,fma,avxvnni")]] static __m256i add(__m256i dots, __m256i q0, __m256i q1, __m256i x0, __m256i x1) {
-    return _mm256_dpbusd_avx_epi32(_mm256_dpbusd_avx_epi32(dots, q0, x0), q1, x1);
-  }
-};
-struct avx512_vnni_dots {
-  static constexpr bool signed_codes = false;
-  [[gnu::target("avx2,fma,avx512vl,avx512vnni")]] static __m256i add(__m256i dots, __m256i q0, __m256i q1, __m256i x0,
-                                                                     __m256i x1) {
-    return _mm256_dpbusd_epi32(_mm256_dpbusd_epi32(dots, q0, x0), q1, x1);
-  }
-};
-
-// The kernel of 256 bits. It becomes part of functions for processors that have DotsT's instructions.
-template <class DotsT>
-[[gnu::always_inline, gnu::target("avx2,fma")]] inline void multiply_256(const integer_product& p) {
-  const panel_part& part = p.part;
-  const __m256i low = _mm256_set1_epi8(15), zero = _mm256_set1_epi8(static_cast<char>(part.zero));
-  const std::int32_t zeros = DotsT::signed_codes ? 0 : -part.zero;  // takes back the zero that every code has in excess
-  for (int b = 0; b < part.n_blocks; ++b) {
-    if (p.rows > panel_part::few_rows) part.fetch_ahead(b);
-    for (int lane = 0; lane < panel_layout::outputs; lane += 8) {
-      const auto* from = reinterpret_cast<const __m256i*>(part.codes[b] + 4 * lane);
-      __m256i q[8];
+// Multiplies RowsT rows from `row` on by 4 VectorsT outputs from `output` on. A vector has four inputs of four outputs,
+// each weight widened to 16 bits, and the row's four inputs four times.
+template <class WordsT, int VectorsT, int RowsT>
+[[gnu::always_inline, gnu::target("avx2,fma")]] inline void multiply_rows_256(const integer_product& p, int output,
+                                                                              int row) {
+  const std::byte* weights = p.weights + 4 * output;
+  const activation_block* x = p.x + row;
+  const bool fetches = output == 0 && row == 0;
+  for (int first = 0; first < p.blocks; first += blocks_of_words) {
+    __m256i sums[RowsT][VectorsT];
+#pragma GCC unroll 8
+    for (int r = 0; r < RowsT; ++r) {
+#pragma GCC unroll 8
+      for (int v = 0; v < VectorsT; ++v)
+        sums[r][v] = _mm256_setzero_si256();
+    }
+    const int end = (std::min)(first + blocks_of_words, p.blocks);
+    for (int b = first; b < end; ++b, x += p.rows) {
 #pragma GCC unroll 4
-      for (int v = 0; v < 4; ++v, from += 4) {
-        const __m256i first = _mm256_loadu_si256(from);
-        q[v] = part.nibbles ? _mm256_and_si256(first, low) : first;
-        q[v + 4] = part.nibbles ? _mm256_and_si256(_mm256_srli_epi16(first, 4), low) : _mm256_loadu_si256(from + 16);
-        if (!DotsT::signed_codes) continue;
-        q[v] = _mm256_sub_epi8(q[v], zero);
-        q[v + 4] = _mm256_sub_epi8(q[v + 4], zero);
-      }
-      const __m256 scale[2] = {_mm256_loadu_ps(part.scales(b, 0) + lane), _mm256_loadu_ps(part.scales(b, 1) + lane)};
-      const __m256 offset = _mm256_loadu_ps(part.offsets(b) + lane);
-      const activation_block* x = p.x + static_cast<std::ptrdiff_t>(b) * p.rows;
-      float* sums = p.sums + lane;
-      for (int row = 0; row < p.rows; ++row, ++x, sums += panel_layout::outputs) {
-        __m256 sum = _mm256_loadu_ps(sums);
-        const __m256 factor = _mm256_set1_ps(x->scale);
-        __m256i dot = _mm256_set1_epi32(zeros * (part.halves == 1 ? x->sum[0] + x->sum[1] : x->sum[0]));
-#pragma GCC unroll 4
-        for (int v = 0; v < 8; v += 2) {
-          std::int32_t first, second;
-          std::memcpy(&first, x->q + 4 * v, 4);
-          std::memcpy(&second, x->q + 4 * v + 4, 4);
-          dot = DotsT::add(dot, q[v], q[v + 1], _mm256_set1_epi32(first), _mm256_set1_epi32(second));
-          if (v == 6 || (v == 2 && part.halves == 2)) {
-            sum = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(scale[v / 4], factor), sum);
-            dot = _mm256_set1_epi32(zeros * x->sum[1]);
-          }
+      for (int i = 0; i < activation_block::size; i += 4, weights += panel_layout::vector_bytes) {
+        if (fetches) fetch_weights(weights);
+        __m256i w[VectorsT];
+#pragma GCC unroll 8
+        for (int v = 0; v < VectorsT && RowsT > 1; ++v)
+          w[v] = widened(weights + 16 * v);
+#pragma GCC unroll 8
+        for (int r = 0; r < RowsT; ++r) {
+          std::int64_t words;
+          std::memcpy(&words, x[r].words + i, sizeof words);
+          const __m256i four = _mm256_set1_epi64x(words);
+#pragma GCC unroll 8
+          for (int v = 0; v < VectorsT; ++v)
+            sums[r][v] = WordsT::add(sums[r][v], RowsT > 1 ? w[v] : widened(weights + 16 * v), four);
         }
-        if (part.has_offset) sum = _mm256_fmadd_ps(offset, _mm256_set1_ps(x->scaled_sum), sum);
-        _mm256_storeu_ps(sums, sum);
       }
     }
+#pragma GCC unroll 8
+    for (int r = 0; r < RowsT; ++r) {
+#pragma GCC unroll 8
+      for (int v = 0; v < VectorsT; ++v)
+        add_pairs(sums[r][v], first == 0,
+                  p.sums + static_cast<std::ptrdiff_t>(panel_layout::outputs) * (row + r) + output + 4 * v);
+    }
+  }
+}
+
+// The kernel of 256 bits. It becomes part of functions for processors that have WordsT's instructions.
+template <class WordsT>
+[[gnu::always_inline, gnu::target("avx2,fma")]] inline void multiply_256(const integer_product& p) {
+  if (p.rows == 1) return multiply_rows_256<WordsT, 8, 1>(p, 0, 0);
+  for (int output = 0; output < panel_layout::outputs; output += 16) {
+    int row = 0;
+    for (; row + 2 <= p.rows; row += 2)
+      multiply_rows_256<WordsT, 4, 2>(p, output, row);
+    if (row < p.rows) multiply_rows_256<WordsT, 4, 1>(p, output, row);
   }
 }
 
 [[gnu::target("avx2,fma")]] inline void multiply_avx2(const integer_product& p) {
-  if (p.part.zero == panel_layout::zero_of_bytes) return multiply_256<avx2_byte_dots>(p);
-  multiply_256<avx2_dots>(p);
+  multiply_256<avx2_words>(p);
 }
 [[gnu::target("avx2,fma,avxvnni")]] inline void multiply_avx_vnni(const integer_product& p) {
-  multiply_256<avx_vnni_dots>(p);
+  multiply_256<avx_vnni_words>(p);
 }
 [[gnu::target("avx2,fma,avx512vl,avx512vnni")]] inline void multiply_avx512_vnni_256(const integer_product& p) {
-  multiply_256<avx512_vnni_dots>(p);
+  multiply_256<avx512_vnni_words>(p);
 }
 
-// The kernel of AVX-512 (F, BW, VL) and its VNNI. GCC 12 warns about intrinsics that leave lanes unset; the kernel uses
-// the forms that set them to zero, with a mask of all lanes.
-[[gnu::target("avx512f,avx512bw,avx512vl,avx512vnni")]] inline void multiply_avx512(const integer_product& p) {
-  constexpr __mmask16 all = 0xFFFF;
-  const panel_part& part = p.part;
-  const __m512i low = _mm512_set1_epi8(15);
-  const activation_block* x = p.x;
-  for (int b = 0; b < part.n_blocks; ++b) {
-    if (p.rows > panel_part::few_rows) part.fetch_ahead(b);
-    const std::byte* codes = part.codes[b];
-    __m512i c[8][2];
-#pragma GCC unroll 4
-    for (int v = 0; v < 4; ++v) {
-#pragma GCC unroll 2
-      for (int side = 0; side < 2; ++side) {
-        const std::byte* from = codes + 128 * v + 64 * side;
-        c[v][side] = _mm512_loadu_si512(from);
-        if (part.nibbles) {
-          c[v + 4][side] = _mm512_and_si512(_mm512_srli_epi16(c[v][side], 4), low);
-          c[v][side] = _mm512_and_si512(c[v][side], low);
-        } else {
-          c[v + 4][side] = _mm512_loadu_si512(from + 512);
-        }
-      }
-    }
-    __m512 scale[2][2], offset[2];
-#pragma GCC unroll 2
-    for (int side = 0; side < 2; ++side) {
-      scale[0][side] = _mm512_load_ps(part.scales(b, 0) + 16 * side);
-      scale[1][side] = _mm512_load_ps(part.scales(b, 1) + 16 * side);
-      offset[side] = _mm512_load_ps(part.offsets(b) + 16 * side);
-    }
-    float* sums = p.sums;
-    for (int row = 0; row < p.rows; ++row, ++x, sums += panel_layout::outputs) {
-      const __m512 factor = _mm512_set1_ps(x->scale);
-      __m512 sum[2] = {_mm512_load_ps(sums), _mm512_load_ps(sums + 16)};
-      __m512i dot[2];
-      dot[0] = dot[1] = _mm512_set1_epi32(-part.zero * (x->sum[0] + (part.halves == 1 ? x->sum[1] : 0)));
+// Multiplies RowsT rows from `row` on, as multiply_rows_256, with vectors of eight outputs.
+template <int RowsT>
+[[gnu::target("avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]] inline void multiply_rows_512(const integer_product& p,
+                                                                                               int row) {
+  constexpr int vectors = panel_layout::outputs / 8;
+  const std::byte* weights = p.weights;
+  const activation_block* x = p.x + row;
+  for (int first = 0; first < p.blocks; first += blocks_of_words) {
+    __m512i sums[RowsT][vectors];
 #pragma GCC unroll 8
-      for (int v = 0; v < 8; ++v) {
-        std::int32_t four;
-        std::memcpy(&four, x->q + 4 * v, 4);
-        const __m512i value = _mm512_set1_epi32(four);
-        dot[0] = _mm512_dpbusd_epi32(dot[0], c[v][0], value);
-        dot[1] = _mm512_dpbusd_epi32(dot[1], c[v][1], value);
-        if (v == 7 || (v == 3 && part.halves == 2)) {
-          sum[0] =
-              _mm512_fmadd_ps(_mm512_maskz_cvtepi32_ps(all, dot[0]), _mm512_mul_ps(scale[v / 4][0], factor), sum[0]);
-          sum[1] =
-              _mm512_fmadd_ps(_mm512_maskz_cvtepi32_ps(all, dot[1]), _mm512_mul_ps(scale[v / 4][1], factor), sum[1]);
-          dot[0] = dot[1] = _mm512_set1_epi32(-part.zero * x->sum[1]);
+    for (int r = 0; r < RowsT; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v)
+        sums[r][v] = _mm512_setzero_si512();
+    }
+    const int end = (std::min)(first + blocks_of_words, p.blocks);
+    for (int b = first; b < end; ++b, x += p.rows) {
+      for (int i = 0; i < activation_block::size; i += 4, weights += panel_layout::vector_bytes) {
+        if (row == 0) fetch_weights(weights);
+        __m512i w[vectors];
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; ++v) {
+          // GCC 12 warns about intrinsics that leave lanes unset; this form has a mask of all lanes.
+          w[v] = _mm512_maskz_cvtepi8_epi16(0xFFFFFFFFU,
+                                            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights + 32 * v)));
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < RowsT; ++r) {
+          std::int64_t words;
+          std::memcpy(&words, x[r].words + i, sizeof words);
+          const __m512i four = _mm512_set1_epi64(words);
+#pragma GCC unroll 4
+          for (int v = 0; v < vectors; ++v)
+            sums[r][v] = _mm512_dpwssd_epi32(sums[r][v], w[v], four);
         }
       }
-      if (part.has_offset) {
-        const __m512 whole = _mm512_set1_ps(x->scaled_sum);
-        sum[0] = _mm512_fmadd_ps(offset[0], whole, sum[0]);
-        sum[1] = _mm512_fmadd_ps(offset[1], whole, sum[1]);
-      }
-      _mm512_store_ps(sums, sum[0]);
-      _mm512_store_ps(sums + 16, sum[1]);
     }
+#pragma GCC unroll 8
+    for (int r = 0; r < RowsT; ++r) {
+#pragma GCC unroll 4
+      for (int v = 0; v < vectors; ++v) {
+        double* to = p.sums + static_cast<std::ptrdiff_t>(panel_layout::outputs) * (row + r) + 8 * v;
+        add_pairs(_mm512_maskz_extracti64x4_epi64(0xFF, sums[r][v], 0), first == 0, to);
+        add_pairs(_mm512_maskz_extracti64x4_epi64(0xFF, sums[r][v], 1), first == 0, to + 4);
+      }
+    }
+  }
+}
+
+// The kernel of AVX-512 (F, BW, VL) and its VNNI.
+inline void multiply_avx512(const integer_product& p) {
+  constexpr int most = 6;  // rows whose sums fill the registers, but for weights and activations
+  for (int row = 0, tiles = (p.rows + most - 1) / most; tiles > 0; --tiles) {
+    const int rows = (p.rows - row) / tiles;
+    if (rows == 1) multiply_rows_512<1>(p, row);
+    if (rows == 2) multiply_rows_512<2>(p, row);
+    if (rows == 3) multiply_rows_512<3>(p, row);
+    if (rows == 4) multiply_rows_512<4>(p, row);
+    if (rows == 5) multiply_rows_512<5>(p, row);
+    if (rows == 6) multiply_rows_512<6>(p, row);
+    row += rows;
   }
 }
 
@@ -224,71 +235,138 @@ template <class DotsT>
 
 #if ESPALIER_NEON_DOT_PRODUCTS
 
-// Adds the products of four vectors of weights and a half of the activations to dots[8].
+// The kernels of NEON multiply the two bytes of activations apart, for eight outputs and 16 inputs at a time, whose
+// weights stay in registers for up to four rows.
+
+// The kernel with products of four bytes.
+template <int RowsT>
 #if !defined(__ARM_FEATURE_DOTPROD)
 [[gnu::target("arch=armv8.2-a+dotprod")]]
 #endif
 inline void
-add_neon_dots(int32x4_t (&dots)[2], const int8x16_t (*q)[2], int8x16_t x) {
-  for (int side = 0; side < 2; ++side) {
-    dots[side] = vdotq_laneq_s32(dots[side], q[0][side], x, 0);
-    dots[side] = vdotq_laneq_s32(dots[side], q[1][side], x, 1);
-    dots[side] = vdotq_laneq_s32(dots[side], q[2][side], x, 2);
-    dots[side] = vdotq_laneq_s32(dots[side], q[3][side], x, 3);
+multiply_rows_neon(const integer_product& p, int output, int row) {
+  int32x4_t sums[RowsT][2][2];  // of bytes, of outputs
+  for (int r = 0; r < RowsT; ++r)
+    sums[r][0][0] = sums[r][0][1] = sums[r][1][0] = sums[r][1][1] = vdupq_n_s32(0);
+  const std::byte* weights = p.weights + 4 * output;
+  const activation_block* x = p.x + row;
+  for (int b = 0; b < p.blocks; ++b, x += p.rows) {
+    for (int i = 0; i < activation_block::size; i += 16) {
+      int8x16_t q[4][2];
+#pragma GCC unroll 4
+      for (int v = 0; v < 4; ++v, weights += panel_layout::vector_bytes) {
+        if (output == 0 && row == 0) fetch_weights(weights);
+        const auto* from = reinterpret_cast<const std::int8_t*>(weights);
+        q[v][0] = vld1q_s8(from);
+        q[v][1] = vld1q_s8(from + 16);
+      }
+#pragma GCC unroll 4
+      for (int r = 0; r < RowsT; ++r) {
+#pragma GCC unroll 2
+        for (int byte = 0; byte < 2; ++byte) {
+          const int8x16_t of_row = vld1q_s8(x[r].bytes[byte] + i);
+#pragma GCC unroll 2
+          for (int side = 0; side < 2; ++side) {
+            int32x4_t& sum = sums[r][byte][side];
+            sum = vdotq_laneq_s32(sum, q[0][side], of_row, 0);
+            sum = vdotq_laneq_s32(sum, q[1][side], of_row, 1);
+            sum = vdotq_laneq_s32(sum, q[2][side], of_row, 2);
+            sum = vdotq_laneq_s32(sum, q[3][side], of_row, 3);
+          }
+        }
+      }
+    }
+  }
+  for (int r = 0; r < RowsT; ++r) {
+    std::int32_t of_bytes[2][8];
+    for (int byte = 0; byte < 2; ++byte) {
+      vst1q_s32(of_bytes[byte], sums[r][byte][0]);
+      vst1q_s32(of_bytes[byte] + 4, sums[r][byte][1]);
+    }
+    double* to = p.sums + static_cast<std::ptrdiff_t>(panel_layout::outputs) * (row + r) + output;
+    for (int o = 0; o < 8; ++o)
+      to[o] = 256.0 * of_bytes[0][o] + of_bytes[1][o];
   }
 }
 
-// The kernel of NEON with products of four bytes: 8 outputs at a time, whose weights stay in registers for all rows.
-#if !defined(__ARM_FEATURE_DOTPROD)
-[[gnu::target("arch=armv8.2-a+dotprod")]]
+inline void multiply_neon(const integer_product& p) {
+  for (int output = 0; output < panel_layout::outputs; output += 8) {
+    for (int row = 0; row < p.rows;) {
+      const int rows = (std::min)(4, p.rows - row);
+      if (rows == 1) multiply_rows_neon<1>(p, output, row);
+      if (rows == 2) multiply_rows_neon<2>(p, output, row);
+      if (rows == 3) multiply_rows_neon<3>(p, output, row);
+      if (rows == 4) multiply_rows_neon<4>(p, output, row);
+      row += rows;
+    }
+  }
+}
+
+#endif
+
+#if ESPALIER_NEON_MATRIX_PRODUCTS
+
+// The kernel with products of two by two, of eight bytes each: two outputs by the two bytes of a row.
+template <int RowsT>
+#if !defined(__ARM_FEATURE_MATMUL_INT8)
+[[gnu::target("arch=armv8.2-a+i8mm")]]
 #endif
 inline void
-multiply_neon(const integer_product& p) {
-  const panel_part& part = p.part;
-  const uint8x16_t low = vdupq_n_u8(15), zero = vdupq_n_u8(static_cast<std::uint8_t>(part.zero));
-  for (int b = 0; b < part.n_blocks; ++b) {
-    if (p.rows > panel_part::few_rows) part.fetch_ahead(b);
-    for (int lane = 0; lane < panel_layout::outputs; lane += 8) {
-      const auto* from = reinterpret_cast<const std::uint8_t*>(part.codes[b] + 4 * lane);
-      int8x16_t q[8][2];
-      float32x4_t scale[2][2], offset[2];
+multiply_rows_i8mm(const integer_product& p, int output, int row) {
+  int32x4_t sums[RowsT][4];  // of two outputs: each with the first byte, then with the second
+  for (int r = 0; r < RowsT; ++r)
+    sums[r][0] = sums[r][1] = sums[r][2] = sums[r][3] = vdupq_n_s32(0);
+  const std::byte* weights = p.weights + 4 * output;
+  const activation_block* x = p.x + row;
+  for (int b = 0; b < p.blocks; ++b, x += p.rows) {
+    for (int i = 0; i < activation_block::size; i += 16) {
+      int8x16_t q[2][4];  // eight inputs of two outputs
 #pragma GCC unroll 2
-      for (int side = 0; side < 2; ++side) {
-#pragma GCC unroll 4
-        for (int v = 0; v < 4; ++v) {
-          const std::uint8_t* at = from + 128 * v + 16 * side;
-          const uint8x16_t first = vld1q_u8(at);
-          const uint8x16_t second = part.nibbles ? vshrq_n_u8(first, 4) : vld1q_u8(at + 512);
-          q[v][side] = vreinterpretq_s8_u8(vsubq_u8(part.nibbles ? vandq_u8(first, low) : first, zero));
-          q[v + 4][side] = vreinterpretq_s8_u8(vsubq_u8(second, zero));
+      for (int half = 0; half < 2; ++half, weights += 2 * panel_layout::vector_bytes) {
+        if (output == 0 && row == 0) fetch_weights(weights), fetch_weights(weights + panel_layout::vector_bytes);
+#pragma GCC unroll 2
+        for (int side = 0; side < 2; ++side) {
+          const auto* from = reinterpret_cast<const std::int32_t*>(weights + 16 * side);
+          const int32x4_t low = vld1q_s32(from), high = vld1q_s32(from + panel_layout::vector_bytes / 4);
+          q[half][2 * side] = vreinterpretq_s8_s32(vzip1q_s32(low, high));
+          q[half][2 * side + 1] = vreinterpretq_s8_s32(vzip2q_s32(low, high));
         }
-        scale[0][side] = vld1q_f32(part.scales(b, 0) + lane + 4 * side);
-        scale[1][side] = vld1q_f32(part.scales(b, 1) + lane + 4 * side);
-        offset[side] = vld1q_f32(part.offsets(b) + lane + 4 * side);
       }
-      const activation_block* x = p.x + static_cast<std::ptrdiff_t>(b) * p.rows;
-      float* sums = p.sums + lane;
-      for (int row = 0; row < p.rows; ++row, ++x, sums += panel_layout::outputs) {
-        float32x4_t sum[2] = {vld1q_f32(sums), vld1q_f32(sums + 4)};
-        int32x4_t dots[2] = {vdupq_n_s32(0), vdupq_n_s32(0)};
+#pragma GCC unroll 4
+      for (int r = 0; r < RowsT; ++r) {
+        const int64x2_t first = vreinterpretq_s64_s8(vld1q_s8(x[r].bytes[0] + i)),
+                        second = vreinterpretq_s64_s8(vld1q_s8(x[r].bytes[1] + i));
+        const int8x16_t of_row[2] = {vreinterpretq_s8_s64(vzip1q_s64(first, second)),
+                                     vreinterpretq_s8_s64(vzip2q_s64(first, second))};
 #pragma GCC unroll 2
         for (int half = 0; half < 2; ++half) {
-          add_neon_dots(dots, q + 4 * half, vld1q_s8(x->q + 16 * half));
-          if (half == 0 && part.halves == 1) continue;
-#pragma GCC unroll 2
-          for (int side = 0; side < 2; ++side) {
-            sum[side] = vfmaq_f32(sum[side], vcvtq_f32_s32(dots[side]), vmulq_n_f32(scale[half][side], x->scale));
-            dots[side] = vdupq_n_s32(0);
-          }
+#pragma GCC unroll 4
+          for (int pair = 0; pair < 4; ++pair)
+            sums[r][pair] = vmmlaq_s32(sums[r][pair], q[half][pair], of_row[half]);
         }
-        if (part.has_offset) {
-          const float32x4_t whole = vdupq_n_f32(x->scaled_sum);
-          sum[0] = vfmaq_f32(sum[0], offset[0], whole);
-          sum[1] = vfmaq_f32(sum[1], offset[1], whole);
-        }
-        vst1q_f32(sums, sum[0]);
-        vst1q_f32(sums + 4, sum[1]);
       }
+    }
+  }
+  for (int r = 0; r < RowsT; ++r) {
+    double* to = p.sums + static_cast<std::ptrdiff_t>(panel_layout::outputs) * (row + r) + output;
+    for (int pair = 0; pair < 4; ++pair) {
+      std::int32_t of_bytes[4];
+      vst1q_s32(of_bytes, sums[r][pair]);
+      to[2 * pair] = 256.0 * of_bytes[0] + of_bytes[1];
+      to[2 * pair + 1] = 256.0 * of_bytes[2] + of_bytes[3];
+    }
+  }
+}
+
+inline void multiply_i8mm(const integer_product& p) {
+  for (int output = 0; output < panel_layout::outputs; output += 8) {
+    for (int row = 0; row < p.rows;) {
+      const int rows = (std::min)(4, p.rows - row);
+      if (rows == 1) multiply_rows_i8mm<1>(p, output, row);
+      if (rows == 2) multiply_rows_i8mm<2>(p, output, row);
+      if (rows == 3) multiply_rows_i8mm<3>(p, output, row);
+      if (rows == 4) multiply_rows_i8mm<4>(p, output, row);
+      row += rows;
     }
   }
 }

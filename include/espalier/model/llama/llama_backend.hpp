@@ -20,6 +20,7 @@
 #include "espalier/core/token.hpp"
 #include "espalier/kv_store/recurrent.hpp"
 #include "espalier/model/files/weight_storage.hpp"
+#include "espalier/model/llama/faster_storage.hpp"
 #include "espalier/model/llama/host_kv_store.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_files.hpp"
@@ -40,24 +41,25 @@ struct llama_options {
   //! infinity, and are read as token 0. For a draft that is padded to another size than its target
   int vocab_size = 0;
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
-  matrix_arithmetic arithmetic = matrix_arithmetic::exact;  //!< how products with quantised weights are computed
-  weight_storage weights = weight_storage::as_stored;       //!< how the matrices that load() reads are held in memory
+  matrix_arithmetic arithmetic = matrix_arithmetic::exact;  //!< how products with weights are computed
+  weight_storage weights = weight_storage::fastest;         //!< how the matrices that load() reads are held in memory
 
   static constexpr void describe(auto see) {
     see(option{"threads", &llama_options::threads, "threads; 0: one for each processor", 0, thread_team::most_threads});
     see(option{"max_rows", &llama_options::max_rows, "rows of the longest forward pass", 1, 1 << 16});
     see(option{"vocab_size", &llama_options::vocab_size, "logits of a row; 0: as many as the model has", 0, 1 << 24});
-    see(option{"arithmetic", &llama_options::arithmetic, "products with quantised weights"});
+    see(option{"arithmetic", &llama_options::arithmetic, "products with weights"});
     see(option{"weights", &llama_options::weights, "how matrices are held"});
   }
 };
 
 //! A transformer on the host: Llama 2 and 3, SmolLM2, Mistral, Qwen2, Qwen2.5, Qwen3, Gemma 1 to 3 and GPT-NeoX, from
 //! GGUF files and Hugging Face folders; and Bamba, most of whose layers are Mamba-2: it is read from folders only and
-//! needs a HostRecurrentStore. Weights are held as their file has them, quantised or not, or as option `weights` says;
-//! all else is F32. Option `arithmetic` chooses how quantised weights are multiplied: exactly, so that logits are
-//! bitwise those of the weights as floats, or with activations rounded to 8 bits, which costs 0.004 nats a token and is
-//! two to three and a half times as fast as floats where it was measured: docs/benchmarks.md.
+//! needs a HostRecurrentStore. Matrices are held as option `weights` says: as the file has them, as floats, or, where
+//! nothing is asked for, as whichever of these makes passes faster, which load() measures within a second; all else
+//! is F32. Option `arithmetic` chooses how weights are multiplied: exactly, so that logits are bitwise those of the
+//! weights as floats, or as integers, weights held in 8 bits and activations in 16: docs/benchmarks.md says what that
+//! costs and how fast it is.
 //!
 //! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size()]
 //! Complexity  a pass reads the weights from main memory once; with more than about a dozen rows it reads them again,
@@ -74,8 +76,9 @@ class llama_backend {
  public:
   static llama_backend load(const std::string& path, const llama_options& options = {}) {
     const model_files files = model_files::open(path);
-    llama_backend loaded(files.config,
-                         model_weights::load(files.config, *files.tensors, require_options(options).weights), options);
+    weight_storage storage = storage_for(require_options(options).arithmetic, options.weights);
+    if (storage == weight_storage::fastest) storage = detail::faster_storage(*files.tensors, team_of(options));
+    llama_backend loaded(files.config, model_weights::load(files.config, *files.tensors, storage), options);
     loaded.where_ = path;
     return loaded;
   }
@@ -83,14 +86,22 @@ class llama_backend {
   llama_backend(const model_config& config, model_weights weights, const llama_options& options)
       : llama_backend(config, std::make_shared<const model_weights>(std::move(weights)), options) {}
 
-  //! Makes a backend that shares another backend's weights, so that memory holds them once.
+  //! Makes a backend that shares another backend's weights, so that memory holds them once. Option `weights` says
+  //! nothing then.
+  //!
+  //! Errors      option_error for products of integers with weights that are not held as i8_rows
   llama_backend(const model_config& config, std::shared_ptr<const model_weights> weights, const llama_options& options)
       : config_(config),
         weights_(std::move(weights)),
         options_(require_options(options)),
         vocab_size_(options.vocab_size > 0 ? options.vocab_size : config.vocab_size),
         max_positions_(config.positions(options.max_positions)),
-        pass_(made_pass()) {}
+        pass_(made_pass()) {
+    if (options.arithmetic == matrix_arithmetic::integer && !weights_->head.matrix.has_bytes())
+      raise<option_error>(
+          "option arithmetic is integer, but these weights were loaded for exact products: load them "
+          "with weight_storage::i8_rows.");
+  }
 
   int vocab_size() const { return vocab_size_; }
   int max_rows() const { return options_.max_rows; }
@@ -149,8 +160,7 @@ class llama_backend {
                           // step
 
   detail::transformer_pass made_pass() const {
-    return {config_, detail::model_steps(config_, options_.hidden_layers),
-            thread_team::shared(options_.threads > 0 ? options_.threads : hardware_threads()),
+    return {config_, detail::model_steps(config_, options_.hidden_layers), team_of(options_),
             detail::pass_options{
                 .max_rows = options_.max_rows,
                 .max_positions = max_positions_,
@@ -160,8 +170,10 @@ class llama_backend {
                 .hidden_layers = options_.hidden_layers}};
   }
 
-  static int hardware_threads() {
-    return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, thread_team::most_threads);
+  static thread_team& team_of(const llama_options& options) {
+    const auto hardware = static_cast<int>(std::thread::hardware_concurrency());
+    return thread_team::shared(options.threads > 0 ? options.threads
+                                                   : std::clamp(hardware, 1, thread_team::most_threads));
   }
 
   // The batch with token 0 in place of tokens that the model has no row for.

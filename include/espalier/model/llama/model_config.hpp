@@ -36,8 +36,9 @@ inline std::string text_of_file(const std::string& path) {
 //!             _gpt_neox, _bamba
 struct model_config {
   //! How a file names the tensors.
-  //! A draft head's names are eagle3 as speculators writes them, or eagle3_midlayer as SafeAILab and SpecForge do.
-  enum class layout_type { llama, gemma2, gpt_neox, bamba, gguf, eagle3, eagle3_midlayer };
+  //! A draft head's names are eagle3 or mtp as speculators writes them, eagle3_midlayer as SafeAILab and SpecForge do,
+  //! or mtp_beside as a target's own files have them.
+  enum class layout_type { llama, gemma2, gpt_neox, bamba, gguf, eagle3, eagle3_midlayer, mtp, mtp_beside };
 
   std::string family = "llama";  //!< as the file calls it
   int vocab_size = 0;

@@ -13,6 +13,8 @@
 #include "espalier/core/error.hpp"
 #include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/files/safetensors_shards.hpp"
+#include "espalier/model/llama/draft_head_config.hpp"
+#include "espalier/model/llama/draft_kind.hpp"
 #include "espalier/model/llama/gguf_config.hpp"
 #include "espalier/model/llama/model_config.hpp"
 
@@ -26,7 +28,9 @@ inline std::pair<model_config, std::vector<std::string>> files_of_model(const st
     gguf_file file(path);
     return {read_gguf_config(file), file.paths()};
   }
-  model_config config = model_config::load(path);
+  const draft_kind kind = draft_kind_of(path);
+  const bool is_head = kind == draft_kind::eagle3 || kind == draft_kind::mtp;
+  model_config config = is_head ? draft_head_config::load(path) : model_config::load(path);
   if (std::filesystem::exists(path + "/model.safetensors.index.json"))
     return {std::move(config), safetensors_shards(path).paths()};
   return {std::move(config), {path + "/model.safetensors"}};

@@ -215,6 +215,18 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
     names.numbered = false;
     return names;
   }();
+  static constexpr tensor_names mtp = [] {
+    tensor_names names = llama;
+    names.final_norm = "mtp_layers.0.final_layernorm";
+    names.layer = "mtp_layers.";
+    return names;
+  }();
+  static constexpr tensor_names mtp_beside = [] {
+    tensor_names names = llama;
+    names.final_norm = "mtp.norm";
+    names.layer = "mtp.layers.";
+    return names;
+  }();
   static constexpr tensor_names gpt_neox{.embedding = "gpt_neox.embed_in",
                                          .head = "embed_out",
                                          .final_norm = "gpt_neox.final_layer_norm",
@@ -264,6 +276,10 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
       return eagle3;
     case model_config::layout_type::eagle3_midlayer:
       return eagle3_midlayer;
+    case model_config::layout_type::mtp:
+      return mtp;
+    case model_config::layout_type::mtp_beside:
+      return mtp_beside;
     default:
       return llama;
   }
@@ -321,11 +337,19 @@ class model_tensors {
         // Read by draft_head_model.
         return name.starts_with("fc") || name == "input_norm.weight" || name.ends_with(".hidden_norm.weight") ||
                name == "d2t" || name == "t2d";
+      case model_config::layout_type::mtp:
+        // Read by draft_head_model.
+        return name.ends_with(".input_proj.weight") || name.ends_with(".hidden_layernorm.weight") ||
+               name.ends_with(".token_layernorm.weight");
+      case model_config::layout_type::mtp_beside:
+        // Likewise, and the target's.
+        return !name.starts_with("mtp.") || name == "mtp.fc.weight" || name.starts_with("mtp.pre_fc_norm_");
       case model_config::layout_type::gpt_neox:
         // The causal mask.
         return name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias");
       default:
-        // Tensors of the part that sees pictures.
+        // A head that drafts, and tensors of the part that sees pictures.
+        if (name.starts_with("mtp.")) return true;
         return !c_.tensor_prefix.empty() &&
                (name.starts_with("vision_tower.") || name.starts_with("multi_modal_projector."));
     }

@@ -104,15 +104,13 @@ struct weight_loader {
   template <class UseT>
   void at(part_place place, UseT&& use) {
     if constexpr (requires { weights.embedding; }) {
-      // A tied embedding is the head's matrix.
-      const bool is_tied = weights.embedding.inputs() == 0;
-      if (place.part == model_part::embedding && !is_tied) return use(weights.embedding);
+      if (is_looked_up(place)) return use(weights.embedding);
     }
     use(linear_at(weights, place).matrix);
   }
 
   void expect_rows(part_place place, int first, int n, weight_type type) {
-    const weight_type held = type_of(place, held_type(type, part.inputs_in_file(place), storage));
+    const weight_type held = type_of(place, held_type_of(place, type));
     at(place, [&](auto& to) {
       for (int row = first; row < first + n; ++row) {
         if (const int own = part.own_row(place, row); own >= 0) to.expect_rows(own, 1, held);
@@ -122,7 +120,7 @@ struct weight_loader {
 
   void set_row(part_place place, int row, const weight_row& in_file) {
     weights_taken += in_file.n;
-    const weight_type type = held_type(in_file.type, part.inputs_in_file(place), storage);
+    const weight_type type = held_type_of(place, in_file.type);
     const weight_row read = type == in_file.type ? in_file : round(in_file, type);
     const int own = part.own_row(place, row), first = inputs(place, in_file.type).begin;
     at(place, [&](auto& to) { to.set_row(own, part.is_cut(place) ? cut(place, read, first) : read); });
@@ -142,6 +140,19 @@ struct weight_loader {
   }
 
  private:
+  // Whether rows are looked up and not multiplied: those of an embedding, unless it is tied, the head's matrix.
+  bool is_looked_up(part_place place) const {
+    if constexpr (requires { weights.embedding; })
+      return place.part == model_part::embedding && weights.embedding.inputs() > 0;
+    return false;
+  }
+
+  // Returns the type in which whole rows of a type are held. Rows that nobody multiplies need not be bytes.
+  weight_type held_type_of(part_place place, weight_type type) const {
+    const bool stays = storage == weight_storage::i8_rows && is_looked_up(place);
+    return stays ? type : held_type(type, part.inputs_in_file(place), storage);
+  }
+
   // Returns the type in which rows are held: floats if the part's inputs are not whole blocks of the type.
   weight_type type_of(part_place place, weight_type held) const {
     if (!part.is_cut(place)) return held;
@@ -181,7 +192,7 @@ struct weight_loader {
 //!
 //! Complexity  load: peak memory is the weights as held and a buffer of 128 KiB or one row
 //! Errors      model_error for a tensor that is missing, that has another shape or dtype than the config asks for, or
-//!             that it has no place for
+//!             that it has no place for; option_error for weight_storage::fastest
 struct model_weights {
   //! Scale and, for LayerNorm, bias: [hidden_size] each.
   struct norm_type {
@@ -233,6 +244,8 @@ struct model_weights {
   template <class PartT>
   static model_weights load(const model_config& config, tensor_source& file, weight_storage storage,
                             const PartT& part) {
+    if (storage == weight_storage::fastest)
+      raise<option_error>("option weights is fastest, which only llama_backend::load() measures: name another form.");
     model_weights weights;
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
     weights.shape(config, part);

@@ -16,18 +16,12 @@ constexpr bool has_steps(weight_type type) {
   return type >= weight_type::q2_k;
 }
 
-// Returns whether a type's integers are multiplied by rows of integers. The kernels take one offset for a block of 32,
-// but q2_k has two.
-constexpr bool has_integer_form(weight_type type) {
-  return type >= weight_type::i8_rows && type != weight_type::q2_k;
-}
-
 // The layout of a panel, which is the same for every processor. A panel holds the weights of 32 outputs, by blocks of
-// 32 inputs, so that a vector of memory has the same inputs of several outputs. A weight's code is its integer plus
-// `zero`: not negative.
+// 32 inputs, so that a vector of memory has the same inputs of several outputs. A weight's code is its integer or, if
+// it has less than 8 bits, its integer plus `zero`: not negative.
 //
 //   header  in front of every eight blocks. Types with steps: the F16 units of scales and of offsets, [2][32];
-//           i8_rows: F32 scales of rows [32]; others: nothing
+//           i8_rows: F32 scales of rows [32], only in front of the first; others: nothing
 //   block   scales, then codes
 //   scales  types with steps: int8 steps of scales [halves][32], and of offsets [halves][32] where there are any, two
 //           lines of 32 at least; i8_rows: nothing; others: F16 scales [32] (mxfp4: BF16) and, where there are any,
@@ -39,7 +33,6 @@ constexpr bool has_integer_form(weight_type type) {
 struct panel_layout {
   static constexpr int outputs = 32, block = 32, header_blocks = 8;
   static constexpr std::size_t vector_bytes = 128;
-  static constexpr int zero_of_bytes = 128;  // zero of codes of 8 bits
 
   constexpr panel_layout(weight_type weights, int n)
       : type(weights),
@@ -49,6 +42,8 @@ struct panel_layout {
         halves(block / run_weights(type)),
         nibbles(type == weight_type::q4_0 || type == weight_type::q4_1 || type == weight_type::q2_k ||
                 type == weight_type::q3_k || type == weight_type::q4_k),
+        signed_codes(type == weight_type::i8_rows || type == weight_type::q8_0 || type == weight_type::iq4_nl ||
+                     type == weight_type::iq4_xs || type == weight_type::mxfp4),
         header_bytes(has_steps(type) || type == weight_type::i8_rows ? 128 : 0),
         scale_bytes(type == weight_type::i8_rows                             ? 0
                     : has_offsets(type) && (!has_steps(type) || halves == 2) ? 128
@@ -57,8 +52,7 @@ struct panel_layout {
 
   constexpr std::size_t bytes() const {
     if (numbers) return static_cast<std::size_t>(inputs) * outputs * 2;
-    return static_cast<std::size_t>((blocks + header_blocks - 1) / header_blocks) * header_bytes +
-           static_cast<std::size_t>(blocks) * block_bytes;
+    return block_at(blocks - 1) + block_bytes;
   }
 
   constexpr int zero() const {
@@ -66,14 +60,16 @@ struct panel_layout {
     if (type == weight_type::q4_0) return 8;
     if (type == weight_type::q5_0) return 16;
     if (type == weight_type::q3_k) return 4;
-    return type == weight_type::q6_k ? 32 : zero_of_bytes;
+    return type == weight_type::q6_k ? 32 : 0;
   }
 
-  std::size_t header_at(int b) const {
+  constexpr std::size_t header_at(int b) const {
+    if (type == weight_type::i8_rows) return 0;
     return static_cast<std::size_t>(b / header_blocks) * (header_bytes + header_blocks * block_bytes);
   }
-  std::size_t block_at(int b) const {
-    return header_at(b) + header_bytes + static_cast<std::size_t>(b % header_blocks) * block_bytes;
+  constexpr std::size_t block_at(int b) const {
+    const std::size_t headers = type == weight_type::i8_rows ? 1 : static_cast<std::size_t>(b / header_blocks + 1);
+    return headers * header_bytes + static_cast<std::size_t>(b) * block_bytes;
   }
 
   // Writes a row of the panel's type.
@@ -103,9 +99,10 @@ struct panel_layout {
 
   weight_type type;
   int inputs, blocks;
-  bool numbers;  // F16 or BF16
-  int halves;    // parts of a block that have scales of their own: 1 or 2
-  bool nibbles;  // codes have 4 bits
+  bool numbers;       // F16 or BF16
+  int halves;         // parts of a block that have scales of their own: 1 or 2
+  bool nibbles;       // codes have 4 bits
+  bool signed_codes;  // codes have 8 bits and a sign
   std::size_t header_bytes, scale_bytes, block_bytes;
 
  private:

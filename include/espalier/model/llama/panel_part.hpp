@@ -13,22 +13,19 @@
 
 namespace espalier::detail {
 
-// A few blocks of a panel of codes, with their scales and offsets as floats. Every product with a panel reads it so.
+// A few blocks of a panel of codes, with their scales and offsets as floats, for products with the weights as floats.
 class panel_part {
  public:
   static constexpr int max_blocks = 4;
   static constexpr int inputs = max_blocks * panel_layout::block;
-  static constexpr int few_rows = 2;
 
   // Reads blocks first_block to first_block + n - 1.
   //
-  // With `fetch`, fetch_ahead() is called for all of them here: a product of integers with few rows will soon need the
-  // blocks that follow.
-  //
   // Pre         the layout is not of numbers (F16, BF16); n <= max_blocks
-  panel_part(const panel_layout& layout, const std::byte* panel, int first_block, int n, bool fetch = false)
+  panel_part(const panel_layout& layout, const std::byte* panel, int first_block, int n)
       : n_blocks(n),
         nibbles(layout.nibbles),
+        signed_codes(layout.signed_codes),
         has_offset(has_offsets(layout.type)),
         halves(layout.halves),
         zero(layout.zero()),
@@ -37,7 +34,6 @@ class panel_part {
       const std::byte *header = panel + layout.header_at(first_block + b),
                       *block = panel + layout.block_at(first_block + b);
       codes[b] = block + layout.scale_bytes;
-      if (fetch) fetch_ahead(b);
       for (int lane = 0; lane < panel_layout::outputs; lane += simd_lanes)
         prepare_lanes(layout.type, header, block, lane, b);
     }
@@ -48,9 +44,8 @@ class panel_part {
   // Returns the offsets of a half of a block, [32]; -0 where the type has none.
   const float* offsets(int b, int half = 0) const { return offset_[b][has_offset ? half & (halves - 1) : 0]; }
 
-  // Fetches, into the cache, a block's length of memory 8 KiB beyond block b. Products without `fetch` call it block by
-  // block, because the hardware's own prefetch does not reach far enough and takes few lines at once. Without
-  // always_inline GCC drops the call as one without effect.
+  // Fetches, into the cache, a block's length of memory 8 KiB beyond block b: the hardware's own prefetch does not
+  // reach far enough and takes few lines at once. Without always_inline GCC drops the call as one without effect.
   [[gnu::always_inline]] void fetch_ahead(int b) const {
     constexpr std::size_t distance = 1 << 13;
     for (std::size_t byte = 0; byte < block_bytes_; byte += 64)
@@ -60,6 +55,7 @@ class panel_part {
   const std::byte* codes[max_blocks];
   int n_blocks;
   bool nibbles;
+  bool signed_codes;
   bool has_offset;
   int halves;  // parts of a block that have scales of their own: 1 or 2
   int zero;    // number that was added to each integer to make its code

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/model/llama/activation_rows.hpp"
+#include "espalier/model/llama/integer_multiplier.hpp"
 #include "espalier/model/llama/matrix_arithmetic.hpp"
 #include "espalier/model/llama/matrix_rows.hpp"
 #include "espalier/model/llama/thread_team.hpp"
@@ -45,15 +47,16 @@ class product_team {
   matrix_rows prepare(int thread, const weight_matrix& matrix, const float* x, int rows) {
     const int inputs = matrix.inputs();
     matrix_rows prepared{x, inputs, rows};
-    if (!integer_ || !matrix.has_integers() || rows == 0) return prepared;
+    if (!integer_ || !matrix.has_bytes() || rows == 0) return prepared;
+    const bool as_bytes = integer_multiplier::takes_bytes(matrix.instructions(), rows);
     thread_state& state = threads_[static_cast<std::size_t>(thread)];
     if (rows <= alone_rows) {
-      prepared.integers = state.integers.write(x, inputs, inputs, rows, 0, rows);
+      prepared.integers = state.integers.write(x, inputs, inputs, rows, 0, rows, as_bytes);
     } else {
       // A thread that is still multiplying reads the other room.
       state.turn = 1 - state.turn;
       const auto [first, last] = team_->share(thread, rows);
-      prepared.integers = shared_[state.turn].write(x, inputs, inputs, rows, first, last);
+      prepared.integers = shared_[state.turn].write(x, inputs, inputs, rows, first, last, as_bytes);
       team_->barrier();
     }
     return prepared;

@@ -150,12 +150,6 @@ template <int DistanceT = simd_lanes / 2>
   return __builtin_convertvector(__builtin_convertvector(bytes, simd_int), simd_float);
 }
 
-// Pre: integers from -128 to 127
-[[gnu::always_inline]] inline void simd_store_int8(std::int8_t* to, simd_float value) {
-  const simd_byte bytes = __builtin_convertvector(__builtin_convertvector(value, simd_int), simd_byte);
-  std::memcpy(to, &bytes, sizeof bytes);
-}
-
 // Returns e^x within 2 units in the last place; 0 below -87.3; e^88.3 above 88.3; NaN for NaN.
 //
 // Source: the polynomial of Cephes' expf.

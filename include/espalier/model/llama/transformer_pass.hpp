@@ -352,7 +352,7 @@ class transformer_pass {
       const auto &up = linear(model_part::up, step.layer), &gate = linear(model_part::gate, step.layer);
       settle({{step_rows::widened, division::columns, true}, {step_rows::activated, division::columns, true}});
       const matrix_rows x =
-          pass.products_.prepare(thread, gate.matrix.has_integers() ? gate.matrix : up.matrix, from, batch.n_rows());
+          pass.products_.prepare(thread, gate.matrix.has_bytes() ? gate.matrix : up.matrix, from, batch.n_rows());
       const weight_matrix& next = pass.next_matrix(weights, step);
       const int width = up.matrix.outputs();
       product(up, x, pass.rows(step.gated ? step_rows::widened : step_rows::activated), false,

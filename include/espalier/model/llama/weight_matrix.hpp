@@ -24,8 +24,8 @@ namespace espalier {
 //!
 //! A product y[r][o] = sum over i of x[r][i] W[o][i] has two forms. Exact: weights are unpacked to the floats that
 //! they mean, once for all rows, and each element is one chain of multiply-adds over the inputs in ascending order.
-//! Integer, for quantised types but q2_k: activations are rounded to 8 bits with a scale for each 32 of a row; a
-//! block's products are summed as integers, and blocks from first to last by multiply-adds of floats.
+//! Integer, for i8_rows: activations are rounded to 16 bits with a scale for each row, products are summed as integers,
+//! exactly, and a sum is multiplied by both scales and rounded once.
 //!
 //! Law         exact: bitwise what a matrix of the decoded floats gives
 //! Law         y[r] does not depend on the other rows of x, nor on how many there are, nor, in the integer form, on the
@@ -51,14 +51,14 @@ class weight_matrix {
       to.expected = to.rows == 0 || to.expected == type ? type : weight_type::f32;
       to.rows += end - begin;
       to.type = to.rows >= all ? to.expected : weight_type::f32;
-      has_integers_ = has_integers_ || detail::has_integer_form(type);
+      has_bytes_ = has_bytes_ || type == weight_type::i8_rows;
     }
   }
 
   //! Returns how many floats of storage the rows need.
   std::size_t storage_floats() const {
-    // Products may read a few bytes more than there are.
-    std::size_t floats = (n_granules() - granules_.size()) * granule_floats({}) + 16;
+    // Products may read a few bytes more than there are, and products of integers a kilobyte.
+    std::size_t floats = (n_granules() - granules_.size()) * granule_floats({}) + (has_bytes_ ? 256 : 16);
     for (const granule_type& g : granules_)
       floats += granule_floats(g);
     return floats;
@@ -80,7 +80,10 @@ class weight_matrix {
   int inputs() const { return inputs_; }
 
   //! Returns whether products with any row that was expected have the integer form.
-  bool has_integers() const { return has_integers_; }
+  bool has_bytes() const { return has_bytes_ && inputs_ <= detail::integer_product::max_inputs; }
+
+  //! Returns the instructions that products in the integer form are made with.
+  detail::instruction_set instructions() const { return instructions_; }
 
   //! Pre         row.n == inputs(), and row.type is as expected
   void set_row(int output, const weight_row& row) {
@@ -117,7 +120,7 @@ class weight_matrix {
   const void* weights_of(int output) const { return output < outputs_ ? granule_of(output).data : nullptr; }
 
   //! Writes y[r][o] = the product for outputs begin <= o < end, both multiples of `granule` or the end of all; with
-  //! accumulate it adds the product to y. Weights that have the integer form are multiplied in it where x has integers.
+  //! accumulate it adds the product to y. Rows of i8_rows are multiplied in the integer form if x has integers.
   //! `next` is memory that the caller reads next, or null: a product may begin to fetch it.
   //!
   //! Pre         `room` was made for as many rows as x has, or more
@@ -131,8 +134,10 @@ class weight_matrix {
       const void* ahead = first + granule < end ? granule_of(first + granule).data : next;
       if (g.type == weight_type::f32) {
         multiply_floats(g, x, to, static_cast<const char*>(ahead));
+      } else if (g.type == weight_type::i8_rows && x.integers.blocks) {
+        multiply_integers(g, x, to, room, integers);
       } else {
-        multiply_parts(g, x, room, integers);
+        multiply_parts(g, x, room);
         for (int row = 0; row < x.rows; ++row)
           finish_row(room.sums() + granule * row, to, row);
       }
@@ -191,20 +196,32 @@ class weight_matrix {
     }
   }
 
+  void multiply_integers(const granule_type& g, const detail::matrix_rows& x, const output_place& to,
+                         detail::product_room& room, detail::integer_multiplier& integers) const {
+    const detail::panel_layout layout = layout_of(g);
+    const std::byte* weights = panel_of(g) + layout.block_at(0);
+    integers.multiply({weights, x.integers.blocks, detail::activation_blocks(inputs_), x.rows, room.integer_sums()});
+    const auto* scales = reinterpret_cast<const float*>(panel_of(g) + layout.header_at(0));
+    for (int row = 0; row < x.rows; ++row)
+      finish_integers(room.integer_sums() + granule * row, scales, x.integers.scales[row], to, row);
+  }
+
+  // The product of two floats is exact in double, so that a sum is rounded by one product and to a float.
+  static void finish_integers(const double* sums, const float* scales, float scale, const output_place& to, int row) {
+    float of_row[granule];
+    for (int o = 0; o < granule; ++o)
+      of_row[o] = static_cast<float>(sums[o] * (static_cast<double>(scales[o]) * static_cast<double>(scale)));
+    finish_row(of_row, to, row);
+  }
+
   // Multiplies part by part of the inputs; sums lie in `room` in between.
-  void multiply_parts(const granule_type& g, const detail::matrix_rows& x, detail::product_room& room,
-                      detail::integer_multiplier& integers) const {
+  void multiply_parts(const granule_type& g, const detail::matrix_rows& x, detail::product_room& room) const {
     const detail::panel_layout layout = layout_of(g);
     std::memset(room.sums(), 0, static_cast<std::size_t>(granule * x.rows) * sizeof(float));
     for (int first = 0; first < inputs_; first += detail::panel_part::inputs) {
       const int n = (std::min)(detail::panel_part::inputs, inputs_ - first),
                 block = first / detail::panel_layout::block;
       const float* from = x.x + first;
-      if (x.integers && detail::has_integer_form(g.type)) {
-        const detail::panel_part part(layout, panel_of(g), block, blocks_of(n), x.rows <= detail::panel_part::few_rows);
-        integers.multiply({part, x.integers + static_cast<std::ptrdiff_t>(block) * x.rows, x.rows, room.sums()});
-        continue;
-      }
       int done = 0;
       if (!layout.numbers && n % detail::panel_layout::block == 0) {
         const detail::panel_part part(layout, panel_of(g), block, blocks_of(n));
@@ -257,7 +274,7 @@ class weight_matrix {
 
   int outputs_ = 0;
   int inputs_ = 0;
-  bool has_integers_ = false;
+  bool has_bytes_ = false;
   detail::instruction_set instructions_ = detail::instruction_set::portable;
   std::vector<granule_type> granules_;
 };

@@ -55,7 +55,7 @@ struct parallel_options {
     see(option{"max_rows", &parallel_options::max_rows, "rows of the longest forward pass", 1, 1 << 16});
     see(option{"split", &parallel_options::split, "how matrices are divided"});
     see(option{"logits", &parallel_options::logits, "what each rank is given of the logits"});
-    see(option{"arithmetic", &parallel_options::arithmetic, "products with quantised weights"});
+    see(option{"arithmetic", &parallel_options::arithmetic, "products with weights"});
     see(option{"weights", &parallel_options::weights, "how matrices are held"});
   }
 };
@@ -404,7 +404,8 @@ class parallel_backend {
       : config_(config),
         options_(require_options(options)),
         part_(config, ranks.rank(), ranks.size()),
-        weights_(load_rank_weights(config, file, part_, options.split, options.weights)),
+        weights_(
+            load_rank_weights(config, file, part_, options.split, storage_for(options.arithmetic, options.weights))),
         agreement_(ranks),
         max_positions_(config.positions(options.max_positions)),
         team_(std::make_unique<thread_team>(options.threads)),

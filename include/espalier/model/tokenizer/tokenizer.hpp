@@ -37,7 +37,7 @@ inline std::string read_whole(const std::string& path) {
   return bytes;
 }
 
-// Reads the files next to a tokenizer.json: the tokens that begin and end a text, and the chat template.
+// Reads the files next to a tokenizer: the tokens that begin and end a text, and the chat template.
 class tokenizer_settings {
  public:
   explicit tokenizer_settings(tokenizer_parts& parts) : parts_(parts) {}
@@ -137,24 +137,6 @@ class tokenizer_settings {
   tokenizer_parts& parts_;
 };
 
-// The tokenizer of a folder of Hugging Face's form.
-inline tokenizer_parts read_tokenizer_folder(const std::string& folder) {
-  tokenizer_parts parts = tokenizer_json(read_whole(folder + "/tokenizer.json"), folder + "/tokenizer.json").parts();
-  tokenizer_settings settings(parts);
-  const auto each = [&](const char* name, auto&& read) {
-    const std::string path = folder + "/" + name;
-    if (std::filesystem::is_regular_file(path)) read(read_whole(path), path);
-  };
-  each("tokenizer_config.json",
-       [&](const auto& text, const auto& path) { settings.read_tokenizer_config(text, path); });
-  each("generation_config.json", [&](const auto& text, const auto& path) { settings.read_ends(text, path); });
-  each("config.json", [&](const auto& text, const auto& path) { settings.read_ends(text, path); });
-  each("chat_template.json", [&](const auto& text, const auto& path) { settings.read_chat_template(text, path); });
-  each("chat_template.jinja", [&](const auto& text, const auto&) { parts.chat_template = text; });
-  each("additional_chat_templates/tool_use.jinja", [&](const auto& text, const auto&) { parts.tool_template = text; });
-  return parts;
-}
-
 // The tokenizer in the bytes of a SentencePiece model.
 //
 // Errors      model_error for bytes that are no such model
@@ -186,6 +168,31 @@ inline tokenizer_parts read_sentencepiece(std::string_view bytes, const std::str
   return parts;
 }
 
+// The tokenizer of a folder of Hugging Face's form.
+//
+// Errors      model_error for a folder without a tokenizer, and for a file that does not fit it
+inline tokenizer_parts read_tokenizer_folder(const std::string& folder) {
+  const std::string file = folder + "/tokenizer.json", model = folder + "/tokenizer.model";
+  const bool has_file = std::filesystem::is_regular_file(file);
+  if (!has_file && !std::filesystem::is_regular_file(model))
+    raise<model_error>("the folder ", folder, " has neither a tokenizer.json nor a tokenizer.model.");
+  tokenizer_parts parts =
+      has_file ? tokenizer_json(read_whole(file), file).parts() : read_sentencepiece(read_whole(model), model);
+  tokenizer_settings settings(parts);
+  const auto each = [&](const char* name, auto&& read) {
+    const std::string path = folder + "/" + name;
+    if (std::filesystem::is_regular_file(path)) read(read_whole(path), path);
+  };
+  each("tokenizer_config.json",
+       [&](const auto& text, const auto& path) { settings.read_tokenizer_config(text, path); });
+  each("generation_config.json", [&](const auto& text, const auto& path) { settings.read_ends(text, path); });
+  each("config.json", [&](const auto& text, const auto& path) { settings.read_ends(text, path); });
+  each("chat_template.json", [&](const auto& text, const auto& path) { settings.read_chat_template(text, path); });
+  each("chat_template.jinja", [&](const auto& text, const auto&) { parts.chat_template = text; });
+  each("additional_chat_templates/tool_use.jinja", [&](const auto& text, const auto&) { parts.tool_template = text; });
+  return parts;
+}
+
 }  // namespace detail
 
 //! A piece of a prompt. Special tokens are recognised only in trusted pieces: the marks of a chat template are trusted;
@@ -213,22 +220,17 @@ struct prompt_piece {
 //!             pattern of the file takes too many steps
 class tokenizer {
  public:
-  //! Reads a tokenizer from a folder with a tokenizer.json, together with tokenizer_config.json,
-  //! generation_config.json, config.json and the files of chat templates if they are there; or from a folder with a
-  //! tokenizer.model; from one of these two files alone; or from a GGUF file. A file whose name ends neither in .json
-  //! nor in .gguf is read as a tokenizer.model.
+  //! Reads a tokenizer from a folder with a tokenizer.json, or else a tokenizer.model, together with
+  //! tokenizer_config.json, generation_config.json, config.json and the files of chat templates if they are there; from
+  //! one of the first two files alone; or from a GGUF file. A file whose name ends neither in .json nor in .gguf is
+  //! read as a tokenizer.model.
   static tokenizer load(const std::string& path) {
-    namespace fs = std::filesystem;
-    if (!fs::is_directory(path)) {
+    if (!std::filesystem::is_directory(path)) {
       if (path.ends_with(".json")) return from_json(detail::read_whole(path), path);
       if (path.ends_with(".gguf")) return from_gguf(gguf_file(path).metadata());
       return from_sentencepiece(detail::read_whole(path), path);
     }
-    if (fs::is_regular_file(path + "/tokenizer.json")) return tokenizer(detail::read_tokenizer_folder(path));
-    const std::string model = path + "/tokenizer.model";
-    if (!fs::is_regular_file(model))
-      raise<model_error>("the folder ", path, " has neither a tokenizer.json nor a tokenizer.model.");
-    return from_sentencepiece(detail::read_whole(model), model);
+    return tokenizer(detail::read_tokenizer_folder(path));
   }
 
   //! Reads the text of a tokenizer.json; `where` names it in messages.

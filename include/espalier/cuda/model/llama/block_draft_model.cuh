@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "espalier/config.hpp"
+#include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
@@ -279,6 +280,7 @@ class block_draft_model {
   template <class TargetT>
   static block_draft_model load(const std::string& folder, const TargetT& target, std::int32_t max_texts = 1) {
     const block_draft_config config = block_draft_config::load(folder);
+    if (config.is_dflash()) raise<model_error>(folder, " holds a DFlash block, which runs on the host alone.");
     espalier::detail::check_block_draft_target(config, target);
     safetensors_file file(folder + "/model.safetensors");
     return block_draft_model(config, weights_type::load(config, file), target, max_texts);

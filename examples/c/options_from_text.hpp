@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <type_traits>
+#include <vector>
+
+#include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/core/util/nearest_name.hpp"
+
+namespace parts {
+
+namespace detail {
+
+template <class ValueT>
+void read_value(std::string_view name, const std::string& text, ValueT& value) {
+  const char* const end = text.data() + text.size();
+  if constexpr (std::is_same_v<ValueT, bool>) {
+    if (text != "on" && text != "off")
+      espalier::raise<espalier::option_error>("option ", name, " must be on or off, but is ", text, ".");
+    value = text == "on";
+  } else if constexpr (std::is_enum_v<ValueT>) {
+    std::string names;
+    for (const auto& known : espalier::known_values<ValueT>) {
+      if (known.name == text) return void(value = known.value);
+      names.append(names.empty() ? "" : ", ").append(known.name);
+    }
+    espalier::raise<espalier::option_error>("option ", name, " must be one of ", names, ", but is ", text, ".");
+  } else if constexpr (std::is_integral_v<ValueT>) {
+    const auto [stopped, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc() || stopped != end)
+      espalier::raise<espalier::option_error>("option ", name, " must be a whole number, but is ", text, ".");
+  } else {
+    char* stopped = nullptr;
+    value = static_cast<ValueT>(std::strtod(text.c_str(), &stopped));
+    if (text.empty() || stopped != end)
+      espalier::raise<espalier::option_error>("option ", name, " must be a number, but is ", text, ".");
+  }
+}
+
+template <class ValueT>
+std::string value_in_words(const ValueT& value) {
+  if constexpr (std::is_same_v<ValueT, bool>)
+    return value ? "on" : "off";
+  else if constexpr (std::is_enum_v<ValueT>)
+    return std::string(espalier::name_of(value));
+  else
+    return espalier::detail::in_words(value);
+}
+
+}  // namespace detail
+
+//! Reads options from words like "budget=8 history=off": see make_policy().
+//!
+//! Errors      option_error that names the word; ranges are checked by the part that is made
+template <class OptionsT>
+void read_options(std::string_view words, OptionsT& options) {
+  while (true) {
+    words.remove_prefix((std::min)(words.find_first_not_of(' '), words.size()));
+    if (words.empty()) return;
+    const std::string_view word = words.substr(0, words.find(' '));
+    words.remove_prefix(word.size());
+    const std::size_t equals = word.find('=');
+    if (equals == std::string_view::npos)
+      espalier::raise<espalier::option_error>("options are written name=value, but one is ", word, ".");
+    const std::string_view name = word.substr(0, equals);
+    const std::string text(word.substr(equals + 1));
+    bool is_known = false;
+    std::vector<std::string_view> names;
+    espalier::for_each_option(options, [&](const auto& one, auto& value) {
+      names.push_back(one.name);
+      if (one.name != name) return;
+      detail::read_value(name, text, value);
+      is_known = true;
+    });
+    if (is_known) continue;
+    if (names.empty()) espalier::raise<espalier::option_error>("this part has no options, but is given ", word, ".");
+    const std::string_view nearest = espalier::nearest_name(name, names);
+    std::string known;
+    for (const std::string_view n : names)
+      known.append(known.empty() ? "" : ", ").append(n);
+    espalier::raise<espalier::option_error>("there is no option ", name,
+                                            nearest.empty() ? "" : "; the nearest name is ", nearest,
+                                            "; the options are ", known, ".");
+  }
+}
+
+//! The options of a part in words, one a line.
+template <class OptionsT>
+std::string options_in_words(const OptionsT& options) {
+  std::string all;
+  OptionsT shown = options;
+  espalier::for_each_option(shown, [&]<class ValueT>(const auto& one, const ValueT& value) {
+    all.append(one.name).append("=").append(detail::value_in_words(value)).append("  ").append(one.help);
+    if constexpr (std::is_arithmetic_v<ValueT> && !std::is_same_v<ValueT, bool>) {
+      all.append(", ").append(detail::value_in_words(one.low)).append(" to ");
+      all.append(one.high_name().empty() ? detail::value_in_words(one.high()) : std::string(one.high_name()));
+    }
+    all.append("\n");
+  });
+  return all;
+}
+
+//! Calls f(part) with the registry's part of this name.
+//!
+//! Errors      option_error that names the nearest part
+template <class PartsT, class FunctionT>
+void with_part_of(const PartsT& all, const char* kind, std::string_view name, const FunctionT& f) {
+  bool is_known = false;
+  std::vector<std::string_view> names;
+  boost::hana::for_each(all, [&](const auto& part) {
+    names.push_back(part.name);
+    if (part.name != name) return;
+    is_known = true;
+    f(part);
+  });
+  if (is_known) return;
+  const std::string_view nearest = espalier::nearest_name(name, names);
+  espalier::raise<espalier::option_error>("there is no ", kind, " ", name,
+                                          nearest.empty() ? "" : "; the nearest name is ", nearest, ".");
+}
+
+}  // namespace parts

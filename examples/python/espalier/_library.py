@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: BSL-1.0
+"""The C interface of the library, include/espalier/c/espalier.h, by ctypes, which gives up the interpreter's lock for the
+time of each call."""
+from __future__ import annotations
+
+import ctypes as c
+import os
+import pathlib
+import sys
+from typing import Any
+
+import numpy as np
+
+ABI = 1
+
+
+class Error(ValueError):
+    """An error of the library. Its text is a sentence that says what was wrong and what is allowed."""
+
+
+class OptionError(Error):
+    """An option is out of range, or parts do not fit."""
+
+
+class InputError(Error):
+    """An input does not fit: a type, a shape, a device, a token, a node."""
+
+
+class NumericError(Error):
+    """No token can be drawn from these numbers, such as NaN."""
+
+
+class LawError(AssertionError):
+    """A part breaks a law; the text says where, and by how much."""
+
+
+class Rows(c.Structure):
+    _fields_ = [("data", c.c_void_p), ("n_rows", c.c_int32), ("vocab", c.c_int32), ("row_of", c.c_void_p),
+                ("n_nodes", c.c_int32)]
+
+
+class Seed(c.Structure):
+    _fields_ = [("seed", c.c_uint64), ("stream", c.c_uint32), ("length", c.c_uint32)]
+
+
+class Verdict(c.Structure):
+    _fields_ = [("accepted", c.c_int32), ("token", c.c_int32)]
+
+
+class Sampling(c.Structure):
+    _fields_ = [("temperature", c.c_float), ("top_k", c.c_int32), ("top_p", c.c_float), ("min_p", c.c_float)]
+
+
+class TreeArrays(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("n_nodes", c.c_int32), ("n_draws", c.c_int32)] + [
+        (name, c.c_void_p) for name in ("token", "parent", "depth", "log_prob", "first_draw", "next_draw", "drawn_node")]
+
+
+class PassArrays(c.Structure):
+    _fields_ = [("size", c.c_size_t)] + [(name, c.c_int32) for name in ("n_rows", "n_sequences", "n_mask", "n_outputs")] + [
+        (name, c.c_void_p) for name in ("tokens", "positions", "slots", "sequences", "mask", "outputs")] + [
+        ("is_draft", c.c_int32)]
+
+
+ACCEPT = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_double, c.c_double, c.c_int32, c.c_int32, c.c_int32)
+PICK = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.POINTER(c.c_double), c.c_int32, c.c_int32, c.c_int32, c.c_int32)
+INDEX = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_int32, c.c_int32, c.c_int32, c.c_int32)
+MOVE = c.CFUNCTYPE(None, c.c_void_p, c.c_int32, c.c_int32, c.c_int32, c.c_int32)
+BEGIN = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_void_p, c.POINTER(c.c_void_p), c.POINTER(c.c_int32))
+TAKE = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_void_p, c.POINTER(Rows), c.c_void_p, c.POINTER(c.c_void_p),
+                   c.POINTER(c.c_int32))
+OBSERVE = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_void_p, c.POINTER(Verdict))
+COPY = c.CFUNCTYPE(c.c_void_p, c.c_void_p)
+DESTROY = c.CFUNCTYPE(None, c.c_void_p)
+VERIFY = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_void_p, c.POINTER(Rows), c.c_void_p, c.c_void_p, c.POINTER(Verdict))
+
+
+class Decisions(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("accept", ACCEPT), ("pick", PICK), ("index", INDEX), ("user", c.c_void_p)]
+
+
+class OwnPolicy(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("regimes", c.c_uint32), ("max_nodes", c.c_int32), ("begin", BEGIN), ("take", TAKE),
+                ("observe", OBSERVE), ("copy", COPY), ("destroy", DESTROY), ("user", c.c_void_p)]
+
+
+class OwnVerifier(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("regimes", c.c_uint32), ("verify", VERIFY), ("destroy", DESTROY),
+                ("user", c.c_void_p)]
+
+
+class DecoderOptions(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("vocab_size", c.c_int32), ("context", c.c_int32), ("max_texts", c.c_int32),
+                ("prefill_rows", c.c_int32), ("draft", c.c_int32), ("order", c.c_int32), ("draft_sampling", Sampling),
+                ("move", MOVE), ("user", c.c_void_p)]
+
+
+class TextOptions(c.Structure):
+    _fields_ = [("size", c.c_size_t), ("max_tokens", c.c_int32), ("sampling", Sampling), ("seed", c.c_uint64),
+                ("stream", c.c_uint32), ("stop_tokens", c.c_void_p), ("n_stop_tokens", c.c_int32)]
+
+
+class Event(c.Structure):
+    _fields_ = [("text", c.c_int64), ("tokens", c.c_void_p), ("n_tokens", c.c_int32), ("n_drafted", c.c_int32),
+                ("state", c.c_int32), ("error", c.c_char_p)]
+
+
+def _open() -> c.CDLL:
+    """The shared library: the one that ESPALIER_LIBRARY names, or the one beside this file."""
+    named = os.environ.get("ESPALIER_LIBRARY")
+    folder = pathlib.Path(__file__).parent
+    file = {"win32": "espalier_c.dll", "darwin": "libespalier_c.dylib"}.get(sys.platform, "libespalier_c.so")
+    lib = c.CDLL(named or str(folder / file))
+    if lib.espalier_abi() != ABI:
+        raise ImportError(f"the library {named or file} has ABI {lib.espalier_abi()}, but this package is for ABI {ABI}.")
+    for name in ("version", "error", "policy_name", "verifier_name"):
+        getattr(lib, "espalier_" + name).restype = c.c_char_p
+    for name in ("policy_regimes", "verifier_regimes"):
+        getattr(lib, "espalier_" + name).restype = c.c_uint32
+    for name in ("policy", "verifier", "tree", "batch", "decoder"):
+        destroy = getattr(lib, f"espalier_{name}_destroy")
+        destroy.restype, destroy.argtypes = None, [c.c_void_p]
+    p, i = c.c_void_p, c.c_int32
+    lib.espalier_policy_max_nodes.argtypes = lib.espalier_policy_max_asked.argtypes = [p]
+    lib.espalier_policy_regimes.argtypes = lib.espalier_verifier_regimes.argtypes = [p]
+    lib.espalier_tree_reset.argtypes = [p, i, i]
+    lib.espalier_tree_draw.argtypes = [p, i, i, c.c_float, c.POINTER(i)]
+    lib.espalier_tree_read.argtypes = [p, c.POINTER(TreeArrays)]
+    lib.espalier_grow_begin.argtypes = [p, p, c.POINTER(p), c.POINTER(i)]
+    lib.espalier_grow_take.argtypes = [p, p, c.POINTER(Rows), c.POINTER(Seed), c.POINTER(p), c.POINTER(i)]
+    lib.espalier_grow_decided.argtypes = [p, p, c.POINTER(Rows), c.POINTER(Decisions), c.POINTER(p), c.POINTER(i)]
+    lib.espalier_grow_was.argtypes = [p, c.POINTER(p), c.POINTER(i)]
+    lib.espalier_verify.argtypes = [p, p, c.POINTER(Rows), c.POINTER(Rows), c.POINTER(Sampling), c.POINTER(Seed),
+                                    c.POINTER(Verdict)]
+    lib.espalier_verify_decided.argtypes = [p, p, c.POINTER(Rows), c.POINTER(Rows), c.POINTER(Decisions),
+                                            c.POINTER(Verdict)]
+    lib.espalier_policy_observe.argtypes = [p, p, c.POINTER(Verdict)]
+    lib.espalier_chance_accept.argtypes = [p, c.c_double, c.c_double, i, i, i]
+    lib.espalier_chance_pick.argtypes = [p, p, i, i, i, i]
+    lib.espalier_chance_index.argtypes = [p, i, i, i, i]
+    lib.espalier_target_row.argtypes = [p, i, c.POINTER(p), c.POINTER(i)]
+    lib.espalier_target_argmax.argtypes = [p, i, c.POINTER(i)]
+    lib.espalier_batch_clear.argtypes = [p]
+    lib.espalier_batch_add.argtypes = [p, p, i, p, i, i, i]
+    lib.espalier_batch_read.argtypes = [p, c.POINTER(PassArrays)]
+    lib.espalier_batch_logits_rows.argtypes = [p, i, c.POINTER(p), c.POINTER(i)]
+    lib.espalier_batch_kept.argtypes = [p, i, p, i, c.POINTER(p), c.POINTER(i)]
+    lib.espalier_decoder_create.argtypes = [c.POINTER(DecoderOptions), p, p, c.POINTER(p)]
+    lib.espalier_decoder_add.argtypes = [p, p, i, c.POINTER(TextOptions), c.POINTER(c.c_int64)]
+    lib.espalier_decoder_cancel.argtypes = lib.espalier_decoder_resume.argtypes = [p, c.c_int64]
+    lib.espalier_decoder_is_idle.argtypes = lib.espalier_decoder_give_up.argtypes = [p]
+    lib.espalier_decoder_begin_step.argtypes = [p, c.POINTER(PassArrays)]
+    lib.espalier_decoder_end_step.argtypes = [p, p, i, i, c.POINTER(PassArrays)]
+    lib.espalier_decoder_events.argtypes = [p, c.POINTER(c.POINTER(Event)), c.POINTER(i)]
+    lib.espalier_decoder_text.argtypes = [p, c.c_int64, c.POINTER(p), c.POINTER(i), c.POINTER(i)]
+    mask = [c.POINTER(PassArrays), i, p, c.c_size_t, c.POINTER(c.c_size_t)]
+    lib.espalier_dense_mask.argtypes = lib.espalier_additive_mask.argtypes = mask
+    lib.espalier_flashinfer_mask.argtypes = [c.POINTER(PassArrays), p, c.c_size_t, p, c.c_size_t, c.POINTER(c.c_size_t)]
+    lib.espalier_sglang_mask.argtypes = [c.POINTER(PassArrays), i, i, p, c.c_size_t, c.POINTER(c.c_size_t)]
+    lib.espalier_sglang_tree.argtypes = [c.POINTER(PassArrays), i, p, p, p, p, c.c_size_t, c.POINTER(c.c_size_t)]
+    return lib
+
+
+lib = _open()
+_ERRORS = {1: OptionError, 2: InputError, 3: NumericError, 4: MemoryError}
+
+# The exceptions that parts of Python have thrown inside a call of the library, which knows only that they failed.
+thrown: list[BaseException] = []
+
+
+def call(status: int) -> None:
+    """Raises the error of a call: the exception of a part of Python as it was, or the library's sentence."""
+    if thrown:
+        error = thrown[0]
+        thrown.clear()
+        raise error
+    if status != 0:
+        raise _ERRORS.get(status, Error)(lib.espalier_error().decode())
+
+
+def copied(pointer: Any, shape: int | tuple[int, ...], dtype: Any) -> np.ndarray:
+    """The numbers at an address, copied."""
+    made = np.empty(shape, dtype)
+    if made.size:
+        c.memmove(made.ctypes.data, pointer, made.nbytes)
+    return made
+
+
+def array_in(value: Any, what: str, n_dims: int, dtypes: tuple[Any, ...]) -> np.ndarray:
+    """The array of a caller, by DLPack where it has it, without a copy.
+
+    Raises InputError for what is no array in the host's memory, of another type or shape, or not contiguous."""
+    names = " or ".join(np.dtype(d).name for d in dtypes)
+    if isinstance(value, np.ndarray):
+        array = value
+    elif hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+        if value.__dlpack_device__()[0] not in (1, 3):
+            raise InputError(f"{what} is not in the host's memory: copy it there, as with .cpu().")
+        try:
+            array = np.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError) as error:
+            raise InputError(f"{what} cannot be read in place ({error}); a tensor that requires grad needs .detach(), "
+                             f"and one of another type than {names} must be converted.") from None
+    else:
+        raise InputError(f"{what} must be an array, as of numpy or torch, but is a {type(value).__name__}.")
+    if array.dtype not in [np.dtype(d) for d in dtypes]:
+        raise InputError(f"{what} must be of {names}, but is of {array.dtype.name}: convert it.")
+    if array.ndim != n_dims:
+        raise InputError(f"{what} must have {n_dims} dimension{'s' * (n_dims > 1)}, but has {array.ndim}.")
+    if not array.flags.c_contiguous:
+        raise InputError(f"{what} is not contiguous: contiguous() or numpy.ascontiguousarray() copies it.")
+    return array
+
+
+def tokens_in(value: Any, what: str) -> np.ndarray:
+    """Whole numbers of 32 bits: a list, or an array of any whole numbers."""
+    array = np.asarray(value)
+    if array.size == 0:
+        return np.zeros(0, np.int32)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise InputError(f"{what} must be whole numbers in one dimension, but has {array.ndim} dimensions of "
+                         f"{array.dtype.name}.")
+    if array.min() < -2**31 or array.max() >= 2**31:
+        raise InputError(f"{what} has a number beyond 32 bits.")
+    return np.ascontiguousarray(array, np.int32)

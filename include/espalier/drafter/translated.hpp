@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "espalier/concepts/drafter.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/static/list.hpp"
+#include "espalier/core/static/unset_numbers.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
+#include "espalier/drafter/nodes/node_checks.hpp"
+
+namespace espalier {
+
+//! What the tokens of a target are in the vocabulary of a draft: tokens with the same bytes are shared; the bytes of
+//! another one are cut into the draft's tokens, the longest first. Made once for two tokenizers, from their pieces.
+//!
+//! Shapes      target, draft [vocabulary]: the bytes of each token, none for tokens that are no text
+//! Complexity  the constructor: O(bytes * longest piece), expected
+//! Errors      option_error for an empty vocabulary, or if no token is shared; input_error from share() for a token
+//!             that is in no vocabulary
+class vocabulary_map {
+ public:
+  //! A token that both vocabularies have.
+  struct shared_token {
+    token_id target, draft;
+  };
+
+  vocabulary_map(std::span<const std::string> target, std::span<const std::string> draft)
+      : draft_size_(static_cast<std::int32_t>(draft.size())), cuts_(target.size()), is_shared_(target.size()) {
+    std::unordered_map<std::string_view, token_id> of_draft;
+    std::size_t longest = 0;
+    for (std::size_t t = 0; t < draft.size(); ++t) {
+      if (draft[t].empty()) continue;
+      of_draft.emplace(draft[t], static_cast<token_id>(t));
+      longest = (std::max)(longest, draft[t].size());
+    }
+    for (std::size_t t = 0; t < target.size(); ++t) {
+      for (std::string_view left = target[t]; !left.empty();) {
+        std::size_t n = (std::min)(left.size(), longest);
+        auto found = of_draft.end();
+        while (n > 0 && (found = of_draft.find(left.substr(0, n))) == of_draft.end())
+          --n;
+        if (n > 0) cuts_[t].push_back(found->second);
+        left.remove_prefix((std::max)(n, std::size_t{1}));  // a byte that the draft does not know is left out
+      }
+      if (cuts_[t].size() == 1 && draft[static_cast<std::size_t>(cuts_[t][0])] == target[t])
+        share(static_cast<token_id>(t), cuts_[t][0]);
+    }
+    if (shared_.empty()) {
+      raise<option_error>("a target with ", target.size(), " tokens and a draft with ", draft.size(),
+                          " share none: there is nothing that one could draft for the other.");
+    }
+  }
+
+  //! Makes these tokens the same one, such as the ends of a text, which have no bytes. A draft's token is shared with
+  //! one target's token alone: the first one stays.
+  void share(token_id target, token_id draft) {
+    if (target < 0 || target >= target_size() || draft < 0 || draft >= draft_size_) {
+      raise<input_error>("tokens ", target, " and ", draft, " are to be shared, but the vocabularies have ",
+                         target_size(), " and ", draft_size_, " tokens.");
+    }
+    const auto is_taken = [&](const shared_token& s) { return s.draft == draft || s.target == target; };
+    if (std::any_of(shared_.begin(), shared_.end(), is_taken)) return;
+    cuts_[static_cast<std::size_t>(target)] = {draft};
+    is_shared_[static_cast<std::size_t>(target)] = 1;
+    shared_.push_back({target, draft});
+  }
+
+  std::int32_t target_size() const { return static_cast<std::int32_t>(cuts_.size()); }
+  std::int32_t draft_size() const { return draft_size_; }
+
+  //! The tokens that both vocabularies have.
+  std::span<const shared_token> shared() const { return shared_; }
+  bool is_shared(token_id target) const { return is_shared_[static_cast<std::size_t>(target)] != 0; }
+  //! The draft's tokens that stand for a token of the target; none where the draft knows none of its bytes.
+  std::span<const token_id> cut(token_id target) const { return cuts_[static_cast<std::size_t>(target)]; }
+
+ private:
+  std::int32_t draft_size_;
+  std::vector<std::vector<token_id>> cuts_;  // [target]
+  std::vector<char> is_shared_;              // [target]
+  std::vector<shared_token> shared_;
+};
+
+//! Drafts for a target with a drafter of another vocabulary. The row of a node is the inner drafter's, restricted to
+//! the tokens that both vocabularies have, and divided by their sum; so trees are drawn from rows like any other, and
+//! every verifier is exact over them. Where the inner drafter leaves all probability to other tokens, the row is even
+//! over the shared ones.
+//!
+//! The inner drafter follows the text in tokens of its own: each token of the target stands for the draft's tokens that
+//! the map has for it, so that what was read stays read. A node whose token is not shared, which only another drafter
+//! of a joint proposes, stands for the first of them; token 0 stands where there is none. Where the text is longer in
+//! these tokens than the inner drafter can follow, it follows the text from a later place, which moves on by half of
+//! its capacity.
+//!
+//! The inner drafter is kept by reference when given as an lvalue, by value otherwise; the map must outlive this one.
+//!
+//! Complexity  propose: the inner drafter's, and a pass over the shared tokens for each node; commit: the inner
+//!             drafter's, and O(text) where the token that ends a round is not shared
+//! Law         those of StepDrafter
+//! Errors      option_error if the inner drafter has another vocabulary than the map; input_error for a token that is
+//!             not in the target's; those of the inner drafter
+//! Source      Timor et al., Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for Heterogeneous
+//!             Vocabularies, token-level intersection, which drafts a chain and cuts the text anew in each round
+template <class DrafterT>
+class translated {
+  using inner_type = std::remove_reference_t<DrafterT>;
+  static_assert(StepDrafter<inner_type>, "the first argument must be a StepDrafter");
+  using number = std::remove_cvref_t<decltype(std::declval<inner_type&>().rows().row(root_node)[0])>;
+
+ public:
+  translated(DrafterT&& inner, const vocabulary_map& map) : inner_(std::forward<DrafterT>(inner)), map_(&map) {
+    if (inner_.vocab_size() != map.draft_size()) {
+      raise<option_error>("the drafter has a vocabulary of ", inner_.vocab_size(),
+                          " tokens, but the map was made for one of ", map.draft_size(), ".");
+    }
+  }
+
+  //! Returns another one over the drafter that drafter_for_text() makes of the inner one.
+  auto for_text(std::int32_t sequence) { return espalier::translated(drafter_for_text(inner_, sequence), *map_); }
+
+  std::int32_t vocab_size() const { return map_->target_size(); }
+  std::int32_t capacity() const { return (std::numeric_limits<std::int32_t>::max)(); }
+
+  void reserve(std::int32_t max_nodes) {
+    inner_.reserve(max_nodes);
+    max_nodes_ = (std::max)(max_nodes, max_nodes_);
+    const auto nodes = static_cast<std::size_t>(max_nodes_) + 1;
+    row_of_.resize(nodes, -1);
+    renumbered_.resize(nodes);
+    tokens_.resize(nodes);
+    rows_.resize(nodes * static_cast<std::size_t>(vocab_size()));
+  }
+
+  void begin(std::span<const token_id> context) {
+    text_.assign(context.begin(), context.end());
+    follow();
+  }
+
+  bool read_prompt(std::int32_t n) requires PromptDrafter<inner_type> { return inner_.read_prompt(n); }
+
+  void propose(tree_view tree, std::span<const node_id> nodes) {
+    if (detail::opens_round(nodes, row_of_.size())) {
+      std::fill(row_of_.begin(), row_of_.end(), -1);
+      n_rows_ = 0;
+    }
+    inner_.propose(in_draft(tree), nodes);
+    for (const node_id u : nodes) {
+      make(inner_.rows().row(u), rows_.get() + static_cast<std::ptrdiff_t>(n_rows_) * vocab_size());
+      row_of_[static_cast<std::size_t>(u)] = n_rows_++;
+    }
+  }
+
+  node_rows<number> rows() const { return {{rows_.get(), n_rows_, vocab_size()}, row_of_.data()}; }
+
+  void renumber(std::span<const node_id> was) requires RenumberingDrafter<inner_type> {
+    detail::renumber(row_of_, renumbered_, was);
+    inner_.renumber(was);
+  }
+
+  void commit(tree_view tree, verdict v) {
+    const std::size_t before = text_.size();
+    append_committed(text_, tree, v);
+    bool is_whole = true;  // the inner drafter's tree has all of what is committed, and its text needs no other place
+    for (std::size_t i = before; i < text_.size(); ++i) {
+      require(text_[i]);
+      is_whole = is_whole && map_->is_shared(text_[i]);
+      n_draft_ += map_->cut(text_[i]).size();
+    }
+    if (is_whole && first_kept(n_draft_) == first_) {
+      inner_.commit(in_draft(tree), {v.accepted, map_->cut(v.token)[0]});
+      last_ = map_->cut(v.token)[0];
+    } else {
+      follow();
+    }
+    std::fill(row_of_.begin(), row_of_.end(), -1);
+  }
+
+  double forward_seconds() const { return forward_seconds_of(inner_); }
+
+ private:
+  void require(token_id t) const {
+    if (t < 0 || t >= vocab_size())
+      raise<input_error>("the text has token ", t, ", but the target a vocabulary of ", vocab_size(), " tokens.");
+  }
+
+  // Number of the draft's tokens at the beginning of a text of n of them that are not followed.
+  std::size_t first_kept(std::size_t n) const {
+    const auto room = static_cast<std::size_t>((std::max)(inner_.capacity() - max_nodes_ - 1, 2));
+    const std::size_t half = room / 2;
+    return n <= room ? 0 : (n - room + half - 1) / half * half;
+  }
+
+  // Makes the inner drafter follow the text, of which it may have read some.
+  void follow() {
+    in_draft_.clear();
+    for (const token_id t : text_) {
+      require(t);
+      const std::span<const token_id> cut = map_->cut(t);
+      in_draft_.insert(in_draft_.end(), cut.begin(), cut.end());
+    }
+    n_draft_ = in_draft_.size();
+    first_ = first_kept(n_draft_);
+    if (in_draft_.empty() && !text_.empty()) in_draft_.push_back(0);
+    inner_.begin(std::span<const token_id>(in_draft_).subspan(first_));
+    last_ = in_draft_.empty() ? token_id{0} : in_draft_.back();
+    std::fill(row_of_.begin(), row_of_.end(), -1);
+  }
+
+  // The tree in the draft's tokens, which are kept until the next call.
+  tree_view in_draft(tree_view tree) {
+    if (static_cast<std::size_t>(tree.n_nodes) > tokens_.size()) tokens_.resize(static_cast<std::size_t>(tree.n_nodes));
+    tokens_[0] = last_;
+    for (node_id u = 1; u < tree.n_nodes; ++u) {
+      require(tree.token[u]);
+      const std::span<const token_id> cut = map_->cut(tree.token[u]);
+      tokens_[static_cast<std::size_t>(u)] = cut.empty() ? token_id{0} : cut[0];
+    }
+    tree.token = tokens_.data();
+    return tree;
+  }
+
+  void make(std::span<const number> from, number* row) const {
+    std::fill_n(row, vocab_size(), number{0});
+    double sum = 0;
+    for (const auto& s : map_->shared())
+      sum += static_cast<double>(from[static_cast<std::size_t>(s.draft)]);
+    for (const auto& s : map_->shared()) {
+      const auto q = static_cast<double>(from[static_cast<std::size_t>(s.draft)]);
+      row[s.target] = static_cast<number>(sum > 0 ? q / sum : 1.0 / static_cast<double>(map_->shared().size()));
+    }
+  }
+
+  DrafterT inner_;
+  const vocabulary_map* map_;
+  detail::list<token_id> text_;     // in the target's tokens
+  std::vector<token_id> in_draft_;  // the text in the draft's tokens, when it was last followed anew
+  std::size_t n_draft_ = 0;         // number of the draft's tokens of the whole text
+  std::size_t first_ = 0;           // number of them at its beginning that the inner drafter does not follow
+  token_id last_ = 0;               // the draft's token that is pending
+  std::int32_t max_nodes_ = 0;
+  std::int32_t n_rows_ = 0;
+  std::vector<token_id> tokens_;                    // [nodes] of a tree in the draft's tokens
+  detail::list<std::int32_t> row_of_, renumbered_;  // [nodes]
+  detail::unset_numbers<number> rows_;              // [nodes][target's vocabulary]
+};
+
+template <class DrafterT>
+translated(DrafterT&&, const vocabulary_map&) -> translated<DrafterT>;
+
+}  // namespace espalier

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSL-1.0
+// Tested by tests/model/llama/draft_head_model.cpp
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "espalier/model/files/json_reader.hpp"
+#include "espalier/model/files/safetensors_file.hpp"
+#include "espalier/model/files/safetensors_shards.hpp"
+#include "espalier/model/llama/model_config.hpp"
+
+namespace espalier {
+
+//! The kinds of models that draft, by what their rows depend on.
+enum class draft_kind {
+  language_model,  //!< the path alone; see llama_backend
+  eagle3,          //!< the target's hidden states and the path; see draft_head_model
+  mtp,             //!< likewise
+  block,           //!< the target's hidden states alone; see block_draft_model
+};
+
+namespace detail {
+
+// Returns the kind that the text of a config.json is of.
+inline draft_kind draft_kind_in(const nlohmann::json& config) {
+  const auto text = [&](const char* key) {
+    const auto found = config.find(key);
+    return found != config.end() && found->is_string() ? found->get<std::string>() : std::string();
+  };
+  const auto names = config.find("architectures");
+  const auto is_named = [&](const char* part) {
+    return names != config.end() && names->dump().find(part) != std::string::npos;
+  };
+  if (text("model_type") == "espalier_block" || text("speculators_model_type") == "dflash") return draft_kind::block;
+  if (!config.contains("speculators_model_type") && (config.contains("dflash_config") || is_named("DFlash")))
+    return draft_kind::block;
+  if (text("speculators_model_type") == "mtp") return draft_kind::mtp;
+  // The reader of EAGLE-3 heads refuses other types by their names.
+  if (config.contains("speculators_model_type") || config.contains("draft_vocab_size")) return draft_kind::eagle3;
+  return is_named("Eagle3") ? draft_kind::eagle3 : draft_kind::language_model;
+}
+
+}  // namespace detail
+
+//! Returns the kind of the model at `path`, a folder or a file: what its config.json says. A GGUF file is a language
+//! model. Whether the model can be read is for its reader to say.
+//!
+//! Errors      model_error for a config.json that is no JSON object
+inline draft_kind draft_kind_of(const std::string& path) {
+  if (!std::filesystem::is_directory(path)) return draft_kind::language_model;
+  const std::string where = path + "/config.json";
+  return detail::draft_kind_in(detail::parse_json_object(detail::text_of_file(where), where));
+}
+
+//! Returns whether the files of a model hold a head that drafts for it: tensors called mtp.
+//!
+//! Errors      model_error for files that cannot be read
+inline bool has_head_beside(const std::string& path) {
+  const char* const name = "mtp.fc.weight";
+  if (std::filesystem::exists(path + "/model.safetensors.index.json"))
+    return safetensors_shards(path).find(name) != nullptr;
+  const std::string weights = path + "/model.safetensors";
+  return std::filesystem::exists(weights) && safetensors_file(weights).find(name) != nullptr;
+}
+
+}  // namespace espalier

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "espalier/drafter/translated.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "catch.hpp"
+#include "espalier/backend/text.hpp"
+#include "espalier/core/row_origin.hpp"
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/kv_store/token_kv.hpp"
+#include "espalier/sampling/sampler.hpp"
+#include "espalier/testing/enumerating_chance.hpp"
+#include "espalier/testing/step_drafter_laws.hpp"
+#include "espalier/testing/text_distribution.hpp"
+#include "espalier/testing/tiny_model.hpp"
+#include "espalier/tree_policy/best_first.hpp"
+#include "espalier/tree_policy/iid_paths.hpp"
+#include "espalier/tree_policy/sampled_chain.hpp"
+#include "espalier/verifier/block_verification.hpp"
+#include "espalier/verifier/greedy.hpp"
+#include "espalier/verifier/naive_tree.hpp"
+#include "espalier/verifier/target_only.hpp"
+#include "raises.hpp"
+
+using namespace espalier;
+using namespace espalier::testing;
+using text_type = std::vector<token_id>;
+
+namespace {
+
+// Two vocabularies that overlap in part: "a", "b" and "d" are shared, "ab" is cut, and the draft knows no byte of "e".
+const std::vector<std::string> of_target{"a", "ab", "b", "e", "d"}, of_draft{"b", "c", "a", "d", "dd", ""};
+
+// A model that gives these rows after a text.
+struct model {
+  tiny_model::row_function row;
+
+  void operator()(std::span<const token_id> text, std::span<double> logits) const {
+    const std::vector<double> p = row(text);
+    for (std::size_t t = 0; t < p.size(); ++t)
+      logits[t] = std::log(p[t]);
+  }
+};
+
+using backend = text_backend<model>;
+
+const tiny_model::row_function draft_rows = irregular(5, 6, 0, 0), target_rows = irregular(9, 5, 4, 0);
+
+// The draft's row restricted to what both have, after these tokens of the draft.
+std::vector<double> restricted(const text_type& text) {
+  std::vector<double> q(6);
+  model{draft_rows}(text, q);
+  sampler<double> at_one({.temperature = 1.0F});
+  at_one.reserve(6);
+  at_one.probabilities(q, q, row_origin::of_block(0));
+  const double sum = q[2] + q[0] + q[3];
+  return {q[2] / sum, 0, q[0] / sum, 0, q[3] / sum};
+}
+
+text_type in_draft(const text_type& text) {
+  const std::vector<text_type> cuts{{2}, {2, 0}, {0}, {}, {3}};
+  text_type all;
+  for (const token_id t : text)
+    all.insert(all.end(), cuts[static_cast<std::size_t>(t)].begin(), cuts[static_cast<std::size_t>(t)].end());
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("vocabulary_map: what is shared, and how other tokens are cut") {
+  vocabulary_map map(of_target, of_draft);
+  const auto cut = [&](token_id t) { return text_type(map.cut(t).begin(), map.cut(t).end()); };
+  CHECK(map.target_size() == 5);
+  CHECK(map.draft_size() == 6);
+  for (token_id t = 0; t < 5; ++t)
+    CHECK(cut(t) == in_draft({t}));
+  CHECK(map.shared().size() == 3);
+  CHECK((map.is_shared(0) && !map.is_shared(1) && map.is_shared(2) && !map.is_shared(3) && map.is_shared(4)));
+  map.share(3, 5);
+  CHECK((map.is_shared(3) && cut(3) == text_type{5}));
+  map.share(1, 5);  // taken
+  CHECK(!map.is_shared(1));
+  CHECK(says(message_of<input_error>([&] { map.share(5, 0); }), "tokens 5 and 0", "5 and 6"));
+  const std::vector<std::string> none{"x", "yz"};
+  CHECK(says(message_of<option_error>([&] { vocabulary_map(none, of_draft); }), "share none"));
+}
+
+TEST_CASE("Drafter laws: translated, against the draft's rows restricted to what both vocabularies have") {
+  const vocabulary_map map(of_target, of_draft);
+  check_step_drafter([&] { return translated(autoregressive(backend(6, {draft_rows}), token_kv(200)), map); },
+                     [](const text_type& text, const text_type& path) {
+                       text_type all = in_draft(text);
+                       if (all.empty()) all.push_back(0);
+                       for (const token_id t : path) {
+                         const text_type cut = in_draft({t});
+                         all.push_back(cut.empty() ? 0 : cut[0]);
+                       }
+                       return restricted(all);
+                     });
+}
+
+TEST_CASE("translated: a text that is too long for the draft is followed from a later place") {
+  const vocabulary_map map(of_target, of_draft);
+  translated drafter(autoregressive(backend(6, {draft_rows}), token_kv(12)), map);
+  drafter.reserve(1);
+  const auto row_of = [&](const text_type& text) {
+    tree<> t(1);
+    t.reset(text.back());
+    const node_id root[] = {root_node};
+    drafter.propose(t.view(), root);
+    const auto row = drafter.rows().row(root_node);
+    return std::vector<double>(row.begin(), row.end());
+  };
+  text_type text{0, 1, 2};
+  drafter.begin(text);
+  for (int i = 0; i < 30; ++i) {
+    const text_type whole = in_draft(text);
+    const std::size_t n = whole.size(), room = 10, first = n <= room ? 0 : (n - room + 4) / 5 * 5;
+    CHECK(row_of(text) == restricted({whole.begin() + static_cast<std::ptrdiff_t>(first), whole.end()}));
+    tree<> t(1);
+    t.reset(text.back());
+    text.push_back(static_cast<token_id>(i * 7 % 5));
+    drafter.commit(t.view(), {root_node, text.back()});
+  }
+}
+
+TEST_CASE("translated: what is wrong is said") {
+  const vocabulary_map map(of_target, of_draft);
+  CHECK(says(message_of<option_error>([&] { translated(autoregressive(backend(5, {draft_rows}), token_kv(9)), map); }),
+             "vocabulary of 5 tokens", "one of 6"));
+  translated drafter(autoregressive(backend(6, {draft_rows}), token_kv(9)), map);
+  CHECK(says(message_of<input_error>([&] { drafter.begin(text_type{5}); }), "token 5", "5 tokens"));
+}
+
+TEST_CASE("two rounds over a draft of another vocabulary write the target's distribution, at every temperature") {
+  constexpr std::size_t n = 3;
+  const text_type prompt{0, 1};
+  const vocabulary_map map(of_target, of_draft);
+  int drafted = 0;
+  const auto check = [&](float temperature, const auto& policy, const auto& verifier) {
+    const auto row = [&](std::span<const token_id> text) {
+      std::vector<double> p = target_rows(text);
+      if (temperature == 0) {
+        const auto best = std::max_element(p.begin(), p.end()) - p.begin();
+        std::fill(p.begin(), p.end(), 0.0);
+        p[static_cast<std::size_t>(best)] = 1;
+        return p;
+      }
+      for (double& x : p)
+        x = std::pow(x, 1.0 / static_cast<double>(temperature));
+      return normalised(p);
+    };
+    const tiny_model::row_function after_prompt = [&](std::span<const token_id> path) {
+      text_type text = prompt;
+      text.insert(text.end(), path.begin(), path.end());
+      return row(text);
+    };
+    text_distribution expected, emitted, distribution;
+    continue_with(after_prompt, {}, 1.0, n, expected);
+    backend target(5, {target_rows});
+    token_kv kv(16);
+    auto decode = make_decoder(translated(autoregressive(backend(6, {draft_rows}), token_kv(24)), map), policy,
+                               verifier, kv, target, {.text = {.sampling = {.temperature = temperature}}});
+    enumerating_chance chance;
+    do {
+      decode.begin(prompt, {.max_tokens = 5});
+      decode.step_with(chance);
+      decode.step_with(chance);
+      drafted += decode.last_round().accepted();
+      const auto written = decode.current().written();
+      emitted[{written.begin(), written.end()}] += chance.probability();
+    } while (chance.next());
+    for (const auto& [text, probability] : emitted)
+      continue_with(after_prompt, text, probability, n, distribution);
+    INFO("temperature " << temperature);
+    CHECK(largest_difference(distribution, expected).size() < 1e-12);
+  };
+  for (const float temperature : {0.0F, 0.5F, 1.0F}) {
+    check(temperature, best_first({.budget = 3, .max_depth = 2}), target_only());
+    check(temperature, iid_paths({.paths = 2, .length = 1}), naive_tree());
+    check(temperature, sampled_chain({.length = 2}), block_verification());
+  }
+  check(0, best_first({.budget = 3, .max_depth = 2}), greedy());
+  CHECK(drafted > 100);
+}
