@@ -229,7 +229,8 @@ concept PromptDrafter = requires(DrafterT& drafter, std::int32_t n) {
 //!   for_text(sequence) -> drafter  another drafter of the same model, store and options, for a text in this sequence
 //!   want(tree, nodes)              notes that the rows that propose(tree, nodes) would make are wanted, and makes no
 //!                                  pass
-//!   want_prompt(n) -> bool         the same for the tokens that PromptDrafter's read_prompt(n) would read
+//!   want_prompt(n) -> bool         notes that the tokens that PromptDrafter's read_prompt(n) would read are wanted;
+//!                                  returns what it would return
 //!   n_wanted() -> int              rows that are still to be computed
 //!   add_rows(pass, most) -> int    adds rows that are still to be computed to a pass, `most` at most, and returns how
 //!                                  many; 0 once all are known; -1, and none is added, where the cache has no room

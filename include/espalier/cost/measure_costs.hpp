@@ -139,8 +139,8 @@ class pass_timer {
   double seconds_of(std::int32_t rows) { return sample(rows, forward(rows)).seconds; }
 
   // Runs rounds that draft: the drafter is asked about the root, and then about `rows` nodes; the target forwards as
-  // many. A first round of the same kind is not counted: it leaves the caches as the others will find them. No round
-  // begins once `seconds` are spent; if the first one spends them, it counts.
+  // many rows. A first round of the same kind is not counted: it leaves the caches as the others will find them. No
+  // round begins once `seconds` are spent; if the first one spends them, it counts.
   void drafting_rounds(std::int32_t rows, int n_rounds, double seconds) {
     double spent = 0;
     for (int i = 0; i <= n_rounds && (i == 0 || spent < seconds); ++i) {
@@ -180,8 +180,8 @@ class pass_timer {
   }
 
  private:
-  // Gives the drafter a state for each token of the context: that of one row, since the numbers do not change the cost
-  // of a pass.
+  // Gives the drafter a state for each token of the context. All are the state of one row, since the numbers do not
+  // change the cost of a pass.
   void read_states() {
     forward(1);
     const std::vector<std::int32_t> rows(static_cast<std::size_t>((std::max)(0, context_ - drafter_.n_read())), 0);
@@ -190,7 +190,8 @@ class pass_timer {
 
   token_id token_at(std::int32_t i) const { return i % target_.vocab_size(); }
 
-  // Appends n nodes to a tree of its root alone: to each node as many as there are tokens, beginning with the root.
+  // Appends n nodes to a tree of its root alone. Each node, the root first, gets one child for each token of the
+  // vocabulary, until there are n.
   void append_nodes(std::int32_t n) {
     for (std::int32_t i = 0; i < n; ++i)
       tree_.append(i / target_.vocab_size(), token_at(i), 0.0F);

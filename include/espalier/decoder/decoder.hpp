@@ -295,8 +295,7 @@ class decoder {
                                                ObserverT&&);
 
   //! Gives up a step that has begun and will not end; in a program without exceptions, also one that was left by a
-  //! jump.
-  //! The text then stands at its last committed token.
+  //! jump. The text then stands at its last committed token.
   void give_up() {
     pass_ = {};
     served_.give_up(text_);

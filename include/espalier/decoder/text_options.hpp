@@ -18,8 +18,8 @@ struct text_options {
   std::uint32_t stream = 0;             //!< number of a sample: samples with the same seed need different numbers
   std::int32_t log_probs = -1;  //!< the target's log-probabilities in the round record: -1 none, 0 those of the text's
                                 //!< tokens, k also the k best at each place
-  bool prompt_log_probs = false;  //!< log-probabilities of the prompt's tokens, too, except its first, if log_probs >=
-                                  //!< 0: the whole prompt is then forwarded. step() tells them, generate() does not
+  bool prompt_log_probs = false;  //!< log-probabilities of the prompt's tokens but the first, too, if log_probs >= 0.
+                                  //!< The whole prompt is then forwarded. step() tells them, generate() does not
 
   static constexpr void describe(auto see) {
     see(option{"log_probs", &text_options::log_probs, "how many of the best at each place, too", -1, 1024});

@@ -62,8 +62,8 @@ struct block_diffusion_options {
 //!
 //! Complexity  propose_block: one pass of the model; no allocation after reserve(), except in the first round with a
 //!             processor; with a processor the block is copied
-//! Law         those of BlockDrafter, FeatureDrafter, SharedDrafter and ProcessingDrafter. A text of one token has no
-//!             states before it: the model sees the token alone
+//! Law         as BlockDrafter, FeatureDrafter, SharedDrafter and ProcessingDrafter. A text of one token has no states
+//!             before it: the model sees the token alone
 //! Errors      input_error for an empty context, and, when a block is asked for, for a text longer than capacity() or
 //!             one whose states were not all read; option_error for a length beyond the model's
 //! Source      Chen et al., DFlash
@@ -223,7 +223,7 @@ class block_diffusion {
   pass_type pass_;
   row_processor<float> process_;
   std::vector<float> processed_;  // the processed block, if the text has a processor
-  tree<> path_{0};                // this round's path of tokens that the processor has left alone
+  tree<> path_{0};                // this round's path of tokens, each the only one that the processor has left
   std::vector<token_id> text_;    // committed; the last token is pending
   double forward_seconds_ = 0;
 };

@@ -37,8 +37,8 @@ namespace espalier {
 //!
 //! Complexity  one call of propose_block a round; the sampler once for each depth that is asked about, or, where nodes
 //!             have rows of their own, once for each node; no allocation after reserve() and the first process_rows()
-//! Law         those of StepDrafter and ProcessingDrafter, and of SharedDrafter if the block drafter is one
-//! Errors      numeric_error as sampler's, when a marginal is first asked for; input_error for a node that may not be
+//! Law         as StepDrafter and ProcessingDrafter, and as SharedDrafter if the block drafter is one
+//! Errors      numeric_error as sampler, when a marginal is first asked for; input_error for a node that may not be
 //!             asked about (StepDrafter); the exceptions of the block drafter
 //! Source      DDTree, section 3: the product of the marginals
 template <class BlockDrafterT>

@@ -41,7 +41,7 @@ inline constexpr std::int32_t longest_context = context_lengths.back();
 // The hashes of the contexts that end before some place, one for each length.
 class context_hashes {
  public:
-  // Hashes the contexts of which before(i) is the token i + 1 places before the place, and of which `n` are there.
+  // Hashes the contexts before a place that n tokens precede. before(i) returns the token i + 1 places back.
   template <class BeforeT>
   context_hashes(std::int32_t n, const BeforeT& before) {
     std::uint64_t hash = 0x9E3779B97F4A7C15U;
@@ -68,7 +68,7 @@ class context_hashes {
 //             construction, which takes 600 to 750 bytes a token of the capacity
 class continuation_counts {
  public:
-  static constexpr std::int32_t most_kept = 48;  // continuations of a context; then the last of them is replaced
+  static constexpr std::int32_t most_kept = 48;  // continuations kept of a context; a further one replaces the last
 
   struct continuation {
     token_id token;
@@ -79,7 +79,7 @@ class continuation_counts {
   struct context {
     std::uint64_t hash = 0;
     std::int32_t total = 0;   // number of tokens that were counted
-    std::int32_t kinds = 0;   // number of different ones that are kept
+    std::int32_t kinds = 0;   // number of different continuations that are kept
     std::int32_t first = -1;  // the most frequent continuation
   };
 
@@ -120,7 +120,7 @@ class continuation_counts {
     return static_cast<std::size_t>(capacity) * context_lengths.size();
   }
 
-  // Makes `n` places free, which are those in use from now on. Pre: n is a power of 2
+  // Takes the first n places of the table into use, all of them free. Pre: n is a power of 2
   void use_places(std::size_t n) {
     n_places_ = n;
     std::fill_n(places_.begin(), n, table_place());
@@ -186,10 +186,10 @@ class continuation_counts {
   std::vector<continuation> continuations_;
 };
 
-// How often a context foretells the next token, learnt from the text itself: for each length of a context, for contexts
-// of the text (source 0) and of a memory (source 1), and by how often the context occurred and how many tokens followed
-// it, the share of places at which the token that came was among its continuations, of those places at which no longer
-// context had the token.
+// Learns how often contexts foretell the next token. There is one share for each length of a context, for each source
+// (0: contexts of the text, 1: of a memory), and for how often the context occurred and how many different tokens
+// followed it: of the places at which no longer context had the token that came, the share at which such a context had
+// it.
 class context_trust {
  public:
   double of(std::size_t length, const continuation_counts::context& c, std::size_t source) const {
@@ -288,22 +288,22 @@ class text_memory {
 //! other texts, as a distribution. Policies that take rows grow trees from it, with no draft model at all.
 //!
 //! The row of a node is made from contexts, which are the last 32, 20, 12, 8, 6 to 1 and 0 tokens before the next one.
-//! The longest that ever occurred before has the first word: it shares out, by its counts, as much probability as such
-//! contexts have deserved in this text so far (they are right at so many places of a hundred); the next shorter one
-//! shares out what is left, over the tokens that no longer context had; and the last has all of the rest. So a long
-//! match outweighs any frequency, and what contexts are worth is measured while the text is written. A context of the
-//! text comes before a context of equal length in the memory.
+//! The longest that ever occurred before comes first: it shares out, by its counts, as much probability as is the share
+//! of places at which such contexts have been right so far, in this text or, with a memory, in all texts that use the
+//! memory. The next shorter one shares out what is left, over the tokens that no longer context had; and the last has
+//! all of the rest. So a long match outweighs any frequency, and what contexts are worth is measured while the text is
+//! written. A context of the text comes before a context of equal length in the memory.
 //!
-//! If the text has a processor, tokens that it forbids are left out of a row, and a token that it prescribes has the
-//! first word. Where it forbids all that was counted, the row is made as without it.
+//! If the text has a processor, tokens that it forbids are left out of a row, and a token that it prescribes comes
+//! before all contexts. Where it forbids all that was counted, the row is made as without it.
 //!
 //! Complexity  a row: O(contexts * continuations), at most 32 numbers of it are above 0, whatever the vocabulary;
 //!             commit: the same a token; begin: the same for each token after the old text, or for all tokens if the
-//!             new text does not begin with the old one. No allocation after reserve(); the counts take 500 to 800
-//!             bytes a token of the capacity, at construction, the rows 4 bytes a token of the vocabulary and node, of
-//!             which a system touches only what is written
-//! Law         those of StepDrafter; begin() forgets the old text unless the new one begins with it. Without a memory,
-//!             rows depend on nothing but the text and the node's path; with one, also on what it holds
+//!             new text does not begin with the old one. No allocation after reserve(). The counts take 500 to 800
+//!             bytes a token of the capacity, at construction; the rows take 4 bytes for each node and token of the
+//!             vocabulary, of which only pages that are written cost memory
+//! Law         as StepDrafter; begin() forgets the old text unless the new one begins with it. Without a memory, rows
+//!             depend on nothing but the text and the node's path; with one, also on what it holds
 //! Errors      option_error for options out of range or a vocabulary below 1; input_error for a node that may not be
 //!             asked about (StepDrafter), and for a token that is not in the vocabulary
 //! Source      ours: prediction by partial matching (Cleary and Witten 1984, with exclusion) whose escapes are learnt

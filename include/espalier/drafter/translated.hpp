@@ -25,8 +25,9 @@
 
 namespace espalier {
 
-//! What the tokens of a target are in the vocabulary of a draft: tokens with the same bytes are shared; the bytes of
-//! another one are cut into the draft's tokens, the longest first. Made once for two tokenizers, from their pieces.
+//! The translation of a target's tokens into a draft's vocabulary. Tokens with the same bytes are shared; the bytes of
+//! every other token are cut into the draft's tokens, the longest first. It is made once for two tokenizers, from their
+//! pieces.
 //!
 //! Shapes      target, draft [vocabulary]: the bytes of each token, none for tokens that are no text
 //! Complexity  the constructor: O(bytes * longest piece), expected
@@ -103,17 +104,18 @@ class vocabulary_map {
 //!
 //! The inner drafter follows the text in tokens of its own: each token of the target stands for the draft's tokens that
 //! the map has for it, so that what was read stays read. A node whose token is not shared, which only another drafter
-//! of a joint proposes, stands for the first of them; token 0 stands where there is none. Where the text is longer in
-//! these tokens than the inner drafter can follow, it follows the text from a later place, which moves on by half of
-//! its capacity.
+//! of a joint proposes, is shown to the inner drafter as the first of these tokens, or as token 0 if there are none.
+//! Where the text is longer in the draft's tokens than the inner drafter can follow, it follows the text from a later
+//! place, which moves on by half of its capacity.
 //!
-//! The inner drafter is kept by reference when given as an lvalue, by value otherwise; the map must outlive this one.
+//! The inner drafter is kept by reference when given as an lvalue, by value otherwise; the map must outlive this
+//! object.
 //!
-//! Complexity  propose: the inner drafter's, and a pass over the shared tokens for each node; commit: the inner
-//!             drafter's, and O(text) where the token that ends a round is not shared
-//! Law         those of StepDrafter
+//! Complexity  propose: as the inner drafter, and a pass over the shared tokens for each node; commit: as the inner
+//!             drafter, and O(text) where the token that ends a round is not shared
+//! Law         as StepDrafter
 //! Errors      option_error if the inner drafter has another vocabulary than the map; input_error for a token that is
-//!             not in the target's; those of the inner drafter
+//!             not in the target's vocabulary; the inner drafter's errors
 //! Source      Timor et al., Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for Heterogeneous
 //!             Vocabularies, token-level intersection, which drafts a chain and cuts the text anew in each round
 template <class DrafterT>
@@ -130,7 +132,7 @@ class translated {
     }
   }
 
-  //! Returns another one over the drafter that drafter_for_text() makes of the inner one.
+  //! Returns another translated drafter, over the drafter that drafter_for_text() makes of the inner one.
   auto for_text(std::int32_t sequence) { return espalier::translated(drafter_for_text(inner_, sequence), *map_); }
 
   std::int32_t vocab_size() const { return map_->target_size(); }
@@ -198,7 +200,7 @@ class translated {
       raise<input_error>("the text has token ", t, ", but the target a vocabulary of ", vocab_size(), " tokens.");
   }
 
-  // Number of the draft's tokens at the beginning of a text of n of them that are not followed.
+  // Returns how many of the n tokens that a text has in the draft's vocabulary, from the first on, are not followed.
   std::size_t first_kept(std::size_t n) const {
     const auto room = static_cast<std::size_t>((std::max)(inner_.capacity() - max_nodes_ - 1, 2));
     const std::size_t half = room / 2;
@@ -250,7 +252,7 @@ class translated {
   detail::list<token_id> text_;     // in the target's tokens
   std::vector<token_id> in_draft_;  // the text in the draft's tokens, when it was last followed anew
   std::size_t n_draft_ = 0;         // number of the draft's tokens of the whole text
-  std::size_t first_ = 0;           // number of them at its beginning that the inner drafter does not follow
+  std::size_t first_ = 0;           // leading ones of these tokens that the inner drafter does not follow
   token_id last_ = 0;               // the draft's token that is pending
   std::int32_t max_nodes_ = 0;
   std::int32_t n_rows_ = 0;

@@ -20,8 +20,7 @@ struct coverage {
   std::int32_t far_vocabulary = 0;  //!< largest vocabulary of further models, of whose tokens few are possible
   std::int32_t depth = 0;           //!< depth of the deepest tree
   std::int32_t draws = 0;           //!< most draws at one node
-  std::int32_t limit = -1;          //!< most room for drafted tokens for which every outcome was run, as for less; or
-                                    //!< -1
+  std::int32_t limit = -1;          //!< greatest room for drafted tokens over which every outcome was run; or -1
   std::int32_t budget = -1;         //!< max_nodes() of the policy that was checked; -1 if none was
   std::int32_t n_histories = 0;     //!< histories of verdicts after which every outcome was run again
   std::int64_t n_accepted = 0;      //!< drafted tokens that whole decoders accepted

@@ -164,7 +164,7 @@ class feature_step_drafter_laws {
 //! do not outlive it, and states of a text that was given up are not used.
 //!
 //! Pre         make() returns a fresh drafter; expected(text, states, path) returns the row after the path below the
-//!             text's last token, where states [text.size() - 1] are the numbers that the target's states are
+//!             text's last token, where states [text.size() - 1] are the target's states, one number each
 //! Errors      law_error with what is wrong
 template <class MakeT, class ExpectedT>
 void check_feature_step_drafter(MakeT make, ExpectedT expected) {

@@ -534,8 +534,7 @@ class kv_store_laws {
 }  // namespace detail
 
 //! Checks the laws of KVStore: the rows that commits keep and truncations leave, the answers of a full store, and that
-//! sequences do not influence each other. Checks the laws of PrefixKVStore and SharingKVStore, too, if the store is
-//! one.
+//! sequences do not influence each other. Checks the laws of PrefixKVStore and SharingKVStore, too, if they apply.
 //!
 //! AccessT writes a number into a row, committed or scratch, and reads it back; read() returns -1 for a row that holds
 //! no number that was written:

@@ -66,7 +66,7 @@ class rounds {
   }
 
   // Runs every outcome of a round in which the tree has room for `limit` drafted tokens, and adds the probabilities of
-  // the texts that it emits. Counts n_left down for each outcome; returns false, with texts missing, once it is 0.
+  // the texts that it emits. Takes each outcome off n_left; returns false, with texts missing, if that is too small.
   bool run_all(const tested_policy<NumberT>& policy, tested_verifier<NumberT>& verifier, std::int32_t limit,
                const round_start& start, text_distribution& emitted, coverage& covered, std::int64_t& n_left) {
     traced_chance drafts;

@@ -197,6 +197,7 @@ struct sequoia_options {
 
 //! Draws a tree of the same shape every round: of all trees within the budget and the depth, the one that commits most
 //! tokens if draws are accepted as often as the given rates say. Draws are without replacement.
+//!
 //! Complexity  as sequoia_shapes to build; one draft pass a level, over the nodes that have children; a draw reads its
 //!             row once and takes O(c * c), where c is the number of the node's earlier draws. No allocation after
 //!             construction
