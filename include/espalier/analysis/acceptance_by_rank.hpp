@@ -15,9 +15,9 @@ namespace espalier {
 //! Counts how often the first, second, third draw of a node was the accepted one, over the nodes that verification
 //! reached. sequoia builds its shape from these rates. The object is an observer: call it with each round's record.
 //!
-//! Draws of one token share a rank, that of the first of them. A rank is counted only at nodes where such a draw was
-//! made. So, if the shape of the trees depends on the text, the rates depend on that shape. The shape of sequoia's
-//! trees does not depend on the text; to measure rates for sequoia, build it from equal rates first.
+//! Draws of one token share the rank of the first of them. A rank is counted only at nodes where such a draw was made.
+//! So, if the shape of the trees depends on the text, the rates depend on that shape. The shape of sequoia's trees does
+//! not depend on the text; to measure rates for sequoia, build it from equal rates first.
 //!
 //! Complexity  O(draws of the nodes on the accepted path) a round; no allocation after construction
 //! Errors      option_error for a number of ranks outside 1 to 64

@@ -63,8 +63,8 @@ concept ListsChanges = requires(ProcessorT& processor, std::span<const token_id>
 //!   idle() -> bool           true if process() changes no row of this text, after any path: then no row is copied
 //!   allows(path, token) -> bool   false where process(path, ...) makes the token's logit minus infinity: drafters
 //!                            without rows do not draft the token, either
-//!   only(path) -> std::optional<token_id>   the only token that process(path, ...) does not forbid, in any row: a
-//!                            drafter knows that row without its model; nothing where several tokens may be left
+//!   only(path) -> std::optional<token_id>   the only token that process(path, ...) does not forbid, whatever the row:
+//!                            a drafter knows the processed row without its model; nothing where several may be left
 //!   prescribed(path) -> std::optional<token_id>   a token that the text likely goes on with after the path: drafters
 //!                            without rows draft it, at no cost but its rows; nothing where that is open
 //!   changes                  see cuda::ListingProcessor

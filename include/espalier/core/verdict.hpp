@@ -58,8 +58,8 @@ inline void append_committed(detail::list<token_id>& text, tree_view tree, verdi
     text[old + static_cast<std::size_t>(tree.depth[u]) - 1] = tree.token[u];
 }
 
-//! Appends the numbers that the nodes of the accepted path have in `number_of`, root first. With the nodes' rows in the
-//! target's pass these are the rows that are kept, and with their cache slots the slots.
+//! Appends the numbers that the nodes of the accepted path have in `number_of`, root first: the rows to keep, if the
+//! numbers are the nodes' rows in the target's pass; the slots to keep, if they are the nodes' cache slots.
 //!
 //! Shapes      number_of [n_nodes]
 //! Errors      input_error if the tree has no node v.accepted, or number_of has no number for some node; nothing is

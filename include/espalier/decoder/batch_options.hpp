@@ -27,11 +27,11 @@ struct batch_options {
   std::int32_t max_rows = 1 << 20;           //!< rows of a pass of the target; the backend's limit if that is less
   std::int32_t prefill_rows = 64;            //!< rows of a pass for prompts that are being read
   bool share_budget =
-      true;            //!< true: the trees of all texts may share the rows of a pass by what each node is expected to
-                       //!< gain, on the host those of a BudgetedPolicy, on the device those of any policy. A tree then
-                       //!< depends on the other texts, and so do the words of its text, unless its verifier is greedy
-                       //!< or target_only; their distribution does not. false: a tree never depends on other texts; a
-                       //!< round whose tree finds no room in a pass waits for the next
+      true;            //!< true: the rows of a pass are shared out among the trees of all texts by what each node is
+                       //!< expected to gain, on the host for a BudgetedPolicy, on the device for any policy. A tree
+                       //!< then depends on the other texts, and so do the words of its text, unless its verifier is
+                       //!< greedy or target_only; the words' distribution does not. false: a tree never depends on
+                       //!< other texts; a round whose tree finds no room in a pass waits for the next
   bool replay = true;  //!< on the device, rounds are captured as graphs; false for backends that a graph cannot
                        //!< capture. The host makes every pass anew
   std::optional<cost_model> costs{};  //!< on the device: where texts share a budget, a round has as many rows as pay by

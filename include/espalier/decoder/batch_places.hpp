@@ -149,8 +149,8 @@ class batch_places {
   place& at(std::int32_t i) { return places_[static_cast<std::size_t>(i)]; }
 
   // Forgets what the last step told, and gives free places to texts that wait, in turn: to each the place whose rows
-  // have most in common with it. Where pages have run out, no more texts are seated than can go on (seat_limit), but
-  // for one of a higher priority than the last in turn, who would then give way to it.
+  // have most in common with it. Where pages have run out, no more texts are seated than can go on (seat_limit), except
+  // a text of a higher priority than the last in turn, which would then give way to it.
   template <class KVStoreT>
   void seat_texts(const KVStoreT& kv) {
     events_.clear();

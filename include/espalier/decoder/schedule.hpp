@@ -88,7 +88,7 @@ void for_each_in_turn(std::span<const seat> seats, const FunctionT& f) {
 // that did not wait. Prompts get the rows that whole trees leave, limits.prefill_rows at most; where trees may be cut,
 // a quarter of the pass if that is more, but a node is left to each tree. Prompts are read in the order of the seats.
 // If rounds leave them no row, or less than a quarter of the rows that they want, and limits.may_read_alone is set, the
-// pass is theirs, and rounds wait.
+// whole pass goes to prompts, and rounds wait.
 //
 // A round that takes more of its prompt with it than a tree has nodes counts as the reading of a prompt: the prompts of
 // seats before its own come first.
@@ -155,9 +155,9 @@ inline pass_plan plan_step(std::span<const seat> seats, const pass_limits& limit
   return plan;
 }
 
-// The number of texts that may have places at once: all places, until pages run out. Then it is the number of texts
-// that keep theirs, so that those which are served can go on; and each time an eighth as many have ended since, it
-// grows by one and a sixteenth of itself, up to the places that there are.
+// The number of texts that may have places at once: all places, until pages run out. It then falls to the number of
+// texts that keep their places, so that these can go on. Each time that an eighth as many texts have ended, it grows by
+// one and a sixteenth of itself, up to all places.
 struct seat_limit {
   std::int32_t n_places = 0;
   std::int32_t most = n_places;  // texts that may have places, at least one

@@ -33,7 +33,7 @@ template <class ContextT>
 struct feature_pass {
   //! The states of one row, by their numbers in its context.
   struct row_states {
-    std::int32_t reads = -1;   //!< the drafted state that it reads; -1: the target's of the token before it in the text
+    std::int32_t reads = -1;   //!< the drafted state that it reads; -1: the target's state of the token before it
     std::int32_t writes = -1;  //!< number under which its own state is kept, for later passes; -1: it is not kept
   };
 

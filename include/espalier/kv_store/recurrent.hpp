@@ -40,9 +40,9 @@ struct recurrent_options {
 //! layers are in a contiguous_kv. For the recurrent layers the cache holds two states of each sequence, and the rows of
 //! the tokens after them.
 //!
-//! For a model without recurrent layers the cache does what a contiguous_kv does. A sequence that is truncated to
-//! before the states that are held loses all its rows, and its text must be read again. Sequences do not share the rows
-//! of a common beginning.
+//! For a model without recurrent layers the cache does what a contiguous_kv does. A sequence that is truncated to a
+//! length before all states that are held loses all its rows, and its text must be read again. Sequences do not share
+//! the rows of a common beginning.
 //!
 //! Shapes      key, value: [row_size] floats; kept_row: [shape.row_size]; state: [shape.state_size]
 //! Complexity  memory of a sequence: 2 * shape.layers * state_size floats of states, and options.rows + shape.reach

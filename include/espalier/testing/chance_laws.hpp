@@ -72,8 +72,8 @@ std::int64_t check_chance_points(MakeT make) {
 }  // namespace detail
 
 //! Checks the laws of Chance: accept(), pick() and index() happen as often as they should, an outcome of probability 0
-//! never, and decisions whose keys, rounds, streams or seeds differ do not go together, neither in the mean of many nor
-//! at any two of 7,000 points.
+//! never, and decisions whose keys, rounds, streams or seeds differ are independent: they have equal outcomes in half
+//! of many rounds, and no two of 7,000 decisions have equal outcomes in all of 64 rounds.
 //!
 //!     testing::check_chance([](auto seed, auto stream, auto length) { return philox_chance(seed, stream, length); });
 //!

@@ -30,8 +30,8 @@ struct lossless_options {
   std::int64_t max_outcomes = 500'000;  //!< outcomes to run of the pair at most, over all models together
 };
 
-//! The texts that one round emits, with their probabilities, over every tree that the policy grows and every verdict on
-//! it. Adds what it ran to `covered`.
+//! Returns the texts that one round emits, with their probabilities, over every tree that the policy grows and every
+//! verdict on it. Adds what it ran to `covered`.
 //!
 //! Complexity  the number of outcomes, exponential in the tree's draws: a budget of about 6 nodes is plenty
 //! Errors      option_error beyond max_outcomes; law_error if the policy asks out of order, or the verifier accepts a
@@ -91,8 +91,8 @@ class checked_pair {
     covered_.n_models = static_cast<std::int32_t>(models.size());
     for (const tiny_model& m : models)
       covered_.vocabulary = (std::max)(covered_.vocabulary, m.vocab);
-    // Room for 0, 1, .. drafted tokens, as far as there are not too many outcomes; then over all models; and room for
-    // 0 to 2 over the further ones.
+    // A few models are run with room for 0, 1, .. drafted tokens, until there are too many outcomes; then all models
+    // with the room that was reached; then the further ones with room for 2 tokens at most.
     const std::vector<tiny_model> few(models.begin() + 8, models.begin() + 14);  // of three tokens
     std::vector<tiny_model> far_off = far_models(19);
     if (verifier_.argmax_only()) {

@@ -40,7 +40,7 @@ class recurrent_store_laws {
   std::size_t below(std::size_t n) { return random_() % n; }
   text& of(std::int32_t s) { return texts_[static_cast<std::size_t>(s)]; }
 
-  // The number that stands for the state after a path; it differs between paths, but for chance.
+  // The number that stands for the state after a path. Different paths almost always have different numbers.
   static int state_of(std::span<const int> path) {
     std::uint32_t state = 0;
     for (const int number : path)

@@ -39,7 +39,7 @@ struct target_rows {
   }
 };
 
-// A policy of any type, as the checks use it: so that they are compiled once, and not once for each pair of parts.
+// A policy of any type behind one interface, so that the checks are compiled once, and not once for each pair of parts.
 template <class NumberT>
 class tested_policy {
  public:
@@ -110,7 +110,7 @@ class tested_policy_of final : public tested_policy<NumberT> {
   PolicyT policy_;
 };
 
-// A verifier of any type, as the checks use it.
+// A verifier of any type behind one interface.
 template <class NumberT>
 class tested_verifier {
  public:

@@ -83,8 +83,9 @@ class emitted_texts {
  public:
   emitted_texts(RowT& row, SeeT& see) : row_(row), see_(see) {}
 
-  // The texts [first, last) begin with text_. `written` is the probability that a written text begins so, of which
-  // `continued` is the target's continuation of shorter emitted texts; `expected` is the target's probability of text_.
+  // Compares the texts [first, last), which begin with text_. `written` is the probability that a written text begins
+  // with text_; the part `continued` of it comes from shorter emitted texts that the target continues. `expected` is
+  // the target's probability of text_.
   void compare(iterator first, iterator last, double written, double continued, double expected) {
     see_(text_, written, expected);
     const std::size_t n = text_.size();

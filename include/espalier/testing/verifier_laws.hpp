@@ -74,7 +74,7 @@ coverage check_verifier(tested_verifier<NumberT>& verifier, regime lossless, dou
       shape_policy<NumberT> policy({k.drawn_as, std::move(draws), false});
       check_drawn_rounds<NumberT>(policy, verifier, policy.max_nodes(), n_rounds, covered);
     };
-    // A path of single draws, and below it what is drawn at its end.
+    // Checks trees that are a path of `depth` single draws with the draws of `end` below it.
     const auto check_below = [&](std::int32_t depth, const std::vector<std::int32_t>& end) {
       std::vector<std::int32_t> draws(static_cast<std::size_t>(depth), 1);
       draws.insert(draws.end(), end.begin(), end.end());

@@ -355,8 +355,9 @@ class cost_aware {
     return most;
   }
 
-  // Finds for each number of further levels the gain over `worth`, less the price of the nodes but not yet that of the
-  // passes (gains_); and how many of the best nodes of the frontier must be asked about for that gain (n_asked_).
+  // Sets gains_ to the gain over `worth` from one further level, from two, and so on: the price of the nodes is
+  // subtracted, the price of the passes not yet. Sets n_asked_ to how many of the best nodes of the frontier must be
+  // asked about for it.
   void look_ahead(double worth) {
     frontier_.clear();
     for (std::size_t i = 0; i < best_.size(); ++i) {
