@@ -53,7 +53,7 @@ struct served_place : batch_place<EntryT> {
 
   ServedT served;
   std::int32_t n_draft_unread = 0;  // tokens that the text's drafter has still to read
-  bool is_drafted_for = true;       // in this step
+  bool is_drafted_for = true;       // whether rounds of this step draft for the text
 
   void arrive() {}
   void leave() {
@@ -116,7 +116,7 @@ class shared_budget {
   bool shares_;
 };
 
-// The chances of the texts' own seeds.
+// Gives the round of each text the chance of the text's own seed.
 struct own_chances {
   philox_chance operator()(text_id, const text& t) const {
     return philox_chance(t.seed(), t.options().stream, static_cast<std::uint32_t>(t.size()));
@@ -400,7 +400,7 @@ class batch_decoder
     return std::exchange(pass_, {});
   }
 
-  // A function that calls another one with each text that has rows in the target's pass.
+  // Returns a function that calls f(place) for each text that has rows in the target's pass.
   auto in_pass() {
     return [this](const auto& f) {
       for (place* p : this->in_turn()) {

@@ -31,7 +31,7 @@ enum class place_stage {
   begun,    // the prompt is being read, or the text is being written
 };
 
-// One text's place in a batch: what the decoders of host and device both need of it. The place with number i has
+// One text's place in a batch: the data that the decoders of host and device both need. The place with number i has
 // sequence i of each cache.
 template <class EntryT>
 struct batch_place {
@@ -41,7 +41,7 @@ struct batch_place {
   EntryT* text = nullptr;  // none: the place is free
   place_stage stage = place_stage::arrived;
   seat_task task{};                // in the pass that was planned last
-  std::int32_t n_passed_over = 0;  // latest passes, one after the other, that had no room for the text
+  std::int32_t n_passed_over = 0;  // number of consecutive passes, the latest ones, that had no room for the text
 
   bool has_begun() const { return stage == place_stage::begun; }
   bool draws() const { return text != nullptr && task.kind == pass_task::round; }
@@ -68,7 +68,7 @@ inline std::string sentence_of(const std::exception_ptr& error) {
 // PlaceT is a batch_place with
 //   arrive()                  its text has just taken the place
 //   leave()                   its text is about to leave; the caches' rows may be found again
-//   holds_rows(), release()   whether the caches hold rows; gives them up to others. releases_rows: whether it can
+//   holds_rows(), release()   whether the caches hold rows of the place; gives them up, if releases_rows is true
 //   as_seat()                 the text as plan_step() sees it; called once the place has begun
 //   as_reading()              the text as waits_for() sees it; called at any time
 //   page_size()               rows of a page: a text waits for whole pages of another text's rows
@@ -202,8 +202,8 @@ class batch_places {
       p->n_passed_over = p->task.is_passed_over ? p->n_passed_over + 1 : 0;
   }
 
-  // Notes that a pass with rows of texts is made outside, or (false) is over: texts that were cancelled in the meantime
-  // leave their places.
+  // Notes that a pass with rows of texts is made outside (true), or is over (false): texts that were cancelled in the
+  // meantime then leave their places.
   void set_pass_outside(bool outside) {
     is_pass_outside_ = outside;
     if (outside) return;
@@ -227,7 +227,7 @@ class batch_places {
     if (!is_pass_outside_) raise<input_error>("no pass is under way: begin_step() comes first.");
   }
 
-  // Tells what a text has done. One that has ended leaves its place.
+  // Adds an event: what a text has done. A text that has ended leaves its place.
   void tell(place& p, const round_record& round) {
     entry& e = *p.text;
     events_.push_back({e.id, round, {}, {}});
@@ -237,7 +237,7 @@ class batch_places {
     limit_.end();
   }
 
-  // Tells that a text has failed, and holds it.
+  // Adds an event: a text has failed. The text is held.
   void fail(place& p, std::exception_ptr error, std::string message) {
     entry& e = *p.text;
     const text& written = e.value.written;

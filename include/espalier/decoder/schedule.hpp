@@ -25,7 +25,7 @@ struct seat {
   std::int32_t n_unread = 0;       // tokens that the target has still to read: together with the round if one may
                                    // begin, else before it
   bool is_drafted_for = true;      // whether its rounds get a tree of drafted tokens
-  std::int32_t n_passed_over = 0;  // latest passes, one after the other, that had no room for the text
+  std::int32_t n_passed_over = 0;  // number of consecutive passes, the latest ones, that had no room for the text
 };
 
 // Rows and texts that a pass of the target has room for.

@@ -26,9 +26,9 @@ namespace espalier {
 //! Complexity  ensure, truncate, fork: O(pages given or taken), and one prefix_tree::find for each page that is given
 //!             up with known tokens; remember: O(tokens told), and one find for each page that they fill; adopt: one
 //!             find, and O(pages given or taken). No allocation after construction
-//! Law         after ensure(), no slot of the sequence from `first` on is used by another or known to the tree; a page
-//!             stays in its table until the sequence is written there, truncated, forked over or adopted over; pages
-//!             that were given up first are evicted first, and of one text the last page first
+//! Law         after ensure(), no slot of the sequence from `first` on is used by another or known to the tree; a
+//!             sequence keeps its pages until it writes to them or is truncated, or until fork() or adopt() gives it
+//!             others; pages that were given up first are evicted first, and of one text the last page first
 //! Errors      option_error for a capacity, page size or number of pages out of range; input_error for a sequence that
 //!             does not exist, for more slots than the capacity, and when the pages are used up: then nothing has
 //!             changed
@@ -80,10 +80,10 @@ class page_ledger {
     return n_slots <= capacity_ && n_missing(checked(sequence), first, n_slots) <= n_free();
   }
 
-  //! Gives the sequence pages for slots 0 to n_slots - 1, such that the slots from `first` on can be written. A page of
-  //! these that another sequence uses, or that the tree knows beyond `first`, is replaced by another page `to`; then
-  //! copy(from, to, n) is called, which must copy the first n slots, those before `first`. Only if no page is free, a
-  //! page that the tree knows is dropped from the tree instead.
+  //! Gives the sequence pages for slots 0 to n_slots - 1, such that the slots from `first` on can be written. If
+  //! another sequence uses one of these pages, or the tree knows slots of it from `first` on, the page is replaced by
+  //! another one: copy(from, to, n) must copy the first n slots, those before `first`, from page to page. Only if no
+  //! page is free, a page that the tree knows is dropped from the tree instead.
   template <class CopyT>
   void ensure(std::int32_t sequence, std::int32_t first, std::int32_t n_slots, const CopyT& copy) {
     const std::size_t s = checked(sequence);

@@ -38,8 +38,8 @@ inline constexpr auto fitting_verifiers = boost::hana::filter(verifiers, []<clas
 //! instead of one for each pair.
 //!
 //! Law         lossless for trees of this regime, since each verifier that it can hold is
-//! Errors      option_error if no verifier of this name is lossless for them; for a name that none has, it tells the
-//!             nearest one
+//! Errors      option_error if no verifier of this name is lossless for them; if no verifier has this name, the message
+//!             gives the nearest name
 template <regime Sampling>
 class chosen_verifier {
  public:

@@ -33,7 +33,8 @@ ESPALIER_HOST_DEVICE token_id test_first_draw(tree_view tree, node_id u, const T
 //!
 //! Complexity  a node: one pass over p and q if its draw fails, or over p if it is a leaf; and one over each of its
 //!             rows that must be checked
-//! Law         lossless for independent draws. An all-zero residual (p = q, reached by rounding alone) means p
+//! Law         lossless for independent draws. If the residual is 0 everywhere, by rounding alone (p = q), p stands for
+//!             it
 //! Errors      numeric_error for rows that are no distributions, input_error for draft rows that are missing or of
 //!             another length than the target's, and for a tree that these rows could not have given
 //! Source      Delayed tree expansion, Algorithm 2. Its text lets every node be accepted on its own, deepest first,

@@ -43,7 +43,7 @@ class beyond_support {
   ESPALIER_HOST_DEVICE auto team() const { return p_.team(); }
   ESPALIER_HOST_DEVICE wide_number at(std::size_t i) const { return static_cast<wide_number>((*this)[i]) / mass_; }
 
-  // The probability with which each of the tokens that are not drawn yet was drawn.
+  // The probability with which the next draw gives one given token of those that can still be drawn.
   ESPALIER_HOST_DEVICE wide_number draw_probability() const { return 1 / n_; }
 
   ESPALIER_HOST_DEVICE void reject() {

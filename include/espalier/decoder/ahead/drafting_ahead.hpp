@@ -92,7 +92,7 @@ class side_thread {
 //     take        the next round begins: gives its tree, if it was drafted ahead
 //     give_up     instead of commit, or of take: no tree is kept
 //
-// It guesses the verdict, a node and a token, that is the most probable if the target's rows are the draft's. The
+// It guesses the verdict (a node and a token) that is the most probable if the target's rows are the draft's. The
 // draft's row of a node that it was not asked about is found by one more pass, in which the node's token is the last of
 // the text. Random numbers depend on their place in the tree, not on the order of calls, so a tree does not depend on
 // when it is drawn.
@@ -243,8 +243,8 @@ class drafting_ahead {
   }
 
   // Returns the most probable token that is no child of node u, and the log-probability that the verdict is this node
-  // and this token. Of a node without a row the token is not known; it is taken to be as probable as, in the mean, the
-  // tokens on its path.
+  // and this token. For a node without a row, returns token 0 for the token that is not known, with the mean
+  // log-probability of the tokens on the node's path.
   choice after(node_id u) const {
     const double path = this_round_.path_log_prob[u];
     if (!rows_.has(u)) return {0, path + path / this_round_.depth[u]};
