@@ -27,10 +27,10 @@ namespace espalier::detail {
 //     begin_growing                all trees are open
 //     while (advance)              as before
 //
-// The places are those of a batch_decoder, in the order of their turns, or the one of a decoder; they stay the same
-// during a step. A place without a text is passed over. The host is that decoder, which catches what is thrown for one
-// text, and makes room in caches: host.attempt_draft(place, f), which returns false where the text's drafting is over,
-// host.attempt_all(f, each_place), host.make_room(place).
+// The places are those of a batch_decoder, in the order of their turns, or the only place of a decoder; they stay the
+// same during a step. A place without a text is passed over. The host is that decoder, which catches what is thrown for
+// one text, and makes room in caches: host.attempt_draft(place, f), which returns false where the text's drafting is
+// over, host.attempt_all(f, each_place), host.make_room(place).
 template <class DrafterT>
 class batch_drafting {
  public:
@@ -330,8 +330,8 @@ class batch_drafting {
   decltype(passes_of(parts_of(std::declval<DrafterT&>()))) passes_;  // the batch of each part
   std::vector<pass_place> first_;                                    // the texts of a pass
   std::vector<asking> asks_;                                         // [places]
-  bool is_reading_ = false;                                          // prompts; else trees grow
-  std::size_t part_ = 0;                                             // that is asked, or will be next
+  bool is_reading_ = false;                                          // whether prompts are read; else trees grow
+  std::size_t part_ = 0;                                             // number of the part that is asked, or is next
   bool is_asked_ = false;                                            // the part was asked, and has not answered
   std::int32_t most_ = 0;                                            // rows of prompts that are left to parts
   std::int32_t n_passes_ = 0;

@@ -59,7 +59,7 @@ struct lone_place {
   bool draws() const { return true; }
 };
 
-// Stands for the passes of drafters that make them themselves.
+// Takes the place of batch_drafting for drafters that make their passes themselves.
 struct no_passes {};
 
 }  // namespace detail

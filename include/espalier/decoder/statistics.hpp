@@ -82,7 +82,8 @@ struct statistics {
   double drafted_per_round() const { return per_round(drafted); }
   //! Depth of the tree, mean over rounds.
   double depth() const { return per_round(deepest); }
-  //! Share of the time outside forward passes. Rounds on a device have no known parts: they count as forward passes.
+  //! Share of the time that was spent outside forward passes. Rounds on a device count as forward passes, since the
+  //! host does not see their parts.
   double overhead() const { return ratio(seconds.overhead(), seconds.total()); }
 
  private:

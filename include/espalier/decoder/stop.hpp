@@ -60,7 +60,7 @@ class stop_string_search {
     reserve();
   }
 
-  //! Takes the memory that later calls need. A copy of a search has to do so again.
+  //! Takes the memory that later calls need. To be called for a copy of a search, too.
   void reserve() {
     std::size_t longest = 0;
     for (const std::string& s : strings_)

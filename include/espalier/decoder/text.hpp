@@ -55,8 +55,8 @@ inline std::uint64_t fresh_seed() {
 //! A text as it is written: its tokens, what it is written with, and why it ended. It is a value, which does not know
 //! where it is served.
 //!
-//! Spans of its tokens are valid until the next begin(), resume(), fork(), move_to() or reserve(), and for 2^20 tokens
-//! written after one of these.
+//! A span of its tokens is valid until the next begin(), resume(), fork(), move_to() or reserve(), or until 2^20 tokens
+//! were written after the last of these calls.
 //!
 //! Law         between two calls of begin() tokens() only grows; its last token is pending: chosen, but not in the
 //!             cache

@@ -22,7 +22,7 @@ class time_budget {
  public:
   static constexpr std::int32_t no_limit = (std::numeric_limits<std::int32_t>::max)();
 
-  // Errors: option_error for options that do not say how many rows fit
+  // Takes a decoder's options. Errors: option_error for a time_budget without costs, or for costs without a time_budget
   template <class OptionsT>
   explicit time_budget(const OptionsT& options) : seconds_(options.time_budget) {
     require_option("time_budget", seconds_, 0.0, 1e6);

@@ -152,7 +152,7 @@ class joint {
     each([&](auto& drafter) {
       if constexpr (FeatureDrafter<std::remove_reference_t<decltype(drafter)>, BackendT>) {
         if (left(drafter) <= 0) return;
-        // A path that another has drafted may end beyond what this one can hold.
+        // A path that another drafter has drafted may end beyond what this one can hold.
         const auto known = static_cast<std::size_t>(drafter.n_read() - first);
         const auto most = static_cast<std::size_t>((std::max)(std::int32_t{0}, drafter.capacity() - drafter.n_read()));
         if (known < rows.size()) drafter.read(backend, rows.subspan(known, (std::min)(most, rows.size() - known)));
