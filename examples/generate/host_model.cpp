@@ -122,7 +122,8 @@ void host_head::read(context_type& context, const host_model& target, std::span<
 }
 
 espalier::vocab_rows<float> host_head::forward(const espalier::feature_pass<context_type>& pass) {
-  model_->count(pass.batch.n_rows(), pass.batch.sequences.front().prefix);
+  const espalier::forward_batch_view rows = pass.batch.view();
+  model_->count(rows.n_rows(), rows.sequences.front().prefix);
   head_pass own{pass.batch, {}, pass.states};
   for (const context_type* context : pass.contexts)
     own.contexts.push_back(&head_held(*context));
