@@ -17,8 +17,8 @@ namespace espalier {
 
 //! A store of the keys and values of every layer in a pool of pages that all sequences share. The constructor takes the
 //! memory of n_pages pages. A sequence uses only the pages that its rows need, so the pool can be smaller than the
-//! longest texts of all sequences together. Texts that begin alike share the pages of their beginning, if one adopts
-//! rows that another has left or holds: see page_ledger.
+//! longest texts of all sequences together. Texts that begin alike share the pages of their beginning, if one sequence
+//! adopts rows that another one has left or holds: see page_ledger.
 //!
 //! Shapes      key(layer, sequence, slot), value(...): [row_size] floats, row_size = n_kv_heads * head_dim
 //! Complexity  commit: O(layers * row_size * rows moved), nothing if the kept rows are the first ones; append: as much

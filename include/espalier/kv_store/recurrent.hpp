@@ -23,7 +23,7 @@
 namespace espalier {
 
 struct recurrent_options {
-  //! Number of tokens after a state that a sequence has room for: those of two passes. The default is enough for two
+  //! Number of tokens after a state that a sequence has room for; two passes must fit. The default is enough for two
   //! passes, each of 64 pending tokens and a tree of 64 nodes. A draft's cache needs twice the number of nodes that the
   //! draft is asked about, if that is more: best_first may ask about 256. If the room is too small, the decoder raises
   //! an error when it is built.

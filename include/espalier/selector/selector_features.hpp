@@ -30,8 +30,8 @@ struct selector_features {
       "length",         "temperature",   "top_p",        "draft_seconds",   "target_seconds"};
 
   std::span<const float> target_hidden;      //!< [target hidden] the target's last state, previous position
-  std::span<const float> draft_hidden_prev;  //!< [draft hidden] the draft's, previous position
-  std::span<const float> draft_hidden_root;  //!< [draft hidden] the draft's, pending token
+  std::span<const float> draft_hidden_prev;  //!< [draft hidden] the draft's state, previous position
+  std::span<const float> draft_hidden_root;  //!< [draft hidden] the draft's state, pending token
   std::array<float, n_scalars> scalars{};    //!< in the order of scalar_names, as they are: not standardised
 
   //! Sets the first six scalars: entropies (nats) of target and draft at the previous position, and of the draft's row

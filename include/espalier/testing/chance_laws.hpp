@@ -86,7 +86,7 @@ coverage check_chance(MakeT make) {
   const double weights[] = {0.25, 0, 2, 0.75, 0, 1};  // of sum 4
   double picked[6] = {}, indexed[3] = {}, accepted[3] = {}, n = 0;
   const double ratios[] = {0, 0.3, 1};
-  // Decisions that must not go together: the same decision at the next slot, node, purpose, round, stream and seed.
+  // Decisions that must be independent: the same decision at the next slot, node, purpose, round, stream and seed.
   const char* const names[] = {"slot", "node", "purpose", "length", "stream", "seed"};
   double together[6] = {};
   for (std::int32_t round = 0; round < n_rounds; ++round) {

@@ -148,7 +148,7 @@ coverage check_decoder(const PolicyT& policy, const VerifierT& verifier, const M
   return covered;
 }
 
-//! The same without a processor.
+//! Does the same without a processor.
 template <class PolicyT, class VerifierT>
 coverage check_decoder(const PolicyT& policy, const VerifierT& verifier) {
   return check_decoder(policy, verifier, [](std::int32_t) { return no_processor(); });

@@ -36,7 +36,7 @@ class traced_chance {
 
   //! Runs every outcome.
   traced_chance() = default;
-  //! Draws.
+  //! Draws with `drawn`.
   explicit traced_chance(philox_chance drawn) : drawn_(drawn) {}
 
   bool accept(double p, double q, chance_key at = {}) {

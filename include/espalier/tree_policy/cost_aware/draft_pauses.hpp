@@ -14,8 +14,8 @@ namespace espalier {
 //! for some rounds, and then is tried once:
 //!   - If one of its tokens is accepted, it is asked again, on a credit of one token.
 //!   - If none is, the next pause is four times as long, up to the longest.
-//! Pauses are short again once the credit exceeds the one that a text begins with. The cost of a trial is mostly that
-//! of reading the tokens written since the draft was last asked; a text that ends in a pause never pays it.
+//! Pauses are short again once the credit exceeds the one that a text begins with. The cost of a trial is mostly the
+//! reading of the tokens written since the draft was last asked; a text that ends in a pause never pays it.
 //!
 //! Complexity  O(1)
 class draft_pauses {
