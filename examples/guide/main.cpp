@@ -106,7 +106,8 @@ class caterpillar {
     const std::int32_t found = top_k(rows.row(u_), std::span(best));
     const node_id parent = u_;
     for (std::int32_t c = 0; c < found && !tree.full(); ++c) {
-      const node_id child = tree.append(parent, best[c].token, std::log(best[c].probability));
+      const auto log_prob = static_cast<float>(std::log(best[c].probability));
+      const node_id child = tree.append(parent, best[c].token, log_prob);
       if (c == 0) u_ = child;
     }
     const bool ends = found == 0 || tree.full() || tree.view().depth[u_] == length_;

@@ -28,7 +28,7 @@ template <class AccessT>
 struct counted_access : AccessT {
   std::int64_t* n_read;
 
-  counted_access(AccessT access, std::int64_t* n) : AccessT(std::move(access)), n_read(n) {}
+  counted_access(AccessT counted, std::int64_t* n) : AccessT(std::move(counted)), n_read(n) {}
 
   template <class KVStoreT>
   auto read(KVStoreT& kv, std::int32_t s, std::int32_t slot) {

@@ -27,7 +27,7 @@ struct panel_case {
       weight = static_cast<int>(random() % 256) - 128;
     for (int& value : x)
       value = static_cast<int>(random() % (2 * greatest + 1)) - greatest;
-    behind = random();
+    behind = static_cast<unsigned>(random());
   }
 
   void set_all(int weight, int value) {
