@@ -94,10 +94,11 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads)
 
 // Tells the rule of each text what the levels of its round have drawn; one thread works for a lane. Shapes: rules
 // [places]
-ESPALIER_KERNEL void note_draws(text_batch texts, dyspec_threshold_rule* rules) {
+template <class RuleT>
+ESPALIER_KERNEL void note_draws(text_batch texts, RuleT* rules) {
   const text_in_batch here = texts.here();
   if (here.place < 0) return;
-  dyspec_threshold_rule& rule = rules[here.place];
+  RuleT& rule = rules[here.place];
   rule.drawn(here.tree.size->n_draws, here.tree.size->left(rule.options().budget) > 0);
 }
 
@@ -170,7 +171,8 @@ class dyspec_threshold {
            texts, rows, step, asked);
     const node_list next = levels_.grow(texts, step, stream);
     if (next.n <= 0 && options_.adapt)
-      launch("note_draws", detail::note_draws, {.grid = texts.lanes()}, stream, texts, rules_.data());
+      launch("note_draws", detail::note_draws<dyspec_threshold_rule>, {.grid = texts.lanes()}, stream, texts,
+             rules_.data());
     if (next.n <= 0 && options_.fill) {
       launch("draw_by_reach", detail::draw_by_reach<text_rows>, tuning.shape(1, sizeof(team::memory), texts.n), stream,
              texts, rows, nodes, options_.budget, {}, nullptr);
