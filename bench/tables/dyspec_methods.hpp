@@ -47,10 +47,10 @@ inline tree_method dyspec_greedy_method(int budget) {
 }
 
 inline tree_method dyspec_threshold_method(int budget, double threshold, bool fill) {
-  return method_of(
-      fmt::format("{:g}", threshold),
-      espalier::dyspec_threshold({.budget = budget, .max_depth = 32, .threshold = threshold, .fill = fill, .adapt = false}),
-      espalier::residual_walk());
+  return method_of(fmt::format("{:g}", threshold),
+                   espalier::dyspec_threshold(
+                       {.budget = budget, .max_depth = 32, .threshold = threshold, .fill = fill, .adapt = false}),
+                   espalier::residual_walk());
 }
 
 //! The threshold that goes with the budget, from round to round.

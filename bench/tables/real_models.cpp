@@ -305,10 +305,9 @@ int run(const arguments& a) {
 }  // namespace
 
 int bench::real_models(int argc, char** argv, const generate::parts& own) {
-  bench::program program(
-      "bench_tables_real_models",
-      "A model that people use, on questions of six kinds: every method over the text itself\n"
-      "and what --draft and --block name, greedy and at temperature 0.7.");
+  bench::program program("bench_tables_real_models",
+                         "A model that people use, on questions of six kinds: every method over the text itself\n"
+                         "and what --draft and --block name, greedy and at temperature 0.7.");
   arguments a;
   a.add_to(program);
   program.add("--tokens", a.tokens, "tokens of a text at most", 2);

@@ -25,7 +25,7 @@ enum class draft_kind {
   none,           //!< nothing, for the policy plain
 };
 
-//! What a decoder is made of, besides policy and verifier.
+//! The sizes and options of a decoder, besides its policy and verifier.
 struct decoder_setup {
   std::int32_t vocab_size = 0;
   std::int32_t context = 0;    //!< slots of each sequence, of both caches

@@ -44,18 +44,18 @@ enum class device_kind { cpu, cuda };
 namespace espalier {
 
 template <>
-inline constexpr auto known_values<generate::drafter_kind> = std::array{
-    known_value<generate::drafter_kind>{generate::drafter_kind::automatic, "auto",
-                                        "what --draft names or the model folder has, else text"},
-    known_value<generate::drafter_kind>{generate::drafter_kind::model, "model", "a smaller language model"},
-    known_value<generate::drafter_kind>{generate::drafter_kind::eagle3, "eagle3",
-                                        "an EAGLE-3 head on the target's hidden states"},
-    known_value<generate::drafter_kind>{generate::drafter_kind::mtp, "mtp",
-                                        "an MTP head on them, which may be in the target's own folder"},
-    known_value<generate::drafter_kind>{generate::drafter_kind::block, "block",
-                                        "a model that drafts all depths in one pass"},
-    known_value<generate::drafter_kind>{generate::drafter_kind::text, "text",
-                                        "what followed the last tokens before, with no model"}};
+inline constexpr auto known_values<generate::drafter_kind> =
+    std::array{known_value<generate::drafter_kind>{generate::drafter_kind::automatic, "auto",
+                                                   "what --draft names or the model folder has, else text"},
+               known_value<generate::drafter_kind>{generate::drafter_kind::model, "model", "a smaller language model"},
+               known_value<generate::drafter_kind>{generate::drafter_kind::eagle3, "eagle3",
+                                                   "an EAGLE-3 head on the target's hidden states"},
+               known_value<generate::drafter_kind>{generate::drafter_kind::mtp, "mtp",
+                                                   "an MTP head on them, which may be in the target's own folder"},
+               known_value<generate::drafter_kind>{generate::drafter_kind::block, "block",
+                                                   "a model that drafts all depths in one pass"},
+               known_value<generate::drafter_kind>{generate::drafter_kind::text, "text",
+                                                   "what followed the last tokens before, with no model"}};
 
 template <>
 inline constexpr auto known_values<generate::device_kind> =

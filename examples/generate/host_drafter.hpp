@@ -36,8 +36,8 @@ class host_drafter {
   void commit(espalier::tree_view tree, espalier::verdict v) { drafter_->commit(tree, v); }
   double forward_seconds() const { return drafter_->forward_seconds(); }
 
-  //! What policies that choose by a network read. A drafter that is no model has none of it: no such policy is made for
-  //! one.
+  //! The states that policies read which choose by a network. A drafter that is no model has none: no such policy is
+  //! made for one.
   void keep_states() { drafter_->keep_states(); }
   std::int32_t hidden_size() const { return drafter_->hidden_size(); }
   espalier::model_state<float> root_state() const { return drafter_->root_state(); }

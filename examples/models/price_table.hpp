@@ -11,7 +11,7 @@
 
 namespace models {
 
-//! What passes cost on some machine, from a file. Texts that are counted at these prices are written by the models at
+//! The seconds that passes cost on some machine, from a file. Texts that are counted at these prices are written by the models at
 //! hand, and only their seconds are the table's.
 struct price_table {
   std::string file;

@@ -14,7 +14,7 @@
 
 namespace models {
 
-//! What drafts have brought in texts that were replayed.
+//! Counts of what drafts have brought in texts that were replayed.
 struct replayed {
   std::int64_t rounds = 0;
   std::int64_t tokens = 0;   //!< written in these rounds, the target's own included

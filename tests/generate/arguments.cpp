@@ -64,10 +64,10 @@ TEST_CASE("--help names every flag and every part, in lines that fit", "[generat
                  "residual-walk\n"));
   CHECK(contains(help.out, "drafted tokens of the first round, 1 to max-length [20]\n"));
   for (const char* name :
-       {"--prompt ",    "--prompts ", "--model ",      "--max-tokens ", "--stop ",    "--method ",  "--verifier ",
-        "--device ",    "--drafter ", "text ", "--commit ",     "--threads ", "--compare ", "--repeats ",
-        "--show-tree ", "--ascii ",   "--svg ",        "--dot ",        "--round ",   "--json ",    "--grammar ",
-        "heavy-path",   "truncate",   "--weights ",    "--arithmetic "}) {
+       {"--prompt ",    "--prompts ", "--model ",   "--max-tokens ", "--stop ",    "--method ",  "--verifier ",
+        "--device ",    "--drafter ", "text ",      "--commit ",     "--threads ", "--compare ", "--repeats ",
+        "--show-tree ", "--ascii ",   "--svg ",     "--dot ",        "--round ",   "--json ",    "--grammar ",
+        "heavy-path",   "truncate",   "--weights ", "--arithmetic "}) {
     INFO(name);
     CHECK(contains(help.out, name));
   }
@@ -185,8 +185,7 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
             "--verifier names 2 verifiers, which goes with --compare"},
            {"--device abacus", "--device must be one of cpu, cuda, but is"},
            {"--arithmetic fuzzy", "--arithmetic must be one of exact, integer, but is"},
-           {"--drafter crystal-ball",
-            "--drafter must be one of auto, model, eagle3, mtp, block, text, but is"},
+           {"--drafter crystal-ball", "--drafter must be one of auto, model, eagle3, mtp, block, text, but is"},
            {"--drafter text --draft.top-p 0.5",
             "--draft.top-p shapes the probabilities of a draft model, and --drafter text has none."},
            {"--drafter block --model " + without_block,

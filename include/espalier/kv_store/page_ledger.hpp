@@ -19,8 +19,8 @@ namespace espalier {
 //!
 //! Several sequences may use one page; they then have the same rows in it, up to the last row that each of them holds.
 //! A prefix_tree knows the pages whose tokens were remembered: full pages, and the last page that a sequence gave up.
-//! Of two pages with the same tokens after the same beginning the tree knows only one. Pages that follow the one that
-//! it does not know become known only when the last sequence that uses them gives them up. A page that the tree knows
+//! The tree knows only one of two pages with the same tokens after the same beginning. Pages that follow the other one
+//! become known only when the last sequence that uses them gives them up. A page that the tree knows
 //! and no sequence uses is cached: its rows can be adopted until the page is needed.
 //!
 //! Complexity  ensure, truncate, fork: O(pages given or taken), and one prefix_tree::find for each page that is given

@@ -298,8 +298,8 @@ class byte_dfa {
       return std::tuple(c.s, f.state, f.below, f.number);
     };
     std::sort(set_.begin(), set_.end(), [&](const config& a, const config& b) { return key(a) < key(b); });
-    // Of two configurations that differ only in the top repetition count, the lower is kept if it has reached `least`:
-    // it allows all that the other does, and perhaps more.
+    // Keeps the lower of two configurations that differ only in the top repetition count if it has reached `least`: it
+    // allows all that the other does, and perhaps more.
     const auto last = std::unique(set_.begin(), set_.end(), [&](const config& a, const config& b) {
       if (a == b) return true;
       const frame &f = frame_of(a.stack), &g = frame_of(b.stack);

@@ -39,8 +39,8 @@
 
 namespace espalier::cuda::detail {
 
-// What a round asks the host about each lane: the tree, and the nodes whose rows are to be changed. In memory of the
-// host that the device can reach, too.
+// A round's question to the host about each lane: the tree, and the nodes whose rows are to be changed. It is in memory
+// of the host that the device can reach, too.
 //
 // Shapes      words [lanes][4 + 3 nodes + last]: place (-1: the lane is empty), number of nodes of the tree, number of
 //             tokens of the text, number of the last tokens below; tokens, parents [nodes], asked [nodes], the text's

@@ -440,7 +440,7 @@ class block_draft_model {
 
   // Writes the thread's columns of the first stream, n rows for each request: the sum of the pending token's product
   // and the last state of the context. Rows of tokens that are to be drafted add `masked`, which tells them apart.
-  // Of DFlash, it writes the thread's rows: the embedding of the pending token, and the mask's for each further row.
+  // For DFlash it writes the thread's rows: the embedding of the pending token, and the mask's for each further row.
   void begin_rows(int thread, int n) {
     if (config_.is_dflash()) {
       const auto [first, last] = pass_.team().share(thread, static_cast<int>(requests_.size()) * n);
