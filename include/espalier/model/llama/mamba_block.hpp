@@ -152,7 +152,8 @@ class mamba_block {
   void convolve(thread_team& team, int thread, const mamba_weights& weights, int layer, StoreT& kv,
                 const forward_batch_view& batch, const float* projected) {
     const int channels = shape_.convolved();
-    const auto [first, last] = team.share(thread, channels, 16);
+    const auto share = team.share(thread, channels, 16);
+    const int first = share.first, last = share.second;  // names that lambdas may capture
     const auto [first_head, last_head] = team.share(thread, shape_.heads);
     for (const batch_sequence& s : batch.sequences) {
       for (int row = s.row_begin; row < s.row_end; ++row) {
