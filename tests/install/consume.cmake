@@ -14,7 +14,8 @@ endforeach()
 
 # The same for who builds without CMake, where pkg-config is.
 find_program(pkg_config pkg-config)
-if(pkg_config AND NOT COMPILER MATCHES "(^|/|\\)cl([.]exe)?$")
+cmake_path(GET COMPILER STEM compiler_name)
+if(pkg_config AND NOT compiler_name STREQUAL "cl")
   file(GLOB modules "${WORK}/prefix/*/pkgconfig")
   foreach(component IN ITEMS core espalier)
     execute_process(COMMAND "${CMAKE_COMMAND}" -E env "PKG_CONFIG_PATH=${modules}"

@@ -211,7 +211,7 @@ TEST_CASE("Traces are collected for a verifier of one's own, too", "[nde]") {
 TEST_CASE("replay counts the tokens a round of texts by their kinds", "[nde]") {
   const std::string path = scratch() + "/texts.jsonl";
   std::ofstream(path)
-      << R"({"kind": "copied", "prompt": "The fox runs over the hill. The fox", "text": "runs over the hill."})"
+      << R"({"kind": "copied", "prompt": "The fox runs over the hill and into the wood. The fox", "text": " runs over the hill and into the wood."})"
       << "\n\n"
       << R"({"kind": "new", "prompt": "One two", "text": " three four five six seven"})"
       << "\n";
