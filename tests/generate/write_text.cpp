@@ -139,7 +139,8 @@ TEST_CASE("what is written matches --regex, by every drafter", "[generate]") {
   const std::string expected = text_of(written(pattern + "--method plain"));
   CHECK((expected.rfind("It was", 0) == 0 || expected.rfind("There were", 0) == 0));
   CHECK(expected.back() == '.');
-  for (const char* drafter : {"--method dynatree", "--drafter block", "--drafter text", "--drafter text --method chain"}) {
+  for (const char* drafter :
+       {"--method dynatree", "--drafter block", "--drafter text", "--drafter text --method chain"}) {
     INFO(drafter);
     const json object = written(pattern + drafter);
     CHECK(text_of(object) == expected);

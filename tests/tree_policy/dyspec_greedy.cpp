@@ -82,8 +82,8 @@ TEST_CASE("no child is drawn twice, and the budget is used where the draft can g
     const tree<> t = grow_below_none(dyspec_greedy({.budget = 40}), drafter, chance);
     REQUIRE(t.full());
     REQUIRE(t.size() == 41);
-    const tree<> layers =
-        grow_below_none(dyspec_threshold({.budget = 40, .max_depth = 9, .threshold = 0.001, .adapt = false}), drafter, chance);
+    const tree<> layers = grow_below_none(
+        dyspec_threshold({.budget = 40, .max_depth = 9, .threshold = 0.001, .adapt = false}), drafter, chance);
     REQUIRE(layers.view().n_draws == layers.size() - 1);
     REQUIRE(drafter.passes <= 9);
   }

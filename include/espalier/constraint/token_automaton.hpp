@@ -41,8 +41,7 @@ class token_automaton {
 
   token_automaton(detail::byte_nfa nfa, detail::nfa_part all, vocabulary_trie vocabulary)
       : shared_(std::make_shared<shared>(
-            detail::byte_dfa(std::move(nfa), all, automaton_limits().bytes, vocabulary.max_depth()),
-            vocabulary)) {}
+            detail::byte_dfa(std::move(nfa), all, automaton_limits().bytes, vocabulary.max_depth()), vocabulary)) {}
 
   //! Sets the limits of all copies. The automaton may take more bytes already: then it can go on with states that
   //! were reached before.

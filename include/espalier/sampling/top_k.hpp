@@ -77,8 +77,7 @@ std::int32_t top_k(std::span<const NumberT> row, std::span<candidate<std::type_i
 //!
 //! Pre         rows.has(u)
 template <class NumberT>
-std::int32_t top_k(const node_rows<NumberT>& rows, node_id u,
-                   std::span<candidate<std::type_identity_t<NumberT>>> out) {
+std::int32_t top_k(const node_rows<NumberT>& rows, node_id u, std::span<candidate<std::type_identity_t<NumberT>>> out) {
   const std::span<const NumberT> row = rows.row(u);
   if (rows.listed == nullptr || out.empty()) return top_k(row, out);
   detail::best_candidates<NumberT> best(out);
