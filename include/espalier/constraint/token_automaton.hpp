@@ -26,10 +26,10 @@ namespace espalier {
 //! Copies share the states and masks that they have found, so only one thread at a time may use them.
 //!
 //! Complexity  allowed: one look-up for a state that was asked about before, or that differs from such a state only in
-//!             numbers of repetitions that no token exhausts. Else a walk over the vocabulary's prefixes as far as the
-//!             state allows them; where free text of JSON may follow, only over the prefixes of tokens that are not
+//!             repetition counts whose limits no token can reach. Else a walk over the vocabulary's prefixes as far as
+//!             the state allows them; where free text of JSON may follow, only over the prefixes of tokens that are not
 //!             text. At most max_masks masks are kept, of vocab / 8 bytes each, and of 16 MiB in all; when there are
-//!             that many, all are dropped before the next is made. advance: O(bytes of the token). prescribed: that of
+//!             that many, all are dropped before the next is made. advance: O(bytes of the token). prescribed: as
 //!             vocabulary_trie::longest
 //! Errors      advance, allowed, prescribed: input_error if the states that were reached so far, by all copies
 //!             together, take more bytes than the limits say; steps_error if the call would take more steps
@@ -43,13 +43,13 @@ class token_automaton {
       : shared_(std::make_shared<shared>(
             detail::byte_dfa(std::move(nfa), all, automaton_limits().bytes, vocabulary.max_depth()), vocabulary)) {}
 
-  //! Sets the limits of all copies. The automaton may take more bytes already: then it can go on with states that
-  //! were reached before.
+  //! Sets the limits of all copies. If the automaton already takes more bytes than that, it goes on only with states
+  //! that were reached before.
   void set_limits(const automaton_limits& limits) {
     shared_->steps = limits.steps;
     shared_->dfa.set_max_bytes(limits.bytes);
   }
-  //! Steps that the last call took that had to look further than at what was known.
+  //! Steps that the last call of advance(), allowed() or prescribed() took, of any copy.
   std::int64_t steps() const { return shared_->dfa.steps(); }
   //! Bytes that all copies take together, about, without the vocabulary.
   std::size_t bytes() const {
@@ -94,7 +94,7 @@ class token_automaton {
   }
 
  private:
-  // The state after a prefix, its room for free text, and the number of characters of the prefix.
+  // The state after a prefix, the state's room for free text, and the number of characters of the prefix.
   struct step {
     state_type state;
     std::int32_t room, characters;
@@ -106,9 +106,9 @@ class token_automaton {
 
     detail::byte_dfa dfa;
     vocabulary_trie vocabulary;
-    std::int64_t steps = automaton_limits().steps;                     // of a call
+    std::int64_t steps = automaton_limits().steps;                     // most steps of a call
     std::unordered_map<state_type, std::vector<std::uint32_t>> masks;  // by canonical state
-    std::vector<step> path;                                            // by length of a prefix
+    std::vector<step> path;                                            // in mask_of(): by length of the prefix
   };
 
   std::size_t bytes_of_mask() const { return shared_->vocabulary.text().size() * sizeof(std::uint32_t); }

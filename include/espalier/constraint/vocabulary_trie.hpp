@@ -29,11 +29,10 @@ namespace espalier {
 //!             that does not end texts, and if no token has bytes
 class vocabulary_trie {
  public:
-  //! A prefix. The nodes are in the order of a walk that visits the longer prefixes that begin with a prefix directly
-  //! after it.
+  //! A prefix. The nodes are in preorder: directly after a prefix come all longer prefixes that begin with it.
   struct node {
     std::int32_t skip;  //!< index of the next prefix that does not begin with this one
-    //! index in tokens() of the first token that equals this prefix; the next node's first_token ends them
+    //! index in tokens() of the first token that equals this prefix; such tokens end at the next node's first_token
     std::int32_t first_token;
     std::uint16_t depth;  //!< number of bytes before the last one
     std::uint8_t byte;    //!< the last byte
@@ -59,11 +58,11 @@ class vocabulary_trie {
   std::span<const node> nodes() const { return data_->nodes; }
   //! The tokens of the tree, in the order of their bytes.
   std::span<const token_id> tokens() const { return data_->tokens; }
-  //! By index in tokens(): the number of characters of a token that is text, which means that it consists of whole
-  //! characters that a string of JSON has as they are: neither marks, backslashes nor control characters. 0 for other
-  //! tokens, and for text of more than 255 characters.
+  //! The number of characters of each token, by its index in tokens(); 0 for tokens that are not text, and for text of
+  //! more than 255 characters. A token is text if it consists of whole characters that stand unescaped in a JSON
+  //! string: no quotation marks, backslashes or control characters.
   std::span<const std::uint8_t> characters() const { return data_->characters; }
-  //! All tokens that are text, as a Constraint's mask, and the largest of characters().
+  //! All tokens that are text of at most 255 characters, as a Constraint's mask; the largest of characters().
   std::span<const std::uint32_t> text() const { return data_->text; }
   std::int32_t max_characters() const { return data_->max_characters; }
   //! The number of bytes of the longest token.
@@ -72,7 +71,7 @@ class vocabulary_trie {
   //! The longest token with which the coming bytes begin; of equal ones the lowest; no value if there is none. next()
   //! returns one coming byte a call, and -1 after the last.
   //!
-  //! Complexity  O(bytes of the token), times the bytes that may follow each
+  //! Complexity  O(bytes read), times the bytes that may follow each. Reads as long as a token begins with these bytes
   template <class NextByteT>
   std::optional<token_id> longest(NextByteT&& next) const {
     const std::span<const node> all = data_->nodes;

@@ -9,18 +9,18 @@
 
 namespace espalier {
 
-//! Error: a call of a constraint would take more steps than it may. What it has found so far is kept, so that a call
-//! that may take more steps goes on from there.
+//! Error: a call of a constraint would take more steps than it may. The states found so far are kept, so that a later
+//! call with a larger limit goes on from there.
 struct steps_error : input_error {
   using input_error::input_error;
 };
 
 //! Limits of an automaton, all its copies together.
 struct automaton_limits {
-  //! Steps of one call: about as many bytes as it follows, times the states of the written-out pattern that it is in at
-  //! a time. A hundred million take a second or so.
+  //! Most steps of one call. Reading a byte takes one step if the next state is known, else about one step for each
+  //! state of the pattern that the text may be in. A hundred million steps take a second or so.
   std::int64_t steps = std::int64_t{1} << 27;
-  std::size_t bytes = std::size_t{256} << 20;  //!< of the states that texts have reached
+  std::size_t bytes = std::size_t{256} << 20;  //!< most bytes of memory for the states that texts have reached
 };
 
 }  // namespace espalier

@@ -20,12 +20,13 @@
 namespace espalier::detail {
 
 // The deterministic automaton of a byte_nfa. Each of its states stands for a set of states of the byte_nfa, each with
-// its stack, and is made when it is first reached. From every state there is a way to the end.
+// its stack, and is made when it is first reached. A set has only states that live: see byte_nfa::live().
 //
 // Complexity  construction: O(states of the byte_nfa). next: one look-up if the next state is known, else O(states of
 //             the set)
-// Errors      next: input_error if a further state would take more than max_bytes, or stand for more than max_configs
-//             states, steps_error if it would take more steps than allow_steps() said; the known states stay
+// Errors      construction, next, canonical: input_error if all states together would take more than max_bytes, or one
+//             would stand for more than max_configs states. next: steps_error if it would take more steps than
+//             allow_steps() said. The known states stay
 class byte_dfa {
  public:
   static constexpr std::int32_t dead = -1;
@@ -95,12 +96,12 @@ class byte_dfa {
     return known != unknown ? known : make(state, byte);
   }
 
-  // Returns how many characters of free text (inside a JSON string) may follow; `always` if there is no bound. Returns
-  // 0 if none may, or at most `longest` and some byte other than the closing quote may follow, too.
+  // Returns how many characters of free text (inside a JSON string) may follow; `always` if there is no bound. If this
+  // number is at most `longest` and a byte may follow that is neither free text nor the closing quote, returns 0.
   std::int32_t room(std::int32_t state) const { return state == dead ? 0 : at(state).room; }
 
-  // Returns one state for all states that differ only in repetition counts too far from their limits to be reached
-  // within `longest` bytes. The same texts of up to `longest` bytes may follow it.
+  // Returns the state that stands for all states that differ only in repetition counts whose limits cannot be reached
+  // within `longest` bytes. The same texts of up to `longest` bytes may follow all of these states.
   //
   // Complexity  O(states of the set) the first time
   std::int32_t canonical(std::int32_t state) {
@@ -130,8 +131,9 @@ class byte_dfa {
     std::int32_t room, canonical;
   };
 
-  // The top frame of a stack: a repetition's `push` state and its count so far, or the state to go on at after a call;
-  // `below` is the id of the stack under it.
+  // The top frame of a stack. `state` and `number` are the `push` state of a repetition and its count so far, or the
+  // state to go on at after a call and 0. `below` is the id of the stack under the frame, `canonical` the id of the
+  // canonical_stack(), or unknown.
   struct frame {
     std::int32_t state, number, below, canonical;
   };
@@ -298,8 +300,8 @@ class byte_dfa {
       return std::tuple(c.s, f.state, f.below, f.number);
     };
     std::sort(set_.begin(), set_.end(), [&](const config& a, const config& b) { return key(a) < key(b); });
-    // Keeps the lower of two configurations that differ only in the top repetition count if it has reached `least`: it
-    // allows all that the other does, and perhaps more.
+    // If two configurations differ only in the top repetition count, and the lower count has reached `least`, keeps
+    // only the one with the lower count: it allows all that the other does, and perhaps more.
     const auto last = std::unique(set_.begin(), set_.end(), [&](const config& a, const config& b) {
       if (a == b) return true;
       const frame &f = frame_of(a.stack), &g = frame_of(b.stack);
@@ -326,7 +328,7 @@ class byte_dfa {
 
   std::int32_t room_of_set() const {
     std::int32_t room = 0;
-    bool is_other = false;  // whether any byte but the closing quote may follow that is no free text
+    bool is_other = false;  // whether a byte may follow that is neither free text nor the closing quote
     for (const config& c : set_) {
       const byte_nfa::state& s = nfa_[c.s];
       const frame& top = frame_of(c.stack);
@@ -354,10 +356,11 @@ class byte_dfa {
   std::size_t bytes_ = 0;  // bytes of all states and stacks so far
   std::vector<dfa_state> states_;
   std::vector<config> configs_;
-  std::vector<std::int32_t> next_;  // by state and class of the next byte
+  std::vector<std::int32_t> next_;  // the next state, by state and class of the next byte
   std::unordered_multimap<std::uint64_t, std::int32_t> number_of_, number_of_stack_;
   std::vector<frame> frames_;
-  // The set being made; what close() has yet to look at; what it has looked at with a further stack (the first: mark_).
+  // The set being made; the configurations that close() has yet to look at; those that it has looked at, except the
+  // first one of each state, which mark_ holds.
   std::vector<config> set_, open_, others_;
   std::vector<mark> mark_;
   std::int32_t turn_ = 0;

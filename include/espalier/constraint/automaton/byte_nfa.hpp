@@ -12,14 +12,15 @@
 
 namespace espalier::detail {
 
-// Part of an automaton. It accepts the texts that lead from state `begin` to state `end`, which leads nowhere yet.
+// Part of an automaton. It accepts the texts that lead from state `begin` to state `end`. No link leads away from `end`
+// yet.
 struct nfa_part {
   std::int32_t begin, end;
 };
 
 // A nondeterministic automaton over bytes with a stack, made of parts. The stack has a frame for each rule that is
-// being read, and one for each counted repetition, which holds the number of its repetitions so far. So a repetition
-// has the same few states whatever its numbers are, and rules may contain themselves.
+// being read, and one for each counted repetition that is being read, with the number of times read so far. So a
+// repetition has the same few states whatever its numbers are, and rules may contain themselves.
 //
 // Errors      input_error for more than max_states states
 class byte_nfa {
@@ -34,13 +35,15 @@ class byte_nfa {
     push,   // leads to `to`, a join of `more` and `pop`, with a new frame, whose number is 0
     more,   // leads to `to` if the number in the frame is below `most`
     count,  // leads to `to` with a number that is greater by one
-    pop     // leads to `to` without the frame if its number is at least `least`
+    pop     // if the number in the frame is at least `least`: removes the frame and leads to `to`
   };
 
-  // Role of a byte state among the states beside it. free_text, counted_text: a character of free text begins here, of
-  // which any number may follow, or as many as the frame on the stack leaves. closing: a state of a group, with a rank
-  // in it; where several states of one group, with the same stack, could read the next byte, only those of the lowest
-  // rank do. stop: the end of one of several parts that are read side by side.
+  // Purpose of a byte state, if it is more than to read a byte.
+  //   free_text      a character of a JSON string begins here; any number of characters may follow
+  //   counted_text   as free_text, but only as many characters may follow as the frame on the stack still allows
+  //   closing        a state of a group, with a rank in the group: if several states of one group, with the same stack,
+  //                  could read the next byte, only those of the lowest rank read it
+  //   stop           the end of one of several parts that are read side by side
   enum class role : std::uint8_t { none, free_text, counted_text, closing, stop };
 
   // One state; -1 stands for no state.
@@ -49,7 +52,8 @@ class byte_nfa {
     role is = role::none;
     std::uint8_t low = 0, high = 0;
     std::int32_t to = -1, other = -1;
-    std::int32_t least = 0, most = many;  // of a repetition; of `closing`: the number of the group, and the rank in it
+    // The bounds of a repetition. In a closing state, `least` is the number of the group and `most` the rank in it.
+    std::int32_t least = 0, most = many;
   };
   static constexpr std::int32_t many = -1;
 
@@ -71,15 +75,15 @@ class byte_nfa {
     return {s, add({})};
   }
 
-  // The part that accepts the mark that closes a text, as one of a group: see role. One of rank 0 takes the mark from
-  // the others even where nothing follows it.
+  // The part that accepts `mark`, which closes a text, by a closing state with this group and rank: see role. A state
+  // of rank 0 may lead nowhere: it still keeps the other states of its group from reading the mark.
   nfa_part closing(char mark, std::int32_t group, std::int32_t rank) {
     const auto byte = static_cast<std::uint8_t>(mark);
     const std::int32_t s = add({kind::byte, role::closing, byte, byte, size() + 1, -1, group, rank});
     return {s, add({})};
   }
 
-  // The end of one of several parts that are read side by side: takes no byte.
+  // Returns a state that ends one of several parts that are read side by side. It takes no byte.
   std::int32_t stop() { return add({kind::byte, role::stop, 1, 0}); }
 
   // The part that accepts this text alone.
@@ -96,7 +100,7 @@ class byte_nfa {
     return {a.begin, b.end};
   }
 
-  // The part that accepts the texts of each of these parts.
+  // The part that accepts every text that at least one of these parts accepts.
   nfa_part any_of(const std::vector<nfa_part>& parts) {
     if (parts.empty()) return never();
     std::int32_t begin = parts[0].begin;
@@ -108,7 +112,7 @@ class byte_nfa {
     return {begin, e};
   }
 
-  // The part that accepts the texts of `a` and the texts of `b`.
+  // The part that accepts every text that `a` or `b` accepts.
   nfa_part either(nfa_part a, nfa_part b) {
     const std::int32_t s = add({.to = a.begin, .other = b.begin}), e = add({});
     link(a.end, e);
@@ -144,10 +148,11 @@ class byte_nfa {
     return {begin, e};
   }
 
-  // A rule, which is made before its content: the content leads from its begin to its end.
+  // Makes a rule that has no content yet. The caller links the begin of the rule to the begin of the content, and the
+  // end of the content to the end of the rule.
   nfa_part rule() { return {add({}), add({.what = kind::leave})}; }
 
-  // The part that accepts the texts of a rule.
+  // The part that calls a rule: it accepts the texts of the rule.
   nfa_part call(nfa_part rule) {
     const std::int32_t e = add({});
     return {add({.what = kind::call, .to = rule.begin, .other = e}), e};
@@ -160,17 +165,19 @@ class byte_nfa {
     (s.to < 0 ? s.to : s.other) = to;
   }
 
-  // Returns for each state whether one of these can be reached from it: the end of the rule or of the repetition that
-  // it is in; outside of rules, the state `end`; a state of role stop; a closing state of rank 0.
+  // Returns for each state whether it lives: whether some text leads from it to the end of the rule that it is in (a
+  // leave), to the end of one time of the repetition that it is in (a count), outside of these to the state `end`, or
+  // to a state of role stop or a closing state of rank 0.
   //
   // Complexity  O(states)
   std::vector<char> live(std::int32_t end) const {
-    // The state whose two links decide whether a state lives.
+    // Returns the state whose two links decide whether state s lives: the join after a push, else s itself.
     const auto decider = [&](std::int32_t s) -> const state& {
       const state& one = (*this)[s];
       return one.what == kind::push ? (*this)[one.to] : one;
     };
-    // For each state, the links that lead to it in a list: link 2s is `to` of the decider of s, 2s + 1 its `other`.
+    // For each state t, the list of the links that lead to t: last_link[t], then link_before of that link, and so on.
+    // Link 2s is `to` of the decider of s, link 2s + 1 is its `other`.
     std::vector<std::int32_t> last_link(states_.size(), -1), link_before(2 * states_.size(), -1);
     std::vector<char> all(states_.size(), 0);
     std::vector<std::int32_t> open;
@@ -212,7 +219,8 @@ class byte_nfa {
   }
 
  private:
-  // True if a part accepts the empty text. A repetition of such a part has no least number.
+  // True if a part accepts the empty text without a call of a rule. Then times() sets the least number of a repetition
+  // to 0, which accepts the same texts.
   bool accepts_nothing(nfa_part a) const {
     std::set<std::int32_t> seen;
     for (std::vector<std::int32_t> open{a.begin}; !open.empty();) {

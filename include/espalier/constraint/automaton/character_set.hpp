@@ -167,11 +167,11 @@ class character_set {
 };
 
 // The part that accepts `least` to `most` characters in a string of JSON; most < 0: any number from `least` on. If
-// `has_codes`, they may also be written as a backslash, u and four digits.
+// `has_codes`, they may also be written as a backslash, u and four digits, and / as \/.
 inline nfa_part free_text(byte_nfa& nfa, std::int32_t least, std::int32_t most, bool has_codes) {
   using role = byte_nfa::role;
   if (least == 0 && most == 0) return nfa.nothing();
-  // A role that needs a count is only given where times() makes one.
+  // The role counted_text needs the count in a frame, so it is given only if times() makes a counted repetition.
   const role first = most < 0 && least < 2 ? role::free_text : most == 1 ? role::none : role::counted_text;
   const character_form form = character_form::json_string;
   nfa_part all = character_set({{0, character_set::last}}).in(form).add_to(nfa, form, first);
@@ -188,7 +188,7 @@ inline nfa_part free_text(byte_nfa& nfa, std::int32_t least, std::int32_t most, 
         digits = nfa.then(digits, nfa.any_of({nfa.byte('0', '9'), nfa.byte('A', 'F'), nfa.byte('a', 'f')}));
       return digits;
     };
-    // A code that is no half of a pair begins with another digit than D, or with D and one of 0 to 7.
+    // A code that is no half of a surrogate pair begins with another digit than D, or with D and one of 0 to 7.
     nfa_part single = nfa.any_of({nfa.byte('0', '9'), one_of("ABCEFabcef")});
     single = nfa.either(nfa.then(single, hexadecimal(3)),
                         nfa.then(nfa.then(one_of("Dd"), nfa.byte('0', '7')), hexadecimal(2)));

@@ -16,7 +16,7 @@
 
 namespace espalier::detail {
 
-// Makes the part of an automaton that accepts the texts that a regular expression describes as a whole.
+// Parser of a regular expression: makes the part of an automaton that accepts the texts that it describes as a whole.
 class regex_parser {
  public:
   regex_parser(byte_nfa& nfa, std::string_view pattern, character_form form)
@@ -95,7 +95,7 @@ class regex_parser {
     if (depth > max_depth) fail("at most 200 groups inside each other");
     const repetition first = sequence(depth);
     if (!next_is('|')) return first;
-    // If one may be left out, all may: a?|b| is (a|b)?.
+    // If one alternative may be left out, all may: a?|b| is (a|b)?.
     bool is_optional = false;
     std::vector<nfa_part> all;
     const auto add = [&](const repetition& r) {
@@ -138,7 +138,7 @@ class regex_parser {
       if (most >= 0 && most < least) fail("a second number that is not below the first");
       if (!take('}')) fail("'}'");
     }
-    // A lazy quantifier prefers short texts, but has the same ones.
+    // A lazy quantifier prefers short texts, but describes the same texts.
     if (at_ > begin) take('?');
     if (at_ > begin && !ends() && std::string_view("*+?{").find(pattern_[at_]) != std::string_view::npos)
       fail("something else after a quantifier: possessive ones are not supported");

@@ -79,7 +79,7 @@ class token_path {
 };
 
 //! The Constraint of a grammar, by the library xgrammar: it allows the texts that the rule `root` derives. Rules may
-//! contain themselves, as brackets that match require.
+//! contain themselves, as matching brackets require.
 //!
 //!   constrained(ebnf_grammar("root ::= \"(\" root \")\" | [a-z]+", vocabulary));
 //!

@@ -62,8 +62,9 @@ inline bool has_type(const schema_json& value, const schema_json& type) {
   return name == value.type_name() || (name == "integer" && value.is_number_integer());
 }
 
-// Keywords of drafts 4 to 2020-12 that restrict values, with spaces around each. All others describe or annotate, and
-// so do those that no draft knows. The first one is our own: values that are not allowed.
+// The keywords that restrict values, in drafts 4 to 2020-12, with a space before and after each. All others only
+// describe or annotate; a keyword that no draft knows restricts nothing. `excepted` is a keyword of this library alone:
+// a list of values that are not allowed.
 inline constexpr const char* excepted = "\1except";
 inline constexpr std::string_view restricting =
     " \1except $dynamicRef $recursiveRef $ref additionalItems additionalProperties allOf anyOf const contains "
@@ -72,8 +73,8 @@ inline constexpr std::string_view restricting =
     "minimum multipleOf not oneOf pattern patternProperties prefixItems properties propertyNames required then "
     "type unevaluatedItems unevaluatedProperties uniqueItems ";
 
-// Brings schemas into a form in which each keyword stands once, without $ref and allOf, and tells which exclude each
-// other.
+// Flattener of schemas: puts the keywords of a schema and of its $ref and allOf into one schema, see flat(), and tells
+// which schemas exclude each other.
 class schema_flattener {
  public:
   using json = schema_json;
@@ -103,7 +104,7 @@ class schema_flattener {
            "; expected string, number, integer, boolean, null, array or object.");
   }
 
-  // The schema of the values of two.
+  // The schema of the values that two schemas both allow.
   static json both(const json& a, const json& b) {
     if (a == b || b == true || (b.is_object() && b.empty())) return a;
     if (a == true || (a.is_object() && a.empty())) return b;
@@ -112,13 +113,13 @@ class schema_flattener {
     return all;
   }
 
-  // Equality in which the order of properties does not count.
+  // True if two values are equal, whatever the order of their properties.
   static bool are_same(const json& a, const json& b) { return nlohmann::json(a) == nlohmann::json(b); }
   static bool is_in(const json& value, const json& list) {
     return std::any_of(list.begin(), list.end(), [&](const json& one) { return are_same(one, value); });
   }
 
-  // Rule of an object's schema for a property that it does not name.
+  // The schema of a property whose name is not in the `properties` of the object's schema.
   static json others(const json& s, const std::string& name) {
     json all = true;
     bool is_found = false;
@@ -131,8 +132,8 @@ class schema_flattener {
     return is_found || !s.contains("additionalProperties") ? all : s["additionalProperties"];
   }
 
-  // True if a schema has the first of two keywords, and not the second one before it. Properties are written in the
-  // order of the text that names them.
+  // True if a schema has keyword `first`, and keyword `second` does not stand before it. The order matters because
+  // properties are written in the order in which the schema names them.
   static bool stands_before(const json& schema, const char* first, const char* second) {
     for (const auto& [keyword, _] : schema.items()) {
       if (keyword == first || keyword == second) return keyword == first;
@@ -143,9 +144,9 @@ class schema_flattener {
   // A schema without one of its keywords.
   static json without(json schema, const char* keyword) { return schema.erase(keyword), schema; }
 
-  // Counts one more schema that is read; one that is referred to counts each time.
+  // Counts one more schema that is read; a schema that is referred to counts each time.
   //
-  // Errors      input_error for one that is too deep, or too many
+  // Errors      input_error if the schema is nested too deep, or if there are too many schemas
   void count(int depth) {
     if (depth > max_depth) raise<input_error>("the JSON schema is nested more than ", max_depth, " levels deep.");
     if (++n_values_ > max_values) {
@@ -162,7 +163,8 @@ class schema_flattener {
     return *at;
   }
 
-  // The keywords of a schema that restrict values, older ones in today's form.
+  // A schema reduced to the keywords that restrict values, with older keywords in today's form; false if no value is
+  // allowed by its const and its enum.
   json restrictions(const json& schema, const std::string& path, int depth = 0) {
     if (schema.is_boolean()) return schema;
     if (!schema.is_object())
@@ -183,7 +185,7 @@ class schema_flattener {
       all["enum"] = json::array({value});
       all.erase("const");
     }
-    // Draft 4: whether `minimum` itself is excluded.
+    // In draft 4, exclusiveMinimum is true or false, and says whether `minimum` itself is excluded.
     for (const auto& [bound, excludes] :
          {std::pair{"minimum", "exclusiveMinimum"}, std::pair{"maximum", "exclusiveMaximum"}}) {
       if (!all.contains(excludes) || !all[excludes].is_boolean()) continue;
@@ -201,7 +203,7 @@ class schema_flattener {
     }
     write_out(all, path, depth);
     if (!all.contains("type")) return all;
-    // OpenAPI 3.0; a schema that names its draft is none.
+    // nullable belongs to OpenAPI 3.0, in which no schema has $schema.
     json& type = all["type"];
     if (has("nullable") && schema["nullable"] == true && !root_.contains("$schema") && !has_type(nullptr, type)) {
       type = type.is_array() ? type : json::array({type});
@@ -218,8 +220,9 @@ class schema_flattener {
     return all;
   }
 
-  // The restrictions of a schema, those of $ref and allOf among them; false if they exclude each other. The names that
-  // are referred to are added to `followed`.
+  // The restrictions of a schema, with those of its $ref and allOf; false if they exclude each other. If several of
+  // them have an anyOf, or a oneOf, all but the first of these stay in an allOf. Adds the names that are referred to to
+  // `followed`.
   json flat(const json& schema, const std::string& path, int depth, std::vector<std::string>& followed) {
     json all = restrictions(schema, path, depth);
     if (!all.is_object()) return all;
@@ -246,8 +249,8 @@ class schema_flattener {
     return leads ? merged(together, all, path) : together;
   }
 
-  // The types of the values that are written for a flat schema, which may be fewer than it allows: without `type`, the
-  // type that its keywords belong to.
+  // The types of the values that are written for a flat schema. Without `type`, this is the type that its keywords
+  // belong to, though the schema allows other types, too.
   static json written_types(const json& flat, const std::string& path) {
     if (flat.contains("type")) return flat["type"].is_array() ? flat["type"] : json::array({flat["type"]});
     const std::pair<const char*, std::vector<const char*>> types[] = {
@@ -268,8 +271,8 @@ class schema_flattener {
     return {"string", "number", "boolean", "null", "array", "object"};
   }
 
-  // Schemas of which none has a value of the given schema, and which together have as many of the other values as can
-  // be said; none if that is not supported.
+  // Schemas that allow no value of the given schema, and together as many of the other values as keywords can describe;
+  // empty if no such schema is supported.
   std::vector<json> negated(const json& schema, const std::string& path, int depth) {
     count(depth);
     std::vector<std::string> followed;
@@ -313,8 +316,8 @@ class schema_flattener {
     return all;
   }
 
-  // True if no value that is written for `a` is one of `b`, as far as types, lists of values, patterns, and properties
-  // tell.
+  // True if types, lists of values, patterns or properties show that no value that is written for `a` is allowed by
+  // `b`.
   bool excludes(const json& a, const json& b, const std::string& path, int depth = 0) {
     if (depth > 16) return false;
     std::vector<std::string> followed;
@@ -338,7 +341,7 @@ class schema_flattener {
       });
     }
     if (other.contains("enum")) {
-      // True if no value of the enum has a type that the other schema writes.
+      // True if no value of the enum has a type that is written for `one`.
       const json types = written_types(one, path);
       return std::none_of(other["enum"].begin(), other["enum"].end(),
                           [&](const json& v) { return has_type(v, types) || (v.is_number() && has_type(1, types)); });
@@ -353,7 +356,7 @@ class schema_flattener {
   }
 
  private:
-  // True if values of two types may be the same.
+  // True if a value may be of `type` and also of `types`, a type or a list of types.
   static bool is_of(const json& type, const json& types) {
     if (types.is_array())
       return std::any_of(types.begin(), types.end(), [&](const json& one) { return is_of(type, one); });
@@ -387,8 +390,8 @@ class schema_flattener {
     return !patterns.empty();
   }
 
-  // True if no text that is written for the one schema has the patterns of the other. Of a format, not all texts are
-  // written.
+  // True if no text that is written for `one` matches the patterns of `other`. If `one` has a format, not all texts of
+  // the format are written: see string_format.
   static bool excludes_strings(const json& one, const json& other) {
     common_patterns together;
     if (!add_patterns(other, together)) return false;
@@ -398,7 +401,7 @@ class schema_flattener {
     return (add_patterns(one, together) || !written.empty()) && !together.have_text();
   }
 
-  // Brings keywords that say when others hold into the form of allOf and anyOf.
+  // Replaces the keywords dependencies, dependentRequired, dependentSchemas, not and if by schemas in allOf.
   void write_out(json& all, const std::string& path, int depth) {
     json more = json::array();
     const auto take = [&](const char* keyword) {
@@ -448,7 +451,7 @@ class schema_flattener {
       if (theirs.contains(key) && theirs[key] == false) return true;
       if (ours.contains(key) && theirs.contains(key) && excludes(ours[key], theirs[key], path, depth + 1)) return true;
     }
-    // A property that the other one requires may not be in this one.
+    // True if a property that `other` requires cannot be in an object of `one`.
     return std::any_of(demanded.begin(), demanded.end(), [&](const json& name) {
       if (!name.is_string()) return false;
       const auto key = name.get<std::string>();
@@ -458,7 +461,8 @@ class schema_flattener {
     });
   }
 
-  // The flat schema of the values of two flat schemas; false if it has none.
+  // The flat schema of the values that two flat schemas both allow; false if no type or no value of their enums is
+  // common to both.
   static json merged(json a, const json& b, const std::string& path) {
     if (a == false || b == false) return false;
     if (a == true || b == true) return a == true ? b : a;
@@ -468,7 +472,7 @@ class schema_flattener {
     if (is_only_in(a, b) || is_only_in(b, a))
       refuse(path, "prefixItems", "which is not supported together with items of another schema.");
     if (a.contains("properties") || b.contains("properties")) {
-      // A property that one of the two names is for the other one of those that it does not name.
+      // A property that only one schema names must also satisfy the other schema's rule for unnamed properties.
       const auto names = [&](const json& schema) {
         const json all = schema.contains("properties") ? schema["properties"] : json::object();
         if (!all.is_object()) refuse(path, "properties", "which must be an object.");
@@ -542,7 +546,7 @@ class schema_flattener {
       } else if (keyword == excepted) {
         mine.insert(mine.end(), what.begin(), what.end());
       } else if (keyword == "pattern") {
-        // More than one pattern: a list.
+        // Several patterns are kept as a list.
         mine = mine.is_array() ? mine : json::array({mine});
         for (const json& one : what.is_array() ? what : json::array({what})) {
           if (!is_in(one, mine)) mine.push_back(one);
@@ -564,7 +568,8 @@ class schema_flattener {
     return a;
   }
 
-  // True if a type, or one of a list, is that of whole numbers, whose others cannot be said.
+  // True if a type, or a list of types, allows integers but no other numbers. Such types are not negated: there is no
+  // type for the numbers that are not integers.
   static bool is_whole(const json& type) {
     return type == "integer" || (type.is_array() && is_in("integer", type) && !is_in("number", type));
   }

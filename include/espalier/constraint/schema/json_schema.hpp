@@ -30,14 +30,14 @@ namespace espalier {
 
 //! Options of json_schema().
 struct json_schema_options {
-  bool ignore_other_formats = false;  //!< formats of strings that are not supported are passed over, and not refused
-  bool allow_lines = false;           //!< line breaks may stand where JSON has spaces, with an indent after them
+  bool ignore_other_formats = false;  //!< string formats that are not supported are ignored, not refused
+  bool allow_lines = false;           //!< line breaks with indents may stand within brackets, and after , and :
 };
 
 namespace detail {
 
-// A reader of JSON events that keeps the parser's first complaint instead of throwing it. Deep nesting is a complaint,
-// too, because code that copies and writes a value calls itself for each level.
+// A reader of JSON events that keeps the parser's first complaint instead of throwing it. More than max_depth levels
+// are a complaint, too, because the code that copies and writes a value calls itself for each level.
 struct json_complaint {
   using json = nlohmann::ordered_json;
   static constexpr int max_depth = 200;
@@ -48,7 +48,7 @@ struct json_complaint {
   bool boolean(bool) { return true; }
   bool number_integer(json::number_integer_t) { return true; }
   bool number_unsigned(json::number_unsigned_t) { return true; }
-  // The parser also calls this for an integer that 64 bits do not hold, which has neither a point nor an exponent.
+  // The parser also calls this for an integer that 64 bits do not hold. Its text has neither a point nor an exponent.
   bool number_float(json::number_float_t, const std::string& digits) {
     if (digits.find_first_of(".eE") != std::string::npos) return true;
     text = "has the integer " + digits + ", which 64 bits do not hold";
@@ -87,9 +87,10 @@ inline nlohmann::ordered_json parse_schema_text(std::string_view text) {
   return nlohmann::ordered_json::parse(text.begin(), text.end(), nullptr, false);
 }
 
-// Makes the part of an automaton that accepts the values of a JSON schema: see json_schema().
+// Parser of a JSON schema: makes the part of an automaton that accepts the values of the schema. See json_schema().
 //
-// A schema that no value satisfies has a part that accepts nothing; where it is optional, it is left out.
+// A schema that no value satisfies becomes a part that accepts no text. If that part is optional, it is left out: none
+// of its states lives (byte_nfa::live).
 class schema_parser {
  public:
   schema_parser(byte_nfa& nfa, std::string_view schema, const json_schema_options& options)
@@ -107,8 +108,8 @@ class schema_parser {
   static constexpr std::int32_t many = byte_nfa::many;
   static constexpr std::int32_t most_entries = 1 << 14;
 
-  // The content of a schema that is referred to, or that is put together of others, and how many lists and objects
-  // were open when it was begun.
+  // A rule, the number of lists and objects that were open when its content was begun, and whether the content is
+  // complete. Schemas that are referred to, and those that are made of several ones, become rules.
   struct known_rule {
     nfa_part part;
     int n_open;
@@ -131,7 +132,7 @@ class schema_parser {
     return static_cast<std::int64_t>(number);
   }
 
-  // How often something may be repeated.
+  // Returns the number of times, 0 to 2^30, that a keyword such as minItems gives; `otherwise` if the schema lacks it.
   static std::int32_t times(const json& schema, const char* keyword, std::int32_t otherwise, const std::string& path) {
     return static_cast<std::int32_t>(whole_number(schema, keyword, otherwise, path, 0, 1 << 30));
   }
@@ -152,7 +153,7 @@ class schema_parser {
     });
   }
 
-  // The part of the rule of this name, which make() gives its content when it is first asked for.
+  // Returns a part that calls the rule of this name. When the rule is first asked for, make() makes its content.
   template <class MakeT>
   nfa_part rule(const std::string& name, const std::string& path, const MakeT& make) {
     const auto [at, is_new] = rules_.try_emplace(name);
@@ -164,7 +165,7 @@ class schema_parser {
       nfa_->link(content.end, one.part.end);
       one.is_done = true;
     }
-    // Nothing is written between one that is being made and itself.
+    // A rule that leads back to itself without opening a list or an object would never end: no value satisfies it.
     if (!one.is_done && one.n_open == n_open_) return none(path);
     return nfa_->call(one.part);
   }
@@ -189,7 +190,8 @@ class schema_parser {
     return nfa_->never();
   }
 
-  // The values of one of the branches, and of the other keywords beside them.
+  // The part that accepts the values that the keywords beside the branches allow and that a branch allows, too: for
+  // anyOf at least one branch, for oneOf exactly one.
   nfa_part any_of(const json& flat, const char* keyword, const std::string& path, int depth) {
     const json& branches = flat[keyword];
     if (!branches.is_array() || branches.empty()) refuse(path, keyword, "which must be a list of one schema or more.");
@@ -221,7 +223,7 @@ class schema_parser {
     return nfa_->any_of(parts);
   }
 
-  // The values of a list, without those that the other keywords do not write.
+  // The part that accepts those values of an enum that the keywords beside it allow.
   nfa_part one_of(const json& flat, const std::string& path, int depth) {
     const json& values = flat["enum"];
     if (!values.is_array() || values.empty()) refuse(path, "enum", "which must be a list of one value or more.");
@@ -256,7 +258,8 @@ class schema_parser {
     return parts.empty() ? none(path) : nfa_->any_of(parts);
   }
 
-  // One value; up to four properties in any order.
+  // The part that accepts one value. An object with up to four properties may have them in any order; one with more has
+  // them in the order of their names.
   nfa_part literal(const json& v) {
     if (v.is_number_float() && v.get<double>() == std::floor(v.get<double>()) && std::abs(v.get<double>()) < 1e15) {
       const auto whole = std::to_string(static_cast<std::int64_t>(v.get<double>()));
@@ -282,7 +285,7 @@ class schema_parser {
     return nfa_->any_of(orders);
   }
 
-  // The values of one type; keywords that belong to other types do nothing.
+  // The part that accepts the values of one type. Keywords that belong to other types do nothing.
   nfa_part of_type(const json& flat, const json& type, const std::string& path, int depth) {
     constexpr std::string_view known =
         " additionalProperties exclusiveMaximum exclusiveMinimum format items maxItems maxLength maxProperties maximum "
@@ -351,7 +354,7 @@ class schema_parser {
     } else if (at->is_number_integer()) {
       bound.digits = at->get<std::int64_t>();
     } else {
-      const std::string text = at->dump();  // the shortest one of this number, of at most 17 digits
+      const std::string text = at->dump();  // the shortest text of this number, with at most 17 digits
       const std::size_t e = text.find('e'), point = text.find('.');
       if (e != std::string::npos) bound.exponent = std::stoi(text.substr(e + 1));
       std::string digits = text.substr(0, e);
@@ -364,7 +367,7 @@ class schema_parser {
     all.push_back(bound);
   }
 
-  // True if a pattern allows any text.
+  // True if a pattern is one of the usual spellings for any text.
   static bool is_open(const std::string& text) {
     for (const char* open : {"", "^", "$", ".*", "^.*$", "^.*", ".*$", "^(.*)$"}) {
       if (text == open) return true;
@@ -372,7 +375,8 @@ class schema_parser {
     return false;
   }
 
-  // The text of a string between its marks: `group` and `rank` are those of the closing mark, see byte_nfa::closing.
+  // The part that accepts a string, its quotation marks included. `group` and `rank` are those of the closing mark: see
+  // byte_nfa::closing. If group < 0, the closing mark needs no group.
   nfa_part string(const json& schema, const std::string& path, std::int32_t group = -1, std::int32_t rank = 0) {
     std::int32_t least = times(schema, "minLength", 0, path), most = times(schema, "maxLength", many, path);
     if (most != many && most < least) return none(path);
@@ -431,7 +435,7 @@ class schema_parser {
     return nfa_->then(nfa_->bytes("\""), text);
   }
 
-  // True if a schema of strings has a text.
+  // True if a schema of strings allows a text.
   bool is_string_of(const json& schema, const std::string& text, const std::string& path) {
     return part_accepts(json_text(text), [&](byte_nfa& own) {
       byte_nfa* const outer = std::exchange(nfa_, &own);
@@ -441,7 +445,8 @@ class schema_parser {
     });
   }
 
-  // Refuses strings that may begin with a text that is not allowed, and then have no other way to end.
+  // Refuses a schema of strings if its strings may begin with `text` but none of them goes on after it. The caller
+  // takes `text` itself out of the strings, so nothing could follow it.
   void require_more(const json& schema, const std::string& text, const std::string& path, const char* keyword) {
     if (!schema.contains("pattern") && !schema.contains("format") && !schema.contains("maxLength")) return;
     byte_nfa own;
@@ -460,21 +465,24 @@ class schema_parser {
     refuse(path, keyword, "which leaves no way to go on after ", begin.substr(0, begin.size() - 1), ".");
   }
 
-  // Takes the closing mark of one text of a group from the others; the text is given with its closing mark.
+  // Returns a part that reads a text, which is given with its closing mark, and then leads nowhere. Its closing state
+  // of rank 0 keeps the other parts of the group from closing after this text.
   nfa_part ghost(std::string text, std::int32_t group) {
     text.pop_back();
     const nfa_part all = nfa_->then(nfa_->bytes(text), nfa_->closing('"', group, 0));
     return {all.begin, nfa_->never().end};
   }
 
-  // Part for the space between a mark and what follows it: nothing or, as options_ ask, a line break and spaces.
+  // The part that accepts the white space beside a mark: nothing; one space if `may_be_one`; if options_.allow_lines,
+  // also a line break with an indent of up to 64 spaces or 16 tabs.
   nfa_part space(bool may_be_one) {
     nfa_part all = may_be_one ? nfa_->optional(nfa_->bytes(" "), false) : nfa_->nothing();
     if (!options_.allow_lines) return all;
     const nfa_part indent = nfa_->times(nfa_->bytes(" "), 0, 64), tabs = nfa_->times(nfa_->bytes("\t"), 1, 16);
     return nfa_->either(all, nfa_->then(nfa_->bytes("\n"), nfa_->either(indent, tabs)));
   }
-  // A mark between two values; one that opens or closes a list or an object.
+  // The parts that accept a mark between two values, or one that opens or closes a list or an object, with the white
+  // space beside it.
   nfa_part mark(std::string_view text) { return nfa_->then(nfa_->bytes(text), space(true)); }
   nfa_part open(std::string_view text) { return nfa_->then(nfa_->bytes(text), space(false)); }
   nfa_part close(std::string_view text) { return nfa_->then(space(false), nfa_->bytes(text)); }
@@ -490,7 +498,7 @@ class schema_parser {
       if (schema["uniqueItems"] != true) refuse(path, "uniqueItems", "which must be true or false.");
       return distinct(items, prefix, least, most, path, depth);
     }
-    // The list is made from its end: `after` is what may follow the first `i` elements.
+    // The list is made from its end: `after` accepts the text that may follow the first `i` elements.
     const auto n = static_cast<std::int32_t>((std::min)(prefix.size(), std::size_t{1} << 20));
     const auto item = [&](std::int32_t i) {
       return i < n ? value(prefix[static_cast<std::size_t>(i)], path + "/prefixItems/" + std::to_string(i), depth + 1)
@@ -499,7 +507,7 @@ class schema_parser {
     nfa_part after = nfa_->nothing();
     std::int32_t i = most == many ? n : (std::min)(n, most);
     if (most == many || most > n) {
-      // The element after the first ones; where there are none, the first element has no comma before it.
+      // The elements after those of prefixItems. Without prefixItems, the first of them has no comma before it.
       const std::int32_t rest_least = (std::max)(least - n, 0), rest_most = most == many ? many : most - n;
       const nfa_part again = nfa_->then(mark(","), item(n));
       if (n > 0) {
@@ -519,7 +527,8 @@ class schema_parser {
     return nfa_->then(nfa_->then(open("["), after), close("]"));
   }
 
-  // A list of different ones of an enum's values: in any order if they are few, else in the order of the enum.
+  // The part that accepts a list of different values of an enum: in any order if the enum has at most six values, else
+  // in the order of the enum.
   nfa_part distinct(const json& items, const json& prefix, std::int32_t least, std::int32_t most,
                     const std::string& path, int depth) {
     std::vector<std::string> followed;
@@ -541,7 +550,8 @@ class schema_parser {
     const std::size_t n = values.size();
     if (n > 6 && (least > 1 || (most != many && static_cast<std::size_t>(most) < n)))
       refuse(path, "uniqueItems", "which is supported with minItems and maxItems for at most six values.");
-    // By what is taken, and, in the order of the enum, by the last one taken; 0: nothing.
+    // states[s] is the state after some values were taken. Up to six values: bit v of s says whether value v was taken.
+    // More: s is 1 + the index of the last value taken. 0: none was taken.
     const std::size_t n_states = n > 6 ? n + 1 : std::size_t{1} << n;
     std::vector<std::int32_t> states;
     for (std::size_t s = 0; s < n_states; ++s)
@@ -565,7 +575,7 @@ class schema_parser {
 
   // ------ objects
 
-  // A property, or a kind of properties that have keys free to choose.
+  // A named property: its key with the colon, its value, and whether it is required.
   struct entry {
     nfa_part key, what;
     bool is_required;
@@ -581,7 +591,7 @@ class schema_parser {
     json others = schema.contains("additionalProperties") ? schema["additionalProperties"] : json(true);
     if (!others.is_boolean() && !others.is_object())
       refuse(path, "additionalProperties", "which must be true, false or a schema.");
-    json names = true;  // what the names must be
+    json names = true;  // the schema that the names must satisfy
     if (schema.contains("propertyNames")) {
       std::vector<std::string> followed;
       names = schemas_.flat(schemas_.both(json{{"type", "string"}}, schema["propertyNames"]), path + "/propertyNames",
@@ -626,13 +636,14 @@ class schema_parser {
       if (all == false && !is_required) continue;
       const nfa_part what = value(all, path + "/properties/" + name, depth + 1);
       named.push_back({nfa_->then(nfa_->bytes(json_text(name)), mark(":")), what, is_required});
-      // A property that may be left out is no reason for having no value.
+      // The object can be written without this property, so the error must not name the property's path: see none().
       if (!is_required) none_at_ = none_at;
     }
     return entries(named, free_entries(properties, patterns, others, names, path, depth), n_required, schema, path);
   }
 
-  // The properties that have keys free to choose, all in one; none if there are no such properties.
+  // Returns the parts for properties whose keys are free to choose, and the ghosts that keep such a key from being the
+  // name of a named property; empty if there are no such properties.
   std::vector<nfa_part> free_entries(const json& properties, const json& patterns, const json& others,
                                      const json& names, const std::string& path, int depth) {
     const std::int32_t group = n_groups_++;
@@ -666,7 +677,8 @@ class schema_parser {
       all.push_back(nfa_->then(nfa_->then(key, mark(":")), value(others, path + "/additionalProperties", depth + 1)));
     }
     for (const auto& [name, _] : properties.items()) {
-      // A name that no free key can have would lead to its closing mark alone.
+      // Only a name that a free key can have gets a ghost. Another ghost would let its name begin, and then nothing
+      // could follow.
       bool is_free = others != false && (!names.is_object() || is_string_of(names, name, path));
       for (const std::string& text : texts)
         is_free = is_free || finds(text, name);
@@ -675,8 +687,9 @@ class schema_parser {
     return all;
   }
 
-  // { } around the named properties, in their order, and then the free ones. The states before a key, and after a
-  // value, are there for each number of properties so far that matters.
+  // The part that accepts an object with the named properties, in their order, and then the free ones. It has states
+  // before each key and after each value for every number of properties written so far, up to the largest number that
+  // makes a difference.
   nfa_part entries(const std::vector<entry>& named, const std::vector<nfa_part>& free, std::size_t n_required,
                    const json& schema, const std::string& path) {
     auto least = static_cast<std::size_t>(times(schema, "minProperties", 0, path));
@@ -691,7 +704,8 @@ class schema_parser {
     if ((named.size() + 1) * most > most_entries)
       refuse(path, is_bounded ? "maxProperties" : "minProperties", "which is too large for so many properties.");
     const nfa_part begin = open("{"), end = close("}");
-    // The contents are written once for each number, so they are rules where that is often.
+    // Each property is needed once for every number of properties before it. If there is more than one such number, the
+    // property is made a rule, and called.
     const auto as_rule = [&](nfa_part part) {
       if (most == 1) return part;
       const nfa_part one = nfa_->rule();
@@ -699,7 +713,7 @@ class schema_parser {
       nfa_->link(part.end, one.end);
       return one;
     };
-    // By number of properties so far: the state before the next key; -1: none.
+    // before[n] is the state before the next key, after n properties; -1 if there is no such state.
     std::vector<std::int32_t> before(most + 1, -1);
     before[0] = begin.end;
     std::size_t left = n_required;
@@ -764,7 +778,7 @@ class schema_parser {
     return {begin.begin, end.end};
   }
 
-  // Any value.
+  // The part that accepts any value.
   nfa_part any() {
     return rule("any", "#", [&] {
       json all = json::object();
@@ -781,8 +795,8 @@ class schema_parser {
   json_schema_options options_;
   bool has_decimals_ = schemas_.has_decimals();  // whether 1.0 is a whole number
   std::map<std::string, known_rule> rules_;
-  int n_open_ = 0;             // lists and objects that are being made
-  std::int32_t n_groups_ = 0;  // of closing marks
+  int n_open_ = 0;             // number of lists and objects that are being made
+  std::int32_t n_groups_ = 0;  // number of groups of closing marks
   std::string none_at_ = "#";  // path of the last schema that no value satisfies: see none()
 };
 
@@ -790,18 +804,19 @@ class schema_parser {
 
 //! Makes the constraint that allows values in JSON that a schema describes: every finished text is such a value.
 //!
-//! Objects are written in the order of `properties`, then with the properties that the schema does not name, if it
-//! allows others; on one line, with or without a space after each comma and colon, or, if options.allow_lines, with
-//! line breaks and indents. Numbers between bounds have at most 15 digits and no exponent; 1.0 may be written for 1,
-//! except in drafts 3 and 4. Strings without a pattern or format may have \u escapes. Properties that the schema does
-//! not name may occur twice. So not every text of the schema can be written, but no other text can.
+//! An object has the properties that the schema names, in the order of `properties`, and then, if the schema allows
+//! them, others. A value is written on one line, with or without a space after each comma and colon, or, if
+//! options.allow_lines, with line breaks and indents. Numbers with bounds or multipleOf have at most 15 digits and no
+//! exponent; 1.0 may be written for 1, except in drafts 3 and 4. Strings may have \u escapes, but not those with a
+//! pattern, a format or excluded values, and not names of properties. Properties that the schema does not name may
+//! occur twice. So not every text that the schema allows can be written, but every text that is written is allowed.
 //!
-//! A schema may have these keywords, those of older drafts in their sense:
+//! A schema may have these keywords. Keywords of older drafts have the meaning that they have there:
 //!   any value      type (one or a list; without it, the type that the keywords belong to), enum (values that keywords
-//!                  beside it do not allow are left out), const (of up to four properties in any order), anyOf, allOf,
-//!                  oneOf, $ref into the schema itself, which may lead back to where it stands, not, if, then, else;
-//!                  other keywords may stand beside each of these. nullable as in OpenAPI 3.0, beside a type and
-//!                  without $schema
+//!                  beside it do not allow are left out), const, anyOf, allOf, oneOf, $ref (into the schema itself,
+//!                  also to a schema around it), not, if, then, else; other keywords may stand beside each of these.
+//!                  In enum and const, an object with at most four properties may have them in any order. nullable as
+//!                  in OpenAPI 3.0, beside a type and without $schema
 //!   numbers        minimum, maximum, exclusiveMinimum, exclusiveMaximum (numbers, or draft 4's true and false),
 //!                  multipleOf (a whole number: only whole numbers are written); format int32
 //!   strings        minLength, maxLength, pattern (as regular_expression; any text may stand before an alternative
@@ -809,20 +824,22 @@ class schema_parser {
 //!                  ipv4, ipv6, email, hostname and uri). Other formats are refused unless
 //!                  options.ignore_other_formats is set
 //!   lists          items, prefixItems (and items as a list, with additionalItems), minItems, maxItems, uniqueItems
-//!                  where items have an enum; more than six values are then written in the enum's order
-//!   objects        properties, required, additionalProperties, patternProperties (of patterns that are found in the
-//!                  same key, the schemas must be equal), propertyNames (not beside patternProperties), minProperties,
+//!                  if items have an enum (more than six values are then written in the enum's order) or at most one
+//!                  item is allowed
+//!   objects        properties, required, additionalProperties, patternProperties (patterns that may be found in the
+//!                  same key must have equal schemas), propertyNames (not beside patternProperties), minProperties,
 //!                  maxProperties, dependencies, dependentRequired, dependentSchemas
-//! oneOf, not and if need the values that a schema does not have. Schemas of oneOf may exclude each other by types,
-//! values, patterns or a required property; else, as for not and if, those values are said by type, enum of strings,
-//! required, properties, minimum, maximum, and anyOf of these. What cannot be said so is refused.
+//! The negation of a schema is needed for not, for if, and for two schemas of oneOf that do not exclude each other by
+//! types, values, patterns or a required property. It has the values that break the schema's type (except integer),
+//! enum of strings, required, properties, minimum or maximum, or an anyOf of these; values that break only other
+//! keywords are not written. A schema that has only other keywords is refused there.
 //! Keywords of another type than the schema's do nothing.
-//! Keywords that annotate (title, $comment, ...) and those that no draft from 4 to 2020-12 knows are passed over; other
-//! ones of these drafts are refused: contains, unevaluatedItems, unevaluatedProperties, $dynamicRef. ebnf_grammar, over
-//! xgrammar, can say more, but not with a schema.
+//! Keywords that annotate (title, $comment, ...) and those that no draft from 4 to 2020-12 knows are ignored; the other
+//! keywords of these drafts are refused: contains, unevaluatedItems, unevaluatedProperties, $dynamicRef. ebnf_grammar,
+//! which uses xgrammar, can describe more texts, but takes no schema.
 //!
-//! Complexity  O(size of the schema with all combinations of anyOf within allOf written out, whatever its numbers); a
-//!             multipleOf has about as many states as its largest divisor that is prime to 10, times 450; a length
+//! Complexity  O(size of the schema with all combinations of anyOf within allOf written out, whatever numbers it has);
+//!             a multipleOf has about as many states as its largest divisor that is prime to 10, times 450; a length
 //!             beside a pattern multiplies the states of the pattern
 //! Errors      input_error for a text that is no JSON (line and column) or more than 200 levels deep, integers beyond
 //!             64 bits, a keyword that has the wrong type or is not supported with the others (the keyword and its

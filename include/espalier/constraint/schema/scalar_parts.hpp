@@ -24,16 +24,16 @@
 
 namespace espalier::detail {
 
-// A bound of numbers: digits * 10^exponent, which itself may be excluded.
+// A bound of numbers: digits * 10^exponent. If is_excluded, the bound itself is not allowed.
 struct decimal_bound {
   std::int64_t digits = 0;
   int exponent = 0;
   bool is_excluded = false;
 };
 
-// Makes the part of an automaton that accepts the numbers between bounds, without leading zeros: whole ones, or
-// decimals without an exponent. They have at most 15 digits, before and after the point together, so that no two of
-// them are the same number of 64 bits: what is above a bound here is above it wherever it is read.
+// A range of numbers: makes the part of an automaton that accepts the numbers between bounds, without leading zeros:
+// whole ones, or decimals without an exponent. They have at most 15 digits, before and after the point together, so
+// that no two of them are read as the same double: a number above a bound here is above it for every reader.
 class decimal_range {
  public:
   static constexpr int most_digits = 15;
@@ -41,12 +41,12 @@ class decimal_range {
 
   std::vector<decimal_bound> lows, highs;
   bool is_whole = true;
-  std::int64_t multiple = 1;  // of which whole numbers are multiples, at most 10^6
+  std::int64_t multiple = 1;  // whole numbers must be multiples of this number, which is at most 10^6
 
   explicit decimal_range(byte_nfa& nfa) : nfa_(nfa) {}
 
-  // Adds the part to the automaton; no part if there is no such number, or if the automaton would be too large. To be
-  // called once.
+  // Adds the part to the automaton, and returns it; no value if there is no such number, or if the automaton would be
+  // too large. To be called once.
   std::optional<nfa_part> part() {
     end_ = nfa_.nothing().begin;
     std::int32_t all = none, minus = none;
@@ -81,7 +81,7 @@ class decimal_range {
   }
 
   // The lowest number that a lower bound allows, or the highest that an upper bound allows, in units of the last digit;
-  // limit or -limit for one beyond it.
+  // limit or -limit if the bound lies beyond.
   std::int64_t scaled(const decimal_bound& bound, bool is_lower) const {
     const bool is_negative = bound.digits < 0;
     auto n = static_cast<std::uint64_t>(bound.digits);
@@ -97,7 +97,7 @@ class decimal_range {
     }
     if (n >= most) return is_negative ? -limit : limit;
     const std::int64_t whole = is_negative ? -static_cast<std::int64_t>(n) : static_cast<std::int64_t>(n);
-    // One that is not exact was cut toward zero.
+    // A bound that is not exact was cut toward zero.
     const bool moves = is_exact ? bound.is_excluded : is_negative != is_lower;
     return whole + (!moves ? 0 : is_lower ? 1 : -1);
   }
@@ -109,7 +109,8 @@ class decimal_range {
     const auto n = static_cast<std::size_t>(n_before_ + n_after_);
     low_.insert(0, n - low_.size(), '0');
     high_.insert(0, n - high_.size(), '0');
-    // Once the digits are beyond both bounds, whole numbers of any length are treated alike.
+    // If the digits of a whole number already lie between those of both bounds, the state for the other digits does not
+    // depend on the bounds: it is kept for numbers of all lengths.
     if (!is_too_large()) {
       for (auto r = rests_.begin(); r != rests_.end();)
         r = is_whole && !std::get<1>(r->first) && !std::get<2>(r->first) ? std::next(r) : rests_.erase(r);
@@ -117,8 +118,8 @@ class decimal_range {
     return rest(0, true, true, 0);
   }
 
-  // The state from which the digits from place `at` on are read, after digits that equal those of `low`, or of `high`,
-  // or lie between; `sum` is the remainder of what they stand for.
+  // The state from which the digits from place `at` on are read. at_low: the digits before are those of low_; at_high:
+  // they are those of high_. `sum` is the remainder of their value modulo `multiple`.
   std::int32_t rest(int at, bool at_low, bool at_high, std::int64_t sum) {
     const int left = n_before_ + n_after_ - at;
     if (left == 0) return sum == 0 ? end_ : none;
@@ -129,7 +130,7 @@ class decimal_range {
     const auto place = static_cast<std::size_t>(at);
     const char first = at_low ? low_[place] : '0', last = at_high ? high_[place] : '9';
     std::int32_t all = none, to = none;
-    char begin = first;  // of the digits that lead to `to`
+    char begin = first;  // the first of the digits that lead to `to`
     for (char c = first; c <= last; ++c) {
       const std::int64_t value = power(left - 1) % multiple * (c - '0');
       const std::int32_t next = rest(at + 1, at_low && c == first, at_high && c == last, (sum + value) % multiple);
@@ -162,8 +163,8 @@ class decimal_range {
 
   byte_nfa& nfa_;
   std::int32_t end_ = none;
-  int n_before_ = 0, n_after_ = 0;  // digits before the point, and at most after it
-  std::string low_, high_;          // of all digits, without the point
+  int n_before_ = 0, n_after_ = 0;  // number of digits before the point, and largest number after it
+  std::string low_, high_;          // all digits of the lowest and the highest number, without the point
   std::map<std::tuple<int, bool, bool, std::int64_t>, std::int32_t> rests_;
 };
 
@@ -179,7 +180,7 @@ bool part_accepts(std::string_view text, const MakeT& make) {
   return dfa.accepts(state);
 }
 
-// The text of a string as JSON writes it.
+// A string as JSON writes it, with its quotation marks.
 inline std::string json_text(const std::string& text) {
   return nlohmann::json(text).dump();
 }
@@ -192,17 +193,17 @@ inline bool finds(const std::string& pattern, const std::string& key) {
   });
 }
 
-// Patterns of texts in a string of JSON, taken together.
+// Patterns that a text in a JSON string must match all at once.
 class common_patterns {
  public:
   static constexpr std::size_t most_states = 1 << 14;
 
-  // A pattern; if it `searches`, other text may stand around what it describes.
+  // Adds a pattern. If it `searches`, other text may stand before and after the text that it describes.
   void add(std::string pattern, bool searches) { all_.emplace_back(std::move(pattern), searches); }
 
-  // The part that accepts the texts that all patterns have, of `least` to `most` characters; most < 0: or more. It is
-  // the deterministic automaton of the patterns side by side, with a state for each number of characters. No part if it
-  // has more than most_states.
+  // The part that accepts the texts of `least` to `most` characters that match all patterns; if most < 0, of `least`
+  // characters or more. It is the deterministic automaton of the patterns side by side, with a state for each number of
+  // characters. No value if it has more than most_states states.
   std::optional<nfa_part> part(byte_nfa& nfa, std::int32_t least, std::int32_t most) const {
     std::vector<std::int32_t> starts;
     byte_dfa dfa = side_by_side(starts);
@@ -258,7 +259,7 @@ class common_patterns {
     return nfa_part{begin, end};
   }
 
-  // True if a text may have all patterns, or if there are too many states to tell.
+  // True if a text can match all patterns, or if there are too many states to tell.
   bool have_text() const {
     std::vector<std::int32_t> starts;
     byte_dfa dfa = side_by_side(starts);
@@ -272,7 +273,8 @@ class common_patterns {
   }
 
  private:
-  // The deterministic automaton of all patterns, each of which ends in a stop, and their first states.
+  // The deterministic automaton that reads all patterns side by side. Each pattern ends in a state of role stop. Sets
+  // starts[i] to the lowest state number of pattern i.
   byte_dfa side_by_side(std::vector<std::int32_t>& starts) const {
     byte_nfa own;
     std::vector<nfa_part> parts;
@@ -286,7 +288,7 @@ class common_patterns {
     return byte_dfa(std::move(own), both);
   }
 
-  // How many of the patterns end in a state.
+  // Number of patterns that end in a state.
   static std::size_t n_ends(const byte_dfa& dfa, std::int32_t state) {
     std::size_t n = 0;
     for (const byte_dfa::config& c : dfa.configs(state))
@@ -294,7 +296,7 @@ class common_patterns {
     return n;
   }
 
-  // True if each of the parts that begin with these states is still being read.
+  // True if every pattern can still be read on in a state. `starts` is that of side_by_side().
   static bool has_all(const byte_dfa& dfa, std::int32_t state, const std::vector<std::int32_t>& starts) {
     std::vector<char> has(starts.size(), 0);
     for (const byte_dfa::config& c : dfa.configs(state))
@@ -306,7 +308,7 @@ class common_patterns {
 };
 
 // A format of strings that JSON Schema names: the pattern of the texts that are written, all of which are valid, and
-// their shortest and longest length in characters; longest == -1: there is none.
+// their shortest and longest length in characters. longest is -1 if there is no longest length.
 struct string_format {
   std::string pattern;
   std::int32_t shortest, longest;
@@ -315,8 +317,8 @@ struct string_format {
 inline constexpr std::string_view string_format_names =
     "date, time, date-time, uuid, ipv4, ipv6, email, hostname and uri";
 
-// The format of this name; an empty pattern if it is not one of string_format_names. The pattern of a text that
-// `is_short`, of less than 64 characters, needs no bounds of its parts.
+// The format of this name; its pattern is empty if the name is not one of string_format_names. If `is_short`, texts are
+// known to have less than 64 characters, and the pattern does not limit the lengths of its parts.
 //
 // Source      RFC 3339 (without leap seconds and the year 0000, which many programs refuse), RFC 4122, RFC 4291
 //             (without dotted parts), RFC 5321 (dot-strings at a host of two or three labels), RFC 1123, RFC 3986 (a
