@@ -125,9 +125,9 @@ struct own_chances {
 
 }  // namespace detail
 
-//! Writes many texts at once by tree speculative decoding, with the same parts as decoder. A step makes one pass of the
-//! target over the rounds of all texts, and over parts of the prompts of those that have just come; the passes of a
-//! SharedDrafter are shared, too.
+//! A decoder that writes many texts at once by tree speculative decoding, with the same parts as decoder. A step makes
+//! one pass of the target over the rounds of all texts, and over parts of the prompts of texts that have just come; the
+//! passes of a SharedDrafter are shared, too.
 //!
 //! Texts join and leave between steps. Those that wait are served in the order in which they came, or by priority. Each
 //! text has its own sampling, seed, stop conditions and copies of policy and processor and, while it is served, one
@@ -298,7 +298,7 @@ class batch_decoder
   //! Passes of a draft model are asked for where its drafter is autoregressive over an outside_backend; other drafters
   //! make their passes inside begin_step() and end_step().
   //!
-  //! Post        no pass: the step is over, and events() tells what each text has done, as step() would
+  //! Post        if no pass is returned, the step is over, and events() tells what each text has done, as step() would
   //! Errors      as step(); input_error if a pass is under way
   outside_pass begin_step() {
     this->require_no_pass();
@@ -392,7 +392,7 @@ class batch_decoder
     if (pass_) this->set_pass_outside(true);
     return pass_;
   }
-  // Returns the pass that was under way, and is over.
+  // Ends the pass under way, and returns it.
   outside_pass close_pass() {
     this->set_pass_outside(false);
     station_seconds& seconds = this->record().seconds;

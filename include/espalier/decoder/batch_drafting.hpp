@@ -28,9 +28,9 @@ namespace espalier::detail {
 //     while (advance)              as before
 //
 // The places are those of a batch_decoder, in the order of their turns, or the only place of a decoder; they stay the
-// same during a step. A place without a text is passed over. The host is that decoder, which catches what is thrown for
-// one text, and makes room in caches: host.attempt_draft(place, f), which returns false where the text's drafting is
-// over, host.attempt_all(f, each_place), host.make_room(place).
+// same during a step. A place without a text is passed over. The argument `host` is that decoder. It catches errors of
+// one text, and makes room in caches: host.attempt_draft(place, f), which returns false if the text's drafting is over,
+// host.attempt_all(f, each_place), host.make_room(place).
 template <class DrafterT>
 class batch_drafting {
  public:

@@ -24,8 +24,8 @@ struct batch_options {
   std::int32_t max_texts = 8;                //!< texts served at once, in sequences 0 to max_texts - 1 of both caches
   std::int32_t max_waiting = 1024;           //!< texts that may wait for a place
   std::int32_t max_ended = 64;               //!< ended texts that are still known, the latest ones
-  std::int32_t max_rows = 1 << 20;           //!< rows of a pass of the target; the backend's limit if that is less
-  std::int32_t prefill_rows = 64;            //!< rows of a pass for prompts that are being read
+  std::int32_t max_rows = 1 << 20;           //!< most rows of a pass of the target; the backend's limit if that is less
+  std::int32_t prefill_rows = 64;            //!< most rows of a pass for prompts that are being read
   bool share_budget =
       true;            //!< true: the rows of a pass are shared out among the trees of all texts by what each node is
                        //!< expected to gain, on the host for a BudgetedPolicy, on the device for any policy. A tree
@@ -34,13 +34,13 @@ struct batch_options {
                        //!< other texts; a round whose tree finds no room in a pass waits for the next
   bool replay = true;  //!< on the device, rounds are captured as graphs; false for backends that a graph cannot
                        //!< capture. The host makes every pass anew
-  std::optional<cost_model> costs{};  //!< on the device: where texts share a budget, a round has as many rows as pay by
-                                      //!< these costs. On the host they are for time_budget alone: a policy has its own
-                                      //!< (cost_aware)
-  double time_budget = 0;  //!< seconds of a pass of the target; 0: no limit. On the host alone: rounds draft no more
-                           //!< tokens than fit by these costs, beside rows of prompts and the last token of each text,
-                           //!< which are in the pass in any case. The texts of a pass share what fits evenly, so a tree
-                           //!< depends on other texts, as with share_budget
+  std::optional<cost_model> costs{};  //!< on the device: where texts share a budget, a round has as many rows as pay
+                                      //!< off by these costs. On the host they are for time_budget alone: a policy has
+                                      //!< costs of its own (cost_aware)
+  double time_budget = 0;  //!< most seconds of a pass of the target; 0: no limit. On the host alone: rounds draft no
+                           //!< more tokens than fit into this time by `costs`, beside rows of prompts and the last
+                           //!< token of each text, which are in the pass in any case. The texts of a pass share evenly
+                           //!< the tokens that fit, so a tree depends on other texts, as with share_budget
 
   static constexpr void describe(auto see) {
     using self = batch_options;
@@ -57,14 +57,14 @@ struct batch_options {
 //! the policy on the host, and on the device the options of a TextwisePolicy.
 template <class PolicyT, class ProcessorT = no_processor>
 struct own_parts {
-  std::int32_t priority = 0;              //!< higher ones are served first
+  std::int32_t priority = 0;              //!< texts of higher priority are served first
   std::optional<PolicyT> policy{};        //!< in place of the decoder's
   std::optional<ProcessorT> processor{};  //!< in place of the decoder's
 };
 
 namespace detail {
 
-// Makes `part` the text's own one, or else a copy of the decoder's in the memory that it has.
+// Sets `part` to the text's own part, or else to a copy of the decoder's, which uses the memory of `part` again.
 template <class PartT>
 void take_own(PartT& part, std::optional<PartT>& own, const PartT& of_decoder) {
   if (own)

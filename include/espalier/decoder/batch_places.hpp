@@ -61,9 +61,9 @@ inline std::string sentence_of(const std::exception_ptr& error) {
 }
 #endif
 
-// Keeps the texts of a batch decoder in their places: which are served, whose turn it is, which gives up its place or
-// fails, and the events of a step. Base of the batch decoders of host and device, which settle texts in their places,
-// make passes, and take the results.
+// The texts of a batch decoder and their places: which texts are served, whose turn it is, which text gives up its
+// place or fails, and the events of a step. Base of the batch decoders of host and device, which settle texts in their
+// places, make passes, and take the results.
 //
 // PlaceT is a batch_place with
 //   arrive()                  its text has just taken the place
@@ -149,8 +149,8 @@ class batch_places {
   place& at(std::int32_t i) { return places_[static_cast<std::size_t>(i)]; }
 
   // Forgets what the last step told, and gives free places to texts that wait, in turn: to each the place whose rows
-  // have most in common with it. Where pages have run out, no more texts are seated than can go on (seat_limit), except
-  // a text of a higher priority than the last in turn, which would then give way to it.
+  // have most in common with it. If pages have run out, no more texts are seated than can go on (seat_limit), except a
+  // text of a higher priority than the last text in turn: the last text would then give way to it.
   template <class KVStoreT>
   void seat_texts(const KVStoreT& kv) {
     events_.clear();
@@ -324,7 +324,7 @@ class batch_places {
   }
 
   table texts_;
-  std::deque<place> places_;  // which do not move
+  std::deque<place> places_;  // a deque, so that places do not move
   std::vector<place*> in_turn_;
   std::vector<seat> seats_;       // of the pass that is planned, [in_turn_]
   std::vector<seat_task> tasks_;  // [in_turn_]

@@ -28,8 +28,8 @@ inline std::int32_t times_drawn(tree_view tree, node_id u, token_id token) {
   return n;
 }
 
-// True if draws with this chance are compared with the drafter's rows: where ESPALIER_CHECKS is 1, and for a chance
-// whose checks_draws is true, as proofs use.
+// True if draws with this chance are compared with the drafter's rows: if the chance has a member checks_draws, as in
+// proofs, by this member; else if ESPALIER_CHECKS is not 0.
 template <class ChanceT>
 constexpr bool checks_draws() {
   if constexpr (requires { ChanceT::checks_draws; }) return ChanceT::checks_draws;
@@ -41,7 +41,7 @@ constexpr bool checks_draws() {
 // that were drawn at the node. A pick among fewer or more weights than the vocabulary has tokens is another decision of
 // the policy, and is not compared.
 //
-// Complexity  of such a pick: O(vocab (1 + draws made at the node)) more; no allocation
+// Complexity  O(vocab (1 + draws made at the node)) more for each pick that is compared; no allocation
 template <regime Sampling, class TreeT, class RowsT, class ChanceT>
 class watched_chance {
   static constexpr bool is_distinct = compatible(Sampling, regime::without_replacement);
@@ -87,7 +87,7 @@ class watched_chance {
     }
     // A policy may pick several tokens of a node before it records them in the tree.
     const bool may_miss = n_missing <= n_picked_ - (tree.n_draws - n_before_);
-    // Once every token of the row has been drawn, any token that has not may be drawn.
+    // Once every token to which the row gives a probability has been drawn, any other token may be drawn.
     if (of_row == 0 && is_distinct) return require_undrawn(tree, u, weights);
     for (std::size_t t = 0; t < row.size(); ++t) {
       const double q = undrawn_weight(t), w = static_cast<double>(weights[t]);

@@ -147,8 +147,8 @@ ESPALIER_MISTAKE(
     policy_serialize,
     "the policy's member serialize cannot be called with a byte_writer and a byte_reader: see SavedPolicy");
 
-// Returns the policy's first mistake. An optional member that cannot be called as its concept says is one, since it
-// would never be called.
+// Returns the policy's first mistake. An optional member that cannot be called as its concept says is a mistake, too,
+// since it would never be called.
 template <class PolicyT, class DrafterT, class NumberT>
 constexpr auto policy_mistake() {
   if constexpr (!NamesRegime<PolicyT>)
@@ -218,8 +218,8 @@ constexpr auto verifier_mistake() {
     return found<no_mistake>;
 }
 
-// Whether a drafter has n_read, under whatever conditions it can be called. A wrapper whose n_read is there for some
-// drafters alone (factorised) has none for the others.
+// A drafter that has a member n_read, even one that cannot be called as it should. A wrapper that has n_read only for
+// some drafters (factorised) does not count with the others.
 template <class DrafterT>
 concept NamesNRead = requires {
   &DrafterT::n_read;

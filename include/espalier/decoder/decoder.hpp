@@ -64,8 +64,8 @@ struct no_passes {};
 
 }  // namespace detail
 
-//! Writes one text at a time by tree speculative decoding. It brings five parts together (drafter, policy, verifier, KV
-//! store and backend), and a processor where texts have one.
+//! A decoder that writes one text at a time by tree speculative decoding. It brings five parts together (drafter,
+//! policy, verifier, KV store and backend), and a processor where texts have one.
 //!
 //! Policy, verifier and processor are kept by value; drafter, store and backend by reference when make_decoder got
 //! lvalues, by value otherwise.
@@ -139,7 +139,7 @@ class decoder {
   //!
   //! Errors      as text::begin(); option_error for text options that are out of range or that the verifier or the
   //!             backend does not support. After such an error the text from before still stands, and a pass that was
-  //!             under way still is
+  //!             under way is still under way
   void begin(std::span<const token_id> prompt, stop_conditions stop, const text_options& options) {
     start(prompt, std::move(stop), options);
     begin_text();
@@ -210,7 +210,7 @@ class decoder {
   //! Passes of a draft model are asked for where its drafter is autoregressive over an outside_backend; other drafters
   //! make their passes inside begin_step() and end_step().
   //!
-  //! Post        no pass: the step is over, or no text is running; last_round() tells
+  //! Post        if no pass is returned, the step is over, and last_round() is its record; or no text is running
   //! Errors      as step(); input_error if a pass is under way
   outside_pass begin_step() {
     require_no_pass();
@@ -469,7 +469,7 @@ class decoder {
     }
   }
 
-  // Asks a drafter that has passes made outside, in some part at least. Returns true if pass_ is now such a pass.
+  // Asks a drafter that has, in at least one part, its passes made outside. Returns true if pass_ is now such a pass.
   template <class ChanceT>
   bool ask_outside(ChanceT& chance, bool gives) requires(drafts_outside) {
     const auto chance_of = [&](text_id, const text&) -> ChanceT& { return chance; };

@@ -25,15 +25,15 @@ struct decoder_options {
   node_order order = node_order::insertion;  //!< order of the tree's rows in the forward pass
   std::int32_t sequence = 0;                 //!< the sequence of the KV store that texts use; what is written does not
                                              //!< depend on it
-  std::int32_t prefill_rows = 64;            //!< tokens of a prompt that one pass reads at most, or one step() without
-                                             //!< a round
+  std::int32_t prefill_rows = 64;            //!< most tokens of a prompt that one pass reads, or one step() without a
+                                             //!< round
   bool replay = true;  //!< on the device, whether rounds are captured as graphs; false for backends that a graph cannot
                        //!< capture. On the host it has no meaning
 #if ESPALIER_HOSTED
   std::optional<cost_model> costs{};  //!< what passes cost, for time_budget alone
-  double time_budget = 0;             //!< on the host: seconds of a pass of the target; 0: no limit. A round drafts no
-                                      //!< more tokens than fit by these costs; it never has fewer rows than the text
-                                      //!< itself needs
+  double time_budget = 0;             //!< on the host: most seconds of a pass of the target; 0: no limit. A round
+                                      //!< drafts no more tokens than fit into this time by `costs`, but its pass always
+                                      //!< has the rows that the text itself needs
 #endif
 
   //! Returns the options that this capacity is made for.

@@ -81,7 +81,7 @@ void require_budget(const TreeT& tree, std::int32_t most) {
   }
 }
 
-// A call of one function of a policy, which takes an answer of the drafter: take(), or one of its halves.
+// A call of a policy's function that takes the drafter's answer: take(), or one of its halves, consider() and choose().
 enum class half { take, consider, choose };
 template <half Which, class PolicyT, class TreeT, class AnswerT>
 struct policy_step {
@@ -211,7 +211,7 @@ class growth {
   std::int32_t most_ = 0;
 };
 
-// Makes the tree of a round its root alone, with room for the tokens that may be drafted after a text of `size` tokens:
+// Resets the tree to the root of a round, with room for the tokens that may be drafted after a text of `size` tokens:
 // `left` more tokens may be written, and the context has room for `room` more. The last token that may be written is
 // the target's own: nothing is drafted for it.
 template <class TreeT, class DrafterT>
@@ -221,8 +221,8 @@ void open_tree(TreeT& tree, const DrafterT& drafter, token_id root, std::int32_t
   tree.reset(root, (std::min)(tree.capacity(), room));
 }
 
-// Ends the growth of a tree, and checks that it has no more nodes than a round's pass takes, and tokens of the
-// vocabulary.
+// Ends the growth of a tree, and checks that it has no more draws than a round's pass takes, and that its tokens are in
+// the vocabulary.
 template <class PolicyT, class TreeT, class DrafterT>
 void close_tree(const growth& g, PolicyT& policy, TreeT& tree, DrafterT& drafter, std::int32_t max_nodes,
                 std::int32_t vocab) {

@@ -32,7 +32,7 @@ struct scored_token : token_log_prob {
 
 #if ESPALIER_HOSTED
 
-//! Collects the log-probabilities of the tokens of a round.
+//! Collector of the log-probabilities of the tokens of a round.
 //!
 //! Complexity  add: one pass over a row; no allocation after reserve()
 //! Errors      numeric_error as top_tokens::of_logits

@@ -36,10 +36,11 @@ concept ReadsStates = ReadsModelStates<PolicyT, float> || ReadsModelStates<Polic
 // A StepDrafter that can keep what its model says at the end of the text.
 //
 //   keep_states()                       called before reserve(): from then on the states are kept
-//   hidden_size() -> int                numbers of a hidden state; 0 where the model keeps none
+//   hidden_size() -> int                how many numbers a hidden state has; 0 if the model keeps none
 //   root_state() -> model_state         the state after the pending token
-//   previous_state() -> model_state     the state after the token before it; its row is empty where that is not known
-//                                       Both from propose() of the root to the end of the round
+//   previous_state() -> model_state     the state after the token before the pending one; its row is empty if that
+//                                       state is not known. Both states are valid from propose() of the root to the end
+//                                       of the round
 template <class DrafterT>
 concept KeepsStates = StepDrafter<DrafterT> && requires(DrafterT& drafter, const DrafterT& fixed) {
   drafter.keep_states();

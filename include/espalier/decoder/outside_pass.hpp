@@ -9,7 +9,7 @@
 namespace espalier {
 
 //! A pass of a model that an engine makes outside a decoder, between two halves of a step: begin_step() and end_step()
-//! return the one that the step needs next. It converts to false where the step needs none, and is over.
+//! return the pass that the step needs next. It converts to false if the step needs no further pass, and so is over.
 struct outside_pass {
   forward_batch_view batch{};  //!< the rows to forward, over the target's cache or the draft's; valid until the logits
                                //!< are handed over, or the step is given up

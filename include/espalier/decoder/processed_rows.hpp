@@ -24,7 +24,7 @@ namespace espalier::detail {
 // first asks for it.
 //
 // After a node where nothing is allowed, the row is the model's own: whatever a verifier does there, the text ends at
-// that node, and what it does elsewhere stays lossless.
+// that node, and the verifier's decisions elsewhere stay lossless.
 template <class NumberT, class ProcessorT>
 class processed_rows {
  public:

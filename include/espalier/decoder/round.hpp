@@ -21,8 +21,8 @@ namespace espalier {
 
 //! Seconds that a round spent in each station, in the order of the data flow.
 struct station_seconds {
-  double draft_forward = 0;   //!< passes of the draft model, if the drafter tells them (forward_seconds()); of passes
-                              //!< beside the target's only the time that the round waited for them
+  double draft_forward = 0;   //!< passes of the draft model, if the drafter tells them (forward_seconds()); for passes
+                              //!< that run beside the target's, only the time that the round waited for them
   double grow = 0;            //!< the rest of drafting: sampling draft rows, growing the tree
   double compile = 0;         //!< order, masks, forward batch, cache slots
   double target_forward = 0;  //!< passes of the target model, prefill included
@@ -52,8 +52,9 @@ struct round_record {
   std::int32_t forwarded_rows = 0;        //!< rows of the target's pass: the pending tokens and the drafted ones, or a
                                           //!< part of the prompt
   std::span<const scored_token>
-      log_probs{};           //!< of `committed`, where text_options::log_probs asks for them; in a step that
-                             //!< read a part of the prompt, of the token after each one that it read
+      log_probs{};           //!< the tokens in `committed` with their log-probabilities, if text_options::log_probs
+                             //!< asks for them; in a step that read a part of the prompt and if prompt_log_probs asks
+                             //!< for them, the token after each token that was read
   std::string_view shown{};  //!< the text's new bytes, less what may be the beginning of a stop string
   station_seconds seconds{};
   status state = status::running;
@@ -139,11 +140,11 @@ struct text_event {
 struct step_record {
   std::int32_t rounds = 0;        //!< rounds that were made, one for each text that was written
   std::int32_t committed = 0;     //!< tokens that were committed
-  std::int32_t drafted = 0;       //!< draft tokens sent to the target
+  std::int32_t drafted = 0;       //!< draws in the trees sent to the target
   std::int32_t draft_passes = 0;  //!< passes of all drafters that share passes
   std::int32_t target_rows = 0;   //!< rows of the target's pass, prompts included
   std::int32_t prompt_rows = 0;   //!< rows of prompts, without those that a round takes with it
-  std::int32_t preempted = 0;     //!< texts that gave up their place, since pages had run out
+  std::int32_t preempted = 0;     //!< texts that gave up their place because pages had run out
   station_seconds seconds{};
 };
 

@@ -105,7 +105,7 @@ struct saved_text {
   }
 
   //! Reads the saved text with which `bytes` begin, and what its policy had learnt. The options of the policy, and the
-  //! processor, stay those of this object; the processor reads the text. Returns the bytes after it.
+  //! processor, stay those of this object; the processor reads the text. Returns the bytes after the saved text.
   //!
   //! Errors      input_error if the bytes are no saved text, are cut short or damaged, or are of another version or
   //!             policy; option_error if they hold options out of range. Then this object has not changed

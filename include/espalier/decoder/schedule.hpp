@@ -16,7 +16,7 @@ namespace espalier::detail {
 enum class pass_task {
   none,
   read,   // a part of its prompt
-  round,  // its tree, and what the cache lacks before it
+  round,  // its tree, and the tokens before the tree that the cache lacks
 };
 
 // A text that has a place, as plan_step() sees it: all that the next pass depends on.
@@ -36,7 +36,7 @@ struct pass_limits {
   std::int32_t max_chunks = 0;     // prompts that are read beside rounds
   std::int32_t max_nodes = 0;      // drafted tokens of a whole tree
   bool cuts_trees = false;         // trees may have fewer drafted tokens, down to none
-  std::int32_t max_lanes = 0;      // rounds are padded to a power of two, or to this number; 0: they are not
+  std::int32_t max_lanes = 0;      // the number of rounds is padded to a power of two, or to this; 0: it is not
   bool may_read_alone = true;      // prompts may have the pass where rounds leave them no row, or too few
 };
 
@@ -52,7 +52,7 @@ struct seat_task {
 struct pass_plan {
   std::int32_t n_rounds = 0;
   std::int32_t n_lanes = 0;       // n_rounds, padded
-  std::int32_t prefill_rows = 0;  // rows that parts of prompts may have; 0 where nobody reads
+  std::int32_t prefill_rows = 0;  // rows that parts of prompts may have; 0 if no text reads its prompt
 
   bool operator==(const pass_plan&) const = default;
 };
@@ -163,12 +163,12 @@ struct seat_limit {
   std::int32_t most = n_places;  // texts that may have places, at least one
   std::int32_t n_ended = 0;      // texts that have ended since `most` changed
 
-  // Pages have run out, and n_left texts keep their places.
+  // Notes that pages have run out, and that n_left texts keep their places.
   void run_out(std::int32_t n_left) {
     most = (std::max)(std::int32_t{1}, n_left);
     n_ended = 0;
   }
-  // A text has ended.
+  // Notes that a text has ended.
   void end() {
     if (++n_ended < (most + 7) / 8) return;
     most = (std::min)(n_places, most + 1 + most / 16);
@@ -184,13 +184,14 @@ struct reading {
   bool has_begun = false;           // the text waits for nobody's rows
 };
 
-// Whether a text is to wait for another one, which goes before it, for full pages of rows that both begin with: while
-// the text lacks them and the other one is about to compute them, or while the other's drafter has a page to read.
+// True if a text is to wait for another text, which goes before it, because both begin with the same full pages of
+// rows: while the text lacks these rows and the other text is about to compute them, or while the other text's drafter
+// still has a page or more to read.
 inline bool waits_for(const reading& text, const reading& other, std::int32_t page_size) {
   const auto common =
       std::mismatch(text.tokens.begin(), text.tokens.end(), other.tokens.begin(), other.tokens.end()).first -
       text.tokens.begin();
-  // Neither's last token is read before it has a round.
+  // The last token of a text is read only in a round.
   const auto most = (std::min)({common, std::ssize(text.tokens) - 1, std::ssize(other.tokens) - 1});
   const std::int32_t shared = static_cast<std::int32_t>(most) / page_size * page_size;
   if (!other.has_begun) return shared > text.n_held;

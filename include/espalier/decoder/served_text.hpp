@@ -40,14 +40,14 @@
 
 namespace espalier {
 
-//! A sequence of a cache, for the text that is written over it. It knows how much of the text the sequence holds, and
+//! A sequence of a cache, as a text uses it while it is written. It knows how much of the text the sequence holds, and
 //! finds out if another part has changed the sequence.
 //!
 //! The store is kept by reference if it is given as an lvalue, by value otherwise. A store that remembers its tokens
 //! (PrefixKVStore) tells what the sequence holds, whoever wrote it. From a store that shares rows (SharingKVStore), a
 //! text that begins also gets what any other sequence holds of it. Of any other store nothing is known when a text
 //! begins; while the text is written, another part's use of the sequence is noticed by the number of rows, unless that
-//! part has committed as many.
+//! part has left the same number of rows.
 template <class KVStoreT>
 class text_cache {
   using kv_type = std::remove_reference_t<KVStoreT>;
@@ -180,8 +180,8 @@ struct no_ahead {
   void give_up() {}
 };
 
-// Its member `type` drafts ahead for a drafter: it is the drafter's drafting_type, if the drafter has one and the
-// decoder allows it (Can), else no_ahead. A decoder allows it where only tokens go from a round to the next tree.
+// Trait whose member `type` drafts ahead for a drafter: the drafter's drafting_type, if the drafter has one and the
+// decoder can draft ahead (Can), else no_ahead. A decoder can if only tokens go from a round to the next tree.
 template <class DrafterT, class PolicyT, bool Can>
 struct ahead_of : std::type_identity<no_ahead> {};
 template <class DrafterT, class PolicyT>
@@ -190,9 +190,9 @@ requires requires {
 }
 struct ahead_of<DrafterT, PolicyT, true> : std::type_identity<typename DrafterT::template drafting_type<PolicyT>> {};
 
-// Serves one text: holds a drafter, a sequence of the target's cache and a tree, and makes the steps of a round. The
-// text itself is given with each call, for it may go on elsewhere. The passes of the target are made outside, for this
-// text alone or for many: add_chunk() and add_round() put rows into a batch, finish_chunk() and verify() take its
+// The server of one text: holds a drafter, a sequence of the target's cache and a tree, and makes the steps of a round.
+// The text itself is given with each call, since it may go on elsewhere. The passes of the target are made outside, for
+// this text alone or for many: add_chunk() and add_round() put rows into a batch, finish_chunk() and verify() take its
 // logits.
 //
 //     prepare
@@ -288,7 +288,8 @@ class served_text {
   // Calls f, a part of a step's drafting, and returns true. If f fails because no token can be drawn from the draft's
   // numbers, for example NaN, returns false: the round goes on with what has been drafted, and the drafter rests for
   // twice as many rounds as the time before. A drafter of hidden states rests until another text begins, since the
-  // target would have to read the whole text again for it. In a program without exceptions the error is raised.
+  // target would have to read the whole text again for it. The error is raised in a program without exceptions, and
+  // with a policy that draws at random and builds its tree anew.
   template <class FunctionT>
   bool draft([[maybe_unused]] text_type& t, const FunctionT& f) {
 #if ESPALIER_EXCEPTIONS

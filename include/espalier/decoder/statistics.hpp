@@ -12,12 +12,12 @@
 namespace espalier {
 
 //! Sums over the rounds of one or more texts. It is an observer: call it with the record of each step. A step that has
-//! only read a part of a prompt is no round: of it only the seconds count, as part of the first round of its text.
+//! only read a part of a prompt is no round: only its seconds count, as part of the first round of its text.
 //! (generate() adds these seconds to the first round itself.)
 struct statistics {
   std::int64_t rounds = 0;
   std::int64_t tokens = 0;          //!< committed
-  std::int64_t drafted = 0;         //!< draft tokens sent to the target
+  std::int64_t drafted = 0;         //!< draws in the trees sent to the target
   std::int64_t accepted = 0;        //!< draft tokens committed
   std::int64_t deepest = 0;         //!< sum over rounds of the depth of the tree
   std::int64_t forwarded_rows = 0;  //!< rows of the target's passes in rounds
@@ -73,7 +73,7 @@ struct statistics {
   double time_per_token() const {
     return ratio(seconds.total() - first_token_seconds, static_cast<double>(tokens - first_tokens));
   }
-  //! Accepted share of the draft tokens.
+  //! Accepted draft tokens, as a share of `drafted`.
   double acceptance_rate() const { return ratio(static_cast<double>(accepted), static_cast<double>(drafted)); }
   //! Accepted draft tokens a round.
   double acceptance_length() const { return per_round(accepted); }

@@ -36,9 +36,9 @@ struct stop_conditions {
 
 #if ESPALIER_HOSTED
 
-//! Finds stop strings in a text that arrives in pieces, also where one spans several pieces, and holds back bytes that
-//! may be the beginning of one. push() only tries pieces: keep() or take_back() then decides about all that were
-//! pushed, as a round is committed or given up.
+//! Search for stop strings in a text that arrives in pieces. A string may span several pieces: bytes that may be the
+//! beginning of one are held back. push() only tries pieces. When the round is committed, keep() makes them part of the
+//! text; when it is given up, take_back() drops them.
 //!
 //! Complexity  push: a search for each stop string in the bytes that are held back or not kept yet; no allocation after
 //!             begin() while the pieces that are pushed before a keep() have up to 256 bytes together
@@ -141,8 +141,8 @@ class stop_string_search {
 
   std::vector<std::string> strings_;
   bool show_string_ = true;
-  std::string text_;   // what is held back, then what is not kept yet
-  std::string first_;  // what is shown before it
+  std::string text_;   // the bytes that are held back, then those that are not kept yet
+  std::string first_;  // the bytes of show_first(), to be shown before those of text_
   std::string shown_;
   std::size_t kept_ = 0;  // bytes that are held back
 };

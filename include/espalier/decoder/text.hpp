@@ -32,9 +32,9 @@
 
 namespace espalier {
 
-//! Returns a random seed, a different one each time, for texts that need not be written again. Where ESPALIER_HOSTED is
-//! 0 it returns 0 always: such a machine has its own source, if any. On POSIX systems it does without <random>, which
-//! takes 0.3 s to parse.
+//! Returns a random seed, a different one each time, for texts that need not be reproduced. Where ESPALIER_HOSTED is 0
+//! it always returns 0: such a machine has its own source of random numbers, if any. On POSIX systems it does without
+//! <random>, which takes 0.3 s to parse.
 //!
 //! Errors      input_error where the system gives no random numbers
 inline std::uint64_t fresh_seed() {
@@ -185,7 +185,7 @@ class text {
   //! Ends a text to which nothing is to be added.
   void end() { state_ = status::length; }
 
-  //! Ends a text in a round that can add nothing to it. What was held back of it is shown.
+  //! Ends a text in a round that can add nothing to it. The bytes that were held back are shown.
   void stop(status why) {
     search_.take_back();
     search_.keep(true);

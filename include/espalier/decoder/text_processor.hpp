@@ -74,7 +74,7 @@ class text_processor {
   }
 
   // Returns the drafter's answer. A run is cut before its first token that is forbidden. If the processor prescribes a
-  // longer run, of `most` tokens at most, that is the answer, and counts as likely as a run with a long match.
+  // longer run, of at most `most` tokens, that run is the answer, and counts as likely as a run with a long match.
   template <class AnswerT>
   AnswerT operator()(AnswerT answer, [[maybe_unused]] std::int32_t most) {
     if constexpr (std::is_same_v<AnswerT, token_run>) {

@@ -37,7 +37,7 @@ struct batch_text {
   text_id id = -1;
   std::int32_t priority = 0;
   text_stage stage = text_stage::waiting;
-  std::int32_t place = -1;  // where it is served
+  std::int32_t place = -1;  // number of the place where it is served
 
   // Whether the text comes before another one in turn: by priority, then in the order of arrival.
   bool before(const batch_text& other) const {
@@ -96,7 +96,7 @@ class text_table {
     return *spare_;
   }
 
-  // Makes the text in the memory of spare() known, which then waits for a place. Returns its number.
+  // Makes the text in the memory of spare() known: it then waits for a place. Returns the text's number.
   text_id add(std::int32_t priority) {
     entry& e = *std::exchange(spare_, nullptr);
     e.id = next_++;
@@ -165,7 +165,7 @@ class text_table {
     free_.push_back(&e);
   }
 
-  // Makes a text unknown that keeps its place for a while: forget() comes later.
+  // Makes a text unknown, though it keeps its place for a while: forget() comes later.
   void hide(entry& e) {
     e.stage = text_stage::cancelled;
     std::erase(known_, &e);

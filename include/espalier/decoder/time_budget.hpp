@@ -17,7 +17,7 @@ namespace espalier::detail {
 
 #if ESPALIER_HOSTED
 
-// The drafted tokens that a pass of the target has time for, by a decoder's options time_budget and costs.
+// A limit on drafted tokens: how many a pass of the target has time for, by a decoder's options time_budget and costs.
 class time_budget {
  public:
   static constexpr std::int32_t no_limit = (std::numeric_limits<std::int32_t>::max)();
@@ -53,7 +53,8 @@ class time_budget {
   cost_curve costs_ = cost_curve::linear(0, 0);
 };
 
-// Refuses a time budget, or costs for one, for a decoder of the device, which keeps to none. Errors: option_error.
+// Checks that a decoder of the device, which cannot keep to a time budget, is given none, and no costs for one.
+// Errors: option_error
 inline void refuse_time_budget(double seconds, bool has_costs = false) {
   if (seconds != 0 || has_costs)
     raise<option_error>("a decoder of the device keeps to no time_budget: give it none, and no costs for one.");

@@ -92,10 +92,10 @@ class side_thread {
 //     take        the next round begins: gives its tree, if it was drafted ahead
 //     give_up     instead of commit, or of take: no tree is kept
 //
-// It guesses the verdict (a node and a token) that is the most probable if the target's rows are the draft's. The
-// draft's row of a node that it was not asked about is found by one more pass, in which the node's token is the last of
-// the text. Random numbers depend on their place in the tree, not on the order of calls, so a tree does not depend on
-// when it is drawn.
+// It guesses the verdict (a node and a token) that is the most probable if the target's rows equal the draft's. If the
+// drafter was not asked about the guessed node, its row is found by one more pass, in which the node's token is the
+// last of the text. Random numbers depend on their place in the tree, not on the order of calls, so a tree does not
+// depend on when it is drawn.
 //
 // Complexity  beside the tree's own passes, one pass of one row at most and, if the verifier reads them, a copy of the
 //             round's rows; no allocation once warm
@@ -135,8 +135,8 @@ class drafting_ahead {
 
   rows_type rows(DrafterT& drafter) { return runs_ ? rows_ : drafter.rows(); }
 
-  // Hands over the verdict, and returns the seconds waited. `strayed`: whether the drafter has taken another verdict
-  // and has to begin anew.
+  // Hands over the verdict, and returns the seconds waited. Sets `strayed` to whether the drafter has taken another
+  // verdict and has to begin anew; without a run of the second thread it stays as it is.
   double commit(DrafterT& drafter, tree_view tree, verdict v, bool& strayed) {
     if (!runs_) {
       drafter.commit(tree, v);
@@ -268,7 +268,7 @@ class drafting_ahead {
     drafter_->commit(alone_.view(), {root_node, guess_.token});
   }
 
-  PolicyT policy_;  // of the next round
+  PolicyT policy_;  // the policy of the next round
   tree<> tree_;
   tree<> alone_{0};
   growth growth_;
