@@ -6,9 +6,9 @@
 //! ESPALIER_WIDE_NUMBER change definitions; ESPALIER_NAMES_MEMBER and ESPALIER_MISTAKE each write a definition; the
 //! others are annotations, with which no definition changes.
 
-//! ESPALIER_EXEC_CHECK_DISABLE goes before templates that call functions of their arguments: where the arguments belong
-//! to the host, these are host functions, and nvcc need not warn of it. ESPALIER_HOST_DEVICE goes before functions for
-//! host and device.
+//! ESPALIER_EXEC_CHECK_DISABLE goes before templates that call functions of their arguments: if the arguments belong to
+//! the host, these functions are host functions, and nvcc need not warn of such calls. ESPALIER_HOST_DEVICE goes before
+//! functions for host and device.
 #if defined(__CUDACC__)
 #define ESPALIER_HOST_DEVICE __host__ __device__
 #define ESPALIER_EXEC_CHECK_DISABLE _Pragma("nv_exec_check_disable")

@@ -152,13 +152,13 @@ inline message_type joined(std::span<const message_piece> pieces) {
   return message;
 }
 
-// Calls an action, in a program without exceptions. Returns whether it has raised no error, and writes the sentence of
-// the error to `message` where it has. An error leaves the action by a jump, which calls no destructor.
+// Calls an action, in a program without exceptions. Returns true if the action has raised no error, else writes the
+// sentence of the error to `message`. An error leaves the action by a jump, which calls no destructor.
 template <class ActionT>
 bool attempt(const ActionT& action, message_type& message);
 
 #if !ESPALIER_EXCEPTIONS
-// Where attempt() goes on after an error, and the sentence of that error.
+// The point at which attempt() goes on after an error, and the sentence of that error.
 struct way_back {
   std::jmp_buf place;
   message_type message{};
@@ -210,8 +210,9 @@ template <class ErrorT>
 
 }  // namespace detail
 
-//! Raises ErrorT with a message that consists of the pieces (text and numbers) in order. Where exceptions are disabled,
-//! the message goes to whoever tells the error as a state or an event, and else to error_handler().
+//! Raises ErrorT with a message that consists of the pieces (text and numbers) in order. If exceptions are disabled,
+//! the message goes to the decoder that tells the error as a state or an event, or, if there is none, to
+//! error_handler().
 template <class ErrorT, class... PiecesT>
 [[noreturn]] void raise(const PiecesT&... pieces) {
   const detail::message_piece all[] = {pieces...};

@@ -84,8 +84,8 @@ block_rows(vocab_rows<NumberT>) -> block_rows<NumberT>;
 //! The answer of a SequenceDrafter: tokens that may follow the pending one, in order, without probabilities.
 struct token_run {
   std::span<const token_id> tokens;
-  //! Number of tokens at the text's end that the run has followed elsewhere, too; 0 if that is not known. The larger it
-  //! is, the likelier it is that the text goes on as it did there.
+  //! Number of the text's last tokens that also stood before the run in the place where it was found; 0 if that is not
+  //! known. The larger this number, the likelier it is that the run comes next.
   std::int32_t match = 0;
 };
 

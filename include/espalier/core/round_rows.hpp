@@ -50,8 +50,8 @@ class round_rows {
   }
 
   std::int32_t n_pending() const { return n_pending_; }
-  //! The first row of this round's logits in the pass. logits_rows() are the rows of the nodes, counted from it,
-  //! [n_nodes].
+  //! The first row of this round's logits in the pass. logits_rows() [n_nodes] are the rows of the nodes, counted from
+  //! first_output().
   std::int32_t first_output() const { return first_output_; }
   std::span<const std::int32_t> logits_rows() const { return order_.rows(); }
   //! Returns the row of a node in the batch.

@@ -3,7 +3,8 @@
 
 namespace espalier {
 
-//! The reason why a text stopped, or that it goes on. Running out of room is a status, not an error.
+//! The state of a text: that it has not begun, that it goes on, or why it stopped. Running out of room is a status, not
+//! an error.
 enum class status {
   idle,  //!< no text has begun
   running,

@@ -26,7 +26,7 @@ namespace espalier::detail {
 inline constexpr std::size_t mass_block = 1024;  // terms of a block
 // Number of running sums of a block. With fewer, g++ unrolls the loop and does not vectorise it.
 inline constexpr std::size_t mass_lanes = 64;
-inline constexpr std::size_t most_parts = 256;  // parts of a row at most
+inline constexpr std::size_t most_parts = 256;  // largest number of parts of a row
 // Number of running sums of a row's parts, and of a group: as many as a warp has lanes.
 inline constexpr std::size_t part_lanes = 32;
 inline constexpr std::size_t part_groups = 32;  // groups of a part
@@ -56,7 +56,7 @@ ESPALIER_HOST_DEVICE auto within(const TermsT& terms, std::size_t begin, std::si
   return use(terms);
 }
 
-// Adds the upper half of n running sums to the lower half, again and again, until the first Last of them hold
+// Adds the upper half of n running sums to the lower half, again and again, until sum[0] to sum[Last - 1] hold
 // everything. n and Last are powers of two.
 template <std::size_t Last = 1, class NumberT>
 ESPALIER_HOST_DEVICE void halve(NumberT* sum, std::size_t n) {

@@ -5,7 +5,7 @@
 
 namespace espalier {
 
-//! Why the tree of a round has no more nodes than it has.
+//! The reason why the tree of a round has no more nodes.
 enum class tree_limit {
   none,            //!< no tree was grown: a step has read a part of a prompt
   policy,          //!< the policy wanted no more, by its shape or by what the draft said
@@ -13,16 +13,16 @@ enum class tree_limit {
   last_token,      //!< one token is left to the text, and that one is the target's own
   context,         //!< the text has no more room in its context
   draft_capacity,  //!< the draft's cache has no more room
-  not_drafting,    //!< the text is not drafted for: to have its drafter read it would not pay
-  pass_rows,       //!< the text has used its equal share of the rows of the target's pass; on the device
+  not_drafting,    //!< the text is not drafted for: letting its drafter read it would cost more time than it gains
+  pass_rows,       //!< only on the device: the text has used its equal share of the rows of the target's pass
   shared_rows,     //!< the rows of the target's pass went to other texts and prompts
   time,            //!< the target's pass may take no more time: see time_budget of a decoder's options
   price,           //!< more nodes would have cost more time than they gain, by the costs of passes
   pause,           //!< the policy does not draft for a while, since drafts have gained nothing lately
-  processor,       //!< the processor forbids a token of the sequence that the drafter proposed, which ends before it;
-                   //!< on the host
-  draft_error,     //!< the draft gave numbers from which no token can be drawn, such as NaN, in this round or in one
-                   //!< shortly before: its drafter rests for some rounds; on the host
+  processor,       //!< only on the host: the drafter proposed a run of tokens, and the processor forbids one of them;
+                   //!< the tree ends before that token
+  draft_error,     //!< only on the host: the draft gave numbers from which no token can be drawn, such as NaN, in this
+                   //!< round or in one shortly before; its drafter rests for some rounds
 };
 
 //! Number of values of tree_limit.

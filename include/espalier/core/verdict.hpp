@@ -25,8 +25,8 @@ struct verdict {
   }
 };
 
-//! The verdict that commits only the first n tokens of v. The last of them, a drafted token unless v has n tokens, is
-//! then in the place of the target's own.
+//! The verdict that commits only the first n tokens of v. If v has more than n tokens, the n-th of them, a drafted one,
+//! takes the place of the target's own token.
 //!
 //! Pre         1 <= n <= depth of v.accepted + 1
 ESPALIER_HOST_DEVICE inline verdict cut(tree_view tree, verdict v, std::int32_t n) {

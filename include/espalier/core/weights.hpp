@@ -57,7 +57,7 @@ ESPALIER_HOST_DEVICE wide_number mass(const WeightsT& weights) {
 
 // The token drawn with u, a number uniform in [0, 1): the smallest i with u * sum < weights[0] + .. + weights[i]; -1 if
 // all weights are zero. One pass gives the sums of the parts. Then only the part that the draw falls on is read again,
-// for the sums of its groups, and of that part only one group.
+// for the sums of its groups, and then only one group of that part.
 ESPALIER_EXEC_CHECK_DISABLE
 template <Weights WeightsT>
 ESPALIER_HOST_DEVICE std::int32_t categorical(const WeightsT& weights, wide_number u) {

@@ -18,7 +18,7 @@
 
 namespace espalier {
 
-//! Loads the values of a block that a byte_writer saved.
+//! Reader that loads the values of a block that a byte_writer saved.
 //!
 //! Complexity  O(bytes); memory at most O(bytes), also if the bytes are damaged
 //! Errors      input_error if the bytes are no such block, are of another version, cut short or damaged

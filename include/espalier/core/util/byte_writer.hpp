@@ -29,8 +29,8 @@ inline std::uint64_t checksum(std::span<const std::byte> bytes) {
 
 }  // namespace detail
 
-//! Saves values as bytes, the same on every machine. Values that are saved together form a block, which begins with the
-//! word espalier, its name, version, length and checksum.
+//! Writer that saves values as bytes, the same on every machine. Values that are saved together form a block, which
+//! begins with the word espalier and the block's name, version, length and checksum.
 //!
 //!     byte_writer write(bytes, "saved text", 1);
 //!     write(tokens, temperature);
@@ -46,7 +46,7 @@ class byte_writer {
  public:
   static constexpr bool reads = false;
 
-  //! Begins a block behind the present end of `bytes`, which must live as long as the writer. `what` is the block's
+  //! Begins a block after the present end of `bytes`, which must live as long as the writer. `what` is the block's
   //! name, which its reader compares and errors show.
   byte_writer(std::vector<std::byte>& bytes, std::string_view what, std::uint32_t version) : bytes_(bytes) {
     put(std::span(detail::saved_magic));

@@ -31,7 +31,7 @@ struct monotonic_clock {
   }
 };
 
-//! Measures the seconds of one step after the other.
+//! A stopwatch, which measures the seconds of one step after the other.
 class stopwatch {
  public:
   //! Returns the seconds since the last call, or since construction.
@@ -46,8 +46,8 @@ class stopwatch {
 
 #else
 
-//! Measures the seconds of one step after the other by a clock that the user may give: a function that returns the
-//! seconds since any fixed moment. Without one, every time is 0.
+//! A stopwatch, which measures the seconds of one step after the other by a clock that the user may give: a function
+//! that returns the seconds since any fixed moment. Without a clock, every time is 0.
 class stopwatch {
  public:
   using clock_type = double (*)();

@@ -16,7 +16,7 @@ struct utf8_character {
   };
   state what = state::cut;
   char32_t code = 0;      //!< the code point, if valid; else 0
-  std::size_t bytes = 0;  //!< bytes of the text that it takes: 1 if broken, all of them if cut
+  std::size_t bytes = 0;  //!< number of bytes that the character takes: 1 if broken, all bytes of the text if cut
 };
 
 //! Reads one character of UTF-8. Overlong forms, surrogates and codes beyond U+10FFFF are broken.
