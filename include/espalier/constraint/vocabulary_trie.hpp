@@ -68,8 +68,8 @@ class vocabulary_trie {
   //! The number of bytes of the longest token.
   std::int32_t max_depth() const { return data_->max_depth; }
 
-  //! The longest token with which the coming bytes begin; of equal ones the lowest; no value if there is none. next()
-  //! returns one coming byte a call, and -1 after the last.
+  //! The longest token with which the coming bytes begin, the one with the lowest number if several are equal; no value
+  //! if there is none. next() returns one coming byte a call, and -1 after the last.
   //!
   //! Complexity  O(bytes read), times the bytes that may follow each. Reads as long as a token begins with these bytes
   template <class NextByteT>

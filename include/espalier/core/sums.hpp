@@ -46,8 +46,8 @@ ESPALIER_HOST_DEVICE auto term(const TermsT& terms, std::size_t i) {
 template <class... TermsT>
 using term_type = std::common_type_t<decltype(term(std::declval<const TermsT&>(), std::size_t{}))...>;
 
-// Calls use(t) with terms t that equal the given ones from begin to end. Terms with a member within() may offer a form
-// that is quicker to read inside one block; for others t is the terms themselves.
+// Calls use(t) with terms t that equal the given terms from begin to end. Terms with a member within() may offer a form
+// that is quicker to read inside one block; otherwise t is the given terms themselves.
 template <class TermsT, class UseT>
 ESPALIER_HOST_DEVICE auto within(const TermsT& terms, std::size_t begin, std::size_t end, const UseT& use) {
   if constexpr (requires { terms.within(begin, end, use); }) {

@@ -139,12 +139,12 @@ struct own_chances {
 //!     while (!decode.idle())
 //!       for (const text_event& e : decode.step()) show(e.id, e.round.committed);
 //!
-//! Where the store shares rows, a prompt that begins like one that is being read waits for its rows. Where pages run
-//! out, the last text in turn gives up its place and is computed again later. A round that finds no room in a pass of
-//! max_rows waits for the next step, and then comes first.
+//! If the store shares rows, a prompt that begins like a prompt that is being read waits for the rows of that prompt.
+//! If pages run out, the last text in turn gives up its place and is computed again later. A round that finds no room
+//! in a pass of max_rows waits for the next step, and then comes first.
 //!
-//! Complexity  a step: one target pass, and as many draft passes as the deepest tree needs, more where one has no room
-//!             for all texts; no allocation once warm, nor where a text joins or leaves
+//! Complexity  a step: one target pass, and as many draft passes as the deepest tree needs, more if one pass has no
+//!             room for all texts; no allocation once warm, nor when a text joins or leaves
 //! Law         a text is the one that decoder writes with the same parts, prompt, stop conditions and text_options,
 //!             whoever else is served, where the backends are batch-invariant (but see batch_options::share_budget, and
 //!             time_budget)
@@ -361,7 +361,8 @@ class batch_decoder
   friend drafting;
   entry& spare() { return this->texts().spare(policy_, this->n_running(), processor_); }
 
-  double draft_seconds() const { return forward_seconds_of(drafter_); }  // of passes that are shared
+  // Returns the seconds of the draft's passes that texts share.
+  double draft_seconds() const { return forward_seconds_of(drafter_); }
 
   detail::pass_limits limits() const {
     return {.rows = max_rows_,

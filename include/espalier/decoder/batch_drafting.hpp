@@ -69,7 +69,7 @@ class batch_drafting {
   // Whether prompts are being read, or were read last.
   bool is_reading() const { return is_reading_; }
 
-  // Begins to grow the trees of all places that draw one.
+  // Begins to grow the trees of all places that have a round in this step.
   void begin_growing() {
     is_reading_ = is_asked_ = false;
     part_ = n_parts<DrafterT>;
@@ -160,8 +160,8 @@ class batch_drafting {
     }
   }
 
-  // Notes which part each text asks before any gets an answer: one step of a part serves all texts that ask it. Returns
-  // whether any asks.
+  // Notes which part each text asks, before any text gets an answer: one step of a part serves all texts that ask it.
+  // Returns true if some text asks.
   template <class PlaceT>
   bool begin_level(std::span<PlaceT* const> places) {
     bool wants = false;
@@ -328,7 +328,7 @@ class batch_drafting {
   static auto passes_of(const std::tuple<PartsT&...>&) -> std::tuple<typename pass_of<PartsT>::type...>;
 
   decltype(passes_of(parts_of(std::declval<DrafterT&>()))) passes_;  // the batch of each part
-  std::vector<pass_place> first_;                                    // the texts of a pass
+  std::vector<pass_place> first_;                                    // one entry for each text in the pass
   std::vector<asking> asks_;                                         // [places]
   bool is_reading_ = false;                                          // whether prompts are read; else trees grow
   std::size_t part_ = 0;                                             // number of the part that is asked, or is next

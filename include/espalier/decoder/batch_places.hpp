@@ -172,8 +172,8 @@ class batch_places {
     }
   }
 
-  // Whether a text is to wait for one before it that computes rows with which both begin. Pre: the text has taken the
-  // rows that others hold of it
+  // True if a text is to wait for a text before it, which computes rows with which both begin. Pre: the text has taken
+  // the rows that others hold of it
   bool waits(const place& p) const {
     const reading own = p.as_reading();
     for (const place* q : in_turn_) {
@@ -326,8 +326,8 @@ class batch_places {
   table texts_;
   std::deque<place> places_;  // a deque, so that places do not move
   std::vector<place*> in_turn_;
-  std::vector<seat> seats_;       // of the pass that is planned, [in_turn_]
-  std::vector<seat_task> tasks_;  // [in_turn_]
+  std::vector<seat> seats_;       // [in_turn_] the texts as the plan of the next pass sees them
+  std::vector<seat_task> tasks_;  // [in_turn_] the plan
   std::vector<text_event> events_;
   step_record record_;
   seat_limit limit_;

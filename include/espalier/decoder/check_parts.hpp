@@ -322,7 +322,7 @@ auto draft_rows(DrafterT& drafter) {
   }
 }
 
-// The first of several findings that is a mistake; no_mistake where none is.
+// Returns the first of several findings that is a mistake; no_mistake if none is a mistake.
 template <class FirstT, class... RestT>
 constexpr auto first_mistake(FirstT first, RestT... rest) {
   if constexpr (sizeof...(RestT) == 0 || Mistake<typename FirstT::type>)
@@ -423,7 +423,7 @@ ESPALIER_MISTAKE(
     "stop strings need the text of each token: generate(prompt, stop, observer, piece_of) takes a function "
     "that gives it");
 
-// A range that is no prompt, such as one of 64-bit numbers or of characters.
+// A range that is no prompt, such as a range of 64-bit numbers or of characters.
 template <class PromptT>
 concept OtherPrompt =
     !std::convertible_to<const PromptT&, std::span<const token_id>> && requires(const PromptT& prompt) {

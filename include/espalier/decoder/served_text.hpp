@@ -625,7 +625,7 @@ class served_text {
   [[no_unique_address]] text_processor<ProcessorT> processor_;
   [[no_unique_address]] ahead_type ahead_;
   vocab_rows<number> logits_;                                      // the rows of this text's nodes
-  std::int32_t first_row_ = 0, first_output_ = 0, n_outputs_ = 0;  // of a chunk, in its pass
+  std::int32_t first_row_ = 0, first_output_ = 0, n_outputs_ = 0;  // the chunk's rows and outputs in its pass
   bool is_drafted_for_ = true;                                     // in this round
   // Drafted tokens that the round's pass has time for.
   std::int32_t in_time_ = (std::numeric_limits<std::int32_t>::max)();

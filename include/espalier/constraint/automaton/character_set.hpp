@@ -60,8 +60,8 @@ class character_set {
   }
   std::uint32_t lowest() const { return ranges_.front().low; }
 
-  // The characters of the set that can be written in this form. In JSON, those control characters are left out that
-  // would need more than a backslash and one further character.
+  // The characters of the set that can be written in this form. For JSON, control characters that need more than a
+  // backslash and one further character are left out.
   character_set in(character_form form) const {
     if (form == character_form::utf8) return *this;
     character_set all;
@@ -97,7 +97,7 @@ class character_set {
  private:
   struct builder {
     byte_nfa& nfa;
-    byte_nfa::role first;  // of the states that take a character's first byte
+    byte_nfa::role first;  // the role of states that take a character's first byte
     std::vector<nfa_part> parts{};
   };
 

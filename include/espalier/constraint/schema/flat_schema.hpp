@@ -53,7 +53,7 @@ inline const schema_json* find_schema(const schema_json& root, std::string_view 
   return at;
 }
 
-// True if a value has a type, or one of a list of types.
+// True if a value has this type or, if `type` is a list, one of its types.
 inline bool has_type(const schema_json& value, const schema_json& type) {
   if (type.is_array())
     return std::any_of(type.begin(), type.end(), [&](const auto& one) { return has_type(value, one); });

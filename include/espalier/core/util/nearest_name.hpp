@@ -31,8 +31,8 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   return now[b.size()];
 }
 
-//! Returns the name, of a range of strings, that is nearest to a misspelt one; the first if several are equally near.
-//! Returns an empty name where every one differs in more than a third of its letters.
+//! Returns the name in a range of strings that is nearest to a misspelt one; the first if several are equally near; an
+//! empty name if every name differs in more than a third of the letters of the longer word.
 template <class NamesT>
 std::string_view nearest_name(std::string_view misspelt, const NamesT& names) {
   std::string_view nearest;
