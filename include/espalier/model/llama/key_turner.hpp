@@ -16,7 +16,7 @@ namespace espalier {
 //!
 //! Complexity  O(n_kv_heads * head_dim); O(rotary_dims) sines and cosines more where n differs from the last call's. No
 //!             allocation after construction
-//! Law         the keys are, within the rounding of one turn, those that the model computes at the other position
+//! Law         a turned key is the key that the model computes at the other position, except for the rounding of a turn
 class key_turner {
  public:
   explicit key_turner(const model_config& config)
