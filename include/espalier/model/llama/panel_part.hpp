@@ -62,7 +62,7 @@ class panel_part {
 
  private:
   void prepare_lanes(weight_type type, const std::byte* header, const std::byte* block, int lane, int b) {
-    // -0 leaves every bit of a product as it is.
+    // Adding -0 leaves every bit of a product as it is.
     simd_float offset = simd_broadcast(-0.0F);
     if (type == weight_type::i8_rows) {
       std::memcpy(scale_[b][0] + lane, header + 4 * lane, sizeof(simd_float));
