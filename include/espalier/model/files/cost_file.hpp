@@ -149,7 +149,7 @@ inline std::string text_of_cost_file(const std::string& path) {
 
 }  // namespace detail
 
-//! Reads a file that save_costs wrote, for whatever hardware and models.
+//! Reads a file that save_costs wrote, on any hardware and with any models.
 //!
 //! Law         returns the saved cost model, number for number
 //! Errors      those of parse_costs; model_error for a file that cannot be opened

@@ -412,8 +412,8 @@ class block_draft_model {
     }
   }
 
-  // Normalises and rotates the keys of a row, and copies keys and values into the cache. x: keys, then values,
-  // [2 kv_size]; the keys in it change
+  // Writes the keys of a row, normalised and rotated, and its values into the cache. x: keys, then values,
+  // [2 kv_size]; the keys in x may change
   void keep_key_value(int layer, float* x, const read_row& row) const {
     const detail::rotary_table& rotary = pass_.rotary();
     const float* norm = weights_.layers[static_cast<std::size_t>(layer)].key_norm;

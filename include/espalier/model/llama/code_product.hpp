@@ -18,9 +18,9 @@ class code_product {
  public:
   explicit code_product(const panel_part& part) : part_(part) {}
 
-  // Adds the products of the first rows to sums[r][32] and returns the number of these rows: all of up to four, four of
-  // five to seven, eight of more. From four rows on it also writes the weights as floats to `decoded`, [inputs][32],
-  // for the rows that are left.
+  // Adds the products of the first rows to sums[r][32] and returns the number of these rows: all if there are up to
+  // four, four if there are five to seven, else eight. From four rows on it also writes the weights as floats to
+  // `decoded`, [inputs][32], for the rows that are left.
   int multiply(const float* x, std::ptrdiff_t x_stride, int rows, float* sums, float* decoded) const {
     if (rows >= 8) {
       multiply_rows<8>(x, x_stride, sums, decoded);
@@ -52,8 +52,8 @@ class code_product {
           exponent(simd_int{} + ((127 + 23 - at) << 23 | (part.signed_codes ? 128 << at : 0))),
           zero(simd_broadcast(static_cast<float>((1 << (23 - at)) + (part.signed_codes ? 128 : part.zero)))) {}
 
-    // Returns weights, with one rounding: of the product with the scale or, where that product is exact, of its sum
-    // with the offset.
+    // Returns weights, with one rounding: of the product with the scale or, if that product is exact, of its sum with
+    // the offset.
     [[gnu::always_inline]] simd_float weight(const std::byte* from, simd_float scale, simd_float offset) const {
       simd_int bits;
       std::memcpy(&bits, from, sizeof bits);

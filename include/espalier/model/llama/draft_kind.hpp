@@ -16,7 +16,7 @@ namespace espalier {
 enum class draft_kind {
   language_model,  //!< the path alone; see llama_backend
   eagle3,          //!< the target's hidden states and the path; see draft_head_model
-  mtp,             //!< likewise
+  mtp,             //!< the target's hidden states and the path; see draft_head_model
   block,           //!< the target's hidden states alone; see block_draft_model
 };
 

@@ -111,7 +111,7 @@ class llama_backend {
   //! The path that load() was given, for messages; "in memory" if the backend was made from weights.
   const std::string& where() const { return where_; }
 
-  //! Makes the output of these layers, from 0, readable after a forward pass, too: a drafter asks for what it reads.
+  //! Makes the output of these layers, from 0, readable after a forward pass, too: for a drafter that reads it.
   //! Allocates, and ends the validity of logits and states.
   //!
   //! Errors      option_error for a layer that the model does not have

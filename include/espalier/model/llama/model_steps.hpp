@@ -85,7 +85,7 @@ struct model_step {
   step_rows from = step_rows::stream;
   step_rows to = step_rows::stream;
   model_part part = model_part::attention_norm;  // the matrix or norm; `up` stands for gate and up if `gated`
-  bool adds = false;                             // multiply: adds the product to what `to` holds
+  bool adds = false;                             // multiply: adds the product to the numbers in `to`
   bool gated = false;                            // multiply and activate: gate and up, not up alone
   bool outputs_only = false;     // a row for each output: normalise writes the norm of row batch.outputs[i] to row i
   bool local_rotary = false;     // rotate: the base is model_config::local_rope_theta

@@ -41,7 +41,7 @@ class panel_part {
 
   // Returns the scales of the first or the second half of a block, [32].
   const float* scales(int b, int half) const { return scale_[b][half & (halves - 1)]; }
-  // Returns the offsets of a half of a block, [32]; -0 where the type has none.
+  // Returns the offsets of a half of a block, [32]; -0 if the type has none.
   const float* offsets(int b, int half = 0) const { return offset_[b][has_offset ? half & (halves - 1) : 0]; }
 
   // Fetches, into the cache, a block's length of memory 8 KiB beyond block b: the hardware's own prefetch does not

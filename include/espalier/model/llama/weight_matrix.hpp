@@ -27,7 +27,7 @@ namespace espalier {
 //! Integer, for i8_rows: activations are rounded to 16 bits with a scale for each row, products are summed as integers,
 //! exactly, and a sum is multiplied by both scales in double and rounded to a float.
 //!
-//! Law         exact: bitwise what a matrix of the decoded floats gives
+//! Law         exact: bitwise the product with a matrix of the decoded floats
 //! Law         y[r] does not depend on the other rows of x, nor on how many there are, nor, in the integer form, on the
 //!             instructions that the processor has: bitwise, for one build of a program
 //! Law         multiply may be called from several threads at once for different outputs
