@@ -16,7 +16,7 @@
 #endif
 
 // 1 if there are instructions for dot products of four bytes (Armv8.2 and later). Clang before 16 declares them only if
-// the whole program is compiled for processors that have them.
+// all code of the file is compiled for processors that have them.
 #if defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
 #define ESPALIER_NEON_DOT_PRODUCTS 1
 #elif defined(__aarch64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
@@ -26,6 +26,7 @@
 #endif
 
 // 1 if there are instructions for the dot products of two vectors of eight bytes with two others (Armv8.6 and later).
+// Clang declares them as those above.
 #if ESPALIER_NEON_DOT_PRODUCTS && (defined(__ARM_FEATURE_MATMUL_INT8) || !defined(__clang__))
 #define ESPALIER_NEON_MATRIX_PRODUCTS 1
 #else
