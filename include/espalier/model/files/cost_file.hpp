@@ -44,7 +44,7 @@ inline std::string in_json(const cost_curve& curve) {
   return text + "\n    ]\n  }";
 }
 
-// Reads a list of numbers, or of whole numbers, under a key.
+// Returns the list under a key: of whole numbers from 0 to 2^24 if NumberT is an integer type, else of any numbers.
 template <class NumberT>
 std::vector<NumberT> read_numbers(const json_reader& json, const char* key, const nlohmann::json& list) {
   std::vector<NumberT> numbers;
@@ -102,8 +102,8 @@ inline std::string read_name(const json_reader& file, const char* key) {
 
 }  // namespace detail
 
-//! Writes a cost model as JSON for people and for load_costs. `source` says how the seconds came about, for people and
-//! for programs that count time by such a file.
+//! Writes a cost model as JSON for people and for load_costs. `source` is a sentence that says how the seconds were
+//! measured or chosen; load_source_of_costs() returns it.
 //!
 //! Errors      input_error for a path that cannot be written
 inline void save_costs(const cost_model& costs, const std::string& path, const std::string& source = {}) {
@@ -123,7 +123,7 @@ inline void save_costs(const cost_model& costs, const std::string& path, const s
 
 //! Reads the text of a cost file; `where` names the file in messages.
 //!
-//! Errors      model_error that names the file and the part that is missing, of another format, or no cost curve
+//! Errors      model_error that names the file and a part that is missing or invalid
 inline cost_model parse_costs(std::string_view text, const std::string& where) {
   const nlohmann::json object = detail::parse_json_object(text, where);
   const detail::json_reader json(object, where);
@@ -149,7 +149,7 @@ inline std::string text_of_cost_file(const std::string& path) {
 
 }  // namespace detail
 
-//! Reads a file that save_costs wrote, for whatever hardware and models.
+//! Reads a file that save_costs wrote, on any hardware and with any models.
 //!
 //! Law         returns the saved cost model, number for number
 //! Errors      those of parse_costs; model_error for a file that cannot be opened
@@ -157,7 +157,7 @@ inline cost_model load_costs(const std::string& path) {
   return parse_costs(detail::text_of_cost_file(path), path);
 }
 
-//! Returns the sentence by which a cost file says how its seconds came about; empty if it has none.
+//! Returns the sentence in a cost file that says how its seconds were measured or chosen; empty if it has none.
 //!
 //! Errors      model_error for a file that cannot be opened, is no JSON object, or whose "source" is no text
 inline std::string load_source_of_costs(const std::string& path) {
@@ -165,10 +165,10 @@ inline std::string load_source_of_costs(const std::string& path) {
   return detail::json_reader(object, path).text_or("source", "");
 }
 
-//! A sentence that says that costs were measured on other hardware than this; empty if they were not. With such costs
-//! the text is still right, but the trees chosen by them may be slower than necessary.
+//! A sentence that says that costs were measured on other hardware than `hardware`; empty if they were not. With such
+//! costs the text is still right, but the trees chosen by them may be slower than necessary.
 //!
-//! Errors      input_error for costs of other models: they say nothing about these models
+//! Errors      input_error if the costs were measured with other models than `target` and `draft`
 inline std::string mismatch(const cost_model& costs, const std::string& hardware, const std::string& target,
                             const std::string& draft) {
   const auto require_model = [](const char* which, const std::string& measured, const std::string& present) {

@@ -15,7 +15,7 @@
 
 namespace espalier::detail {
 
-// The bytes of a file, or of any seekable stream, and their number.
+// A file, or any seekable stream, whose bytes are read from any position.
 //
 // Errors      model_error that names the file
 class file_bytes {

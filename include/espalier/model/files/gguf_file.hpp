@@ -46,13 +46,13 @@ inline constexpr ggml_type ggml_types[] = {
 
 }  // namespace detail
 
-//! Reads a GGUF file: its metadata and its table of tensors at once, its tensors piece by piece.
+//! A GGUF file. The constructor reads its metadata and its table of tensors; its tensors are read piece by piece.
 //!
-//! Every count and size is checked against what the file has left before memory is taken. Tensors lie within the file,
-//! each at a multiple of the alignment, and do not overlap.
+//! Before memory is taken for a count or size, it is checked against the number of bytes that are left in the file.
+//! Tensors lie within the file, each at a multiple of the alignment, and do not overlap.
 //!
-//! The path of the first part of a model that llama-gguf-split has divided, <name>-00001-of-<n>.gguf, opens all n
-//! parts, which lie beside it.
+//! If llama-gguf-split has divided a model into n files, the path of the first one, <name>-00001-of-<n>.gguf, opens
+//! them all. They must lie in one folder.
 //!
 //! Complexity  memory for metadata and table only; no copy of the tensors
 //! Errors      model_error that names the file, the key or tensor, and what does not fit
@@ -76,7 +76,7 @@ class gguf_file : public tensor_source {
   const std::string& where() const override { return parts_.front().where(); }
   const std::string& where_is(const tensor_entry& entry) const override { return part_of(entry).where(); }
 
-  //! The files, first part first.
+  //! The paths of all files of the model, in the order of their parts.
   std::vector<std::string> paths() const {
     std::vector<std::string> all;
     for (const detail::file_bytes& part : parts_)
@@ -84,7 +84,7 @@ class gguf_file : public tensor_source {
     return all;
   }
 
-  //! The metadata: of a model in several parts, the first part's.
+  //! The metadata of the first, or only, part.
   const gguf_metadata& metadata() const { return metadata_; }
 
   //! Tensors by name. Shapes are outermost first: a shape that the file gives as [inputs, outputs] is [outputs, inputs]
@@ -116,7 +116,7 @@ class gguf_file : public tensor_source {
   static std::int64_t part_number(const gguf_metadata& part) { return part.integer_or("split.no", 0, 0, 0xFFFF); }
   std::int64_t n_parts() const { return part_count(metadata_); }
 
-  // Returns how the name of part i, from 0, of a model in several parts ends.
+  // Returns the end of the file name of part i, counted from 0.
   std::string part_name(std::int64_t i) const {
     const auto digits = [](std::int64_t number) {
       const std::string plain = std::to_string(number);
@@ -154,7 +154,7 @@ class gguf_file : public tensor_source {
       metadata_.refuse("split.tensors.count", n, ", as many as all parts have");
   }
 
-  // Reads the last of parts_: adds its tensors to entries_, and returns its metadata.
+  // Reads the last part in parts_: adds its tensors to entries_, and returns its metadata.
   gguf_metadata read_part() {
     constexpr std::uint32_t magic = 0x46554747;  // "GGUF"
     const std::string& where = parts_.back().where();
@@ -221,8 +221,8 @@ class gguf_file : public tensor_source {
     if (!tensors.emplace(name, std::move(entry)).second) refuse("is listed twice.");
   }
 
-  // Computes where each tensor of the last part lies. Offsets in the file count from the first multiple of the
-  // alignment behind the table.
+  // Checks the positions of the tensors of the last part, and makes their offsets count from the start of the file. In
+  // the file they count from the first multiple of the alignment at or behind the end of the table.
   void place(table& tensors, const gguf_metadata& metadata, std::uint64_t end_of_table) const {
     const std::string key = "general.alignment";
     const auto alignment = static_cast<std::uint64_t>(metadata.integer_or(key, 32, 1, most_alignment));

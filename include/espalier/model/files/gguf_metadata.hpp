@@ -103,7 +103,8 @@ class gguf_metadata {
     }
   }
 
-  //! Keeps the bytes that the pairs were read from, from the start of the file. Called before a value is asked for.
+  //! Takes the bytes of the file from its start to at least the end of the pairs. Must be called before a value is
+  //! asked for.
   void keep(std::vector<char> bytes) { bytes_ = std::move(bytes); }
 
   const std::string& where() const { return where_; }

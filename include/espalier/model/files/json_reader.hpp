@@ -40,8 +40,8 @@ inline nlohmann::json parse_json_object(std::string_view text, const std::string
   return parsed;
 }
 
-// Typed look-up in an object, which must outlive the reader. Messages name the file and the key. A key that is null
-// counts as absent.
+// Typed look-up in a JSON object, which must outlive the reader. Messages name the file and the key. A key with the
+// value null counts as absent.
 class json_reader {
  public:
   json_reader(const nlohmann::json& object, std::string where) : object_(object), where_(std::move(where)) {}

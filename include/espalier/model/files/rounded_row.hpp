@@ -17,7 +17,7 @@ namespace espalier {
 
 namespace detail {
 
-// The nearest F16; halves are rounded to even.
+// The nearest F16; a number halfway between two becomes the even one.
 inline std::uint16_t f16_from_float(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000U);
@@ -40,13 +40,14 @@ inline std::uint16_t bf16_from_float(float value) {
 
 }  // namespace detail
 
-//! Converts rows into another type, one after the other.
+//! A converter of rows of weights into another type. It holds one converted row at a time.
 class rounded_row {
  public:
   //! The row in another type; valid until the next call. Blocks are rounded as ggml does it: the number of greatest
   //! magnitude gets the integer of greatest magnitude. i8_rows have one scale a row.
   //!
-  //! Errors      model_error for a number that is not finite, or is not finite after rounding, except for f32
+  //! Errors      model_error for a weight that is not finite, and for a weight or scale that is not finite after
+  //!             rounding; none if type is f32
   //! Pre         type is f32, bf16, i8_rows, q8_0 or q4_0, and its blocks divide row.n
   weight_row operator()(const weight_row& row, weight_type type) {
     values_.resize(static_cast<std::size_t>(row.n));
@@ -82,7 +83,7 @@ class rounded_row {
       raise<model_error>("a weight or scale of ", value, " is too large for ", name_of(type), ".");
   }
 
-  // Writes a block's scale, and returns the factor for its numbers: 0 if the scale is too small for F16.
+  // Writes a block's scale, and returns the factor that turns its weights into integers: 0 if the scale is 0 as F16.
   static float put_scale(std::byte* to, float scale, weight_type type) {
     const std::uint16_t bits = detail::f16_from_float(scale);
     const float rounded = detail::float_from_f16(bits);
@@ -95,7 +96,8 @@ class rounded_row {
     return *std::max_element(x, x + 32, [](float a, float b) { return std::fabs(a) < std::fabs(b); });
   }
 
-  // Returns the scale: 0 for weights so small that a quotient by it might not be finite, which become 0.
+  // Rounds values_ into bytes_, and returns their scale. If the weights are so small that a quotient by their scale
+  // might not be finite, they and the scale become 0.
   float round_bytes() {
     float most = 0.0F;
     for (const float value : values_)

@@ -19,7 +19,7 @@
 
 namespace espalier {
 
-//! Reads a safetensors file: its table of contents at once, its tensors piece by piece.
+//! A safetensors file. The constructor reads its table of contents; its tensors are read piece by piece.
 //!
 //! The file must be as the format defines it: an 8-byte length, a JSON object of that length and at most 100 MB, then
 //! the tensors' bytes, covered by the tensors without overlap and without holes.

@@ -51,7 +51,7 @@ class safetensors_shards : public tensor_source {
   const std::string& where() const override { return where_; }
   const std::string& where_is(const tensor_entry& entry) const override { return file_of(entry).where(); }
 
-  //! The files, in the order of their names.
+  //! The paths of the files, sorted.
   std::vector<std::string> paths() const {
     std::vector<std::string> all;
     for (const safetensors_file& file : files_)
@@ -60,7 +60,7 @@ class safetensors_shards : public tensor_source {
     return all;
   }
 
-  //! The names of the tensors in all files, those that the index does not list included.
+  //! The names of the tensors in all files, including tensors that the index does not list.
   std::vector<std::string> names() const override {
     std::vector<std::string> all;
     for (const safetensors_file& file : files_) {

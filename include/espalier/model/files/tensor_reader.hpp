@@ -25,20 +25,21 @@ struct column_range {
   int size() const { return end - begin; }
 };
 
-// Reads tensors row by row through one small buffer: matrices as their file stores them, vectors as floats. A reader
-// that only checks reads no bytes and calls no function, but finds the same faults.
+// A reader of tensors, row by row through one small buffer: matrices as their file stores them, vectors as floats. A
+// reader that only checks reads no bytes and calls no function. It checks names, shapes and types, but not the type of
+// a tensor of scales, nor whether copies are equal.
 //
 // Errors      model_error that names the file and the tensor, if the tensor is missing or has another shape or type
 class tensor_reader {
  public:
-  // Makes a reader. `maker` names, in messages, the source of the shapes.
+  // Makes a reader. `maker` says in messages what prescribes the shapes: a subject and its verb, as "the config makes".
   explicit tensor_reader(tensor_source& file, bool only_check = false, const char* maker = "the config makes")
       : file_(file), only_check_(only_check), maker_(maker) {}
 
   // Calls visit(row, weight_row) for each row with wanted(row), in order, and returns the type of all rows. The
   // weight_row has the columns part(type), which must be whole blocks of the type. No other row is read; other columns
-  // are not read either if they are 16 KiB of a row or more. The scales of an I8 tensor are an F32 tensor [rows] with
-  // the same name and _scale appended.
+  // are not read either if they are 16 KiB of a row or more. The scales of an I8 tensor are a tensor [rows] of the same
+  // name with _scale appended, of any type but I8.
   template <class VisitT, class WantedT, class PartT>
   weight_type matrix(const std::string& name, int rows, int columns, VisitT&& visit, const WantedT& wanted,
                      const PartT& part) {
@@ -91,7 +92,7 @@ class tensor_reader {
     vector(name, n, [&](const float* values) { std::copy_n(values, n, to); });
   }
 
-  // Reads a tensor that must be the same as another, or not be there.
+  // Checks that a tensor, if the file has it, is equal to another.
   void copy_of(const std::string& name, const std::string& original) {
     const tensor_entry* copy = file_.find(name);
     if (!copy) return;
@@ -112,7 +113,7 @@ class tensor_reader {
     }
   }
 
-  // Checks that every tensor of the file was asked for, but those with is_idle(name), which change no result.
+  // Checks that every tensor of the file was asked for, except tensors with is_idle(name), which change no result.
   template <class IdleT>
   void require_all_asked_for(const IdleT& is_idle) const {
     std::vector<std::string> left;
@@ -168,7 +169,8 @@ class tensor_reader {
   template <class VisitT, class WantedT>
   void each_row(const tensor_entry& entry, weight_type type, int rows, int columns, column_range part, VisitT&& visit,
                 const WantedT& wanted) {
-    // Each separate read fills the stream's buffer of 8 KiB, so skipping less than that saves nothing.
+    // A separate read may read on until the stream's buffer is full, usually 8 KiB. So columns are skipped only if they
+    // are twice that or more.
     constexpr std::size_t buffer_bytes = 1U << 17, least_gap = 1U << 14;
     const std::size_t row_size = row_bytes(type, columns), part_size = row_bytes(type, part.size());
     const std::size_t before = row_bytes(type, part.begin);

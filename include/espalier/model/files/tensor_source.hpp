@@ -37,10 +37,10 @@ class tensor_source {
   //! The tensor with this name; null if there is none.
   virtual const tensor_entry* find(const std::string& name) const = 0;
 
-  //! Copies n bytes of the tensor, from byte `first` of it on.
+  //! Copies n bytes of the tensor to `to`, from byte `first` of the tensor on.
   //!
   //! Errors      model_error if the file cannot be read
-  //! Pre         entry is one of this source; first + n <= entry.bytes
+  //! Pre         entry is an entry of this source; first + n <= entry.bytes
   virtual void read(const tensor_entry& entry, std::uint64_t first, void* to, std::size_t n) = 0;
 
  protected:

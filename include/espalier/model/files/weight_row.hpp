@@ -32,7 +32,7 @@ inline float float_from_f16(std::uint16_t bits) {
 // have steps for each run, and their offset steps are 0 or less, because these types subtract.
 struct weight_run {
   std::uint16_t scale_unit = 0, offset_unit = 0;  // F16
-  bool wide_unit = false;                         // scale_unit is BF16, as a power of two beyond F16 needs it
+  bool wide_unit = false;                         // true: scale_unit is BF16, for powers of two that F16 cannot hold
   std::int8_t scale_step = 1, offset_step = 1;
   std::int8_t q[32] = {};
 
@@ -47,13 +47,13 @@ constexpr bool has_offsets(weight_type type) {
          type == weight_type::q4_k || type == weight_type::q5_k;
 }
 
-// Number of weights in a run, which share a scale.
+// Number of weights that share a scale.
 constexpr int run_weights(weight_type type) {
   return type == weight_type::q2_k || type == weight_type::q3_k || type == weight_type::q6_k ? 16 : 32;
 }
 
-// The numbers that four bits choose from in iq4_nl and iq4_xs, and in mxfp4: there twice a number of three bits and a
-// sign, E2M1.
+// The numbers that four bits choose from: iq4_values in iq4_nl and iq4_xs, mxfp4_values in mxfp4. The numbers of
+// mxfp4_values are twice the numbers of the format E2M1.
 inline constexpr std::int8_t iq4_values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                1,    13,   25,  38,  53,  69,  89,  113};
 inline constexpr std::int8_t mxfp4_values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
@@ -64,9 +64,9 @@ inline std::uint16_t two_bytes(const std::byte* from) {
   return value;
 }
 
-// Unpacks the 6-bit steps of scale and offset of run j of eight from twelve bytes. For the first four runs they are the
-// low six bits of the first eight bytes. For the others, the low four bits are halves of the last four bytes, and the
-// high two bits lie above those of the first four runs.
+// Unpacks the 6-bit steps of scale and offset of run j of eight from twelve bytes. The steps of the first four runs are
+// the low six bits of the first eight bytes. For the other runs, the low four bits of a step are half of one of the
+// last four bytes, and its high two bits are the high two bits of one of the first eight bytes.
 inline void unpack_k_steps(const std::byte* packed, int j, weight_run& run) {
   const auto at = [&](int i) { return std::to_integer<int>(packed[i]); };
   if (j < 4) {
@@ -78,7 +78,7 @@ inline void unpack_k_steps(const std::byte* packed, int j, weight_run& run) {
   }
 }
 
-// Returns the scale of an mxfp4 block as BF16: half of 2^(exponent - 127), since its numbers are twice as large.
+// Returns the scale of an mxfp4 block as BF16: half of 2^(exponent - 127), since mxfp4_values has doubled numbers.
 inline std::uint16_t mxfp4_unit(int exponent) {
   return static_cast<std::uint16_t>(exponent < 2 ? 0x20 << exponent : (exponent - 1) << 7);
 }
@@ -93,7 +93,7 @@ inline int q3_k_step(const std::byte* packed, int j) {
 
 // Unpacks run `index` of a block of 32 (one run) or 256 (eight runs; sixteen for q2_k, q3_k and q6_k).
 //
-// Pre         type is q4_0 or a later one
+// Pre         type >= weight_type::q4_0
 inline weight_run unpack_run(weight_type type, const std::byte* block, int index) {
   weight_run run;
   const auto low_or_high = [](std::byte packed, bool high) {
@@ -176,7 +176,7 @@ struct weight_row {
   int n = 0;                         //!< number of weights
   float scale = 1.0F;                //!< for i8_rows: the factor of every weight
 
-  //! A row of floats.
+  //! Returns a view of n floats.
   static weight_row of(const float* values, int n) {
     return {weight_type::f32, std::as_bytes(std::span(values, static_cast<std::size_t>(n))), n};
   }

@@ -23,8 +23,9 @@ inline constexpr std::array known_values<weight_storage> = {
     known_value<weight_storage>{weight_storage::fastest, "fastest",
                                 "as-stored or f32, whichever passes are faster with: measured when they are loaded"}};
 
-//! The type in which rows of n weights are held: any type as i8_rows, if asked for; otherwise only floats are rounded,
-//! only to fewer bytes, and only if blocks divide a row. Quantised weights stay as they are, or become F32.
+//! The type in which rows of n weights of `type` are held. With f32 and i8_rows, every type becomes that one. With
+//! bf16, q8_0 and q4_0, only f32, f16 and bf16 become that type, and only if it takes fewer bytes and its blocks divide
+//! n. Otherwise the type stays.
 //!
 //! Pre         storage is not fastest
 constexpr weight_type held_type(weight_type type, int n, weight_storage storage) {

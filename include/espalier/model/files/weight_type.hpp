@@ -15,8 +15,8 @@ namespace espalier {
 //! for each 32 (q2_k, q3_k and q6_k: 16) and, in q2_k, q4_k and q5_k, an offset; scales and offsets are quantised, too.
 //! The scales of mxfp4 are powers of two.
 //!
-//! Law         scale, offset and, but for i8_rows, scale * q are exact in F32. So a weight is rounded at most once: by
-//!             adding its offset or, in i8_rows, by its scale, which is any F32
+//! Law         scale, offset and, except in i8_rows, scale * q are exact in F32. So a weight is rounded at most once:
+//!             in the sum with its offset or, in i8_rows, in the product with its scale, which is any F32
 //! Source      ggml's block formats of the same names; i8_rows is this library's: a tensor of int8 and one of scales
 enum class weight_type : std::uint8_t {
   f32,
@@ -81,7 +81,7 @@ inline std::string file_name_of(weight_type type) {
   return name;
 }
 
-// The types that need no tensor in addition to their own, as a list for a sentence: "F32, ..., Q6_K or IQ4_XS".
+// The types of tensors that need no second tensor of scales, as a list for a sentence: "F32, ..., Q6_K or IQ4_XS".
 inline std::string names_of_file_types() {
   std::string names;
   for (const weight_type type : weight_types) {

@@ -17,8 +17,8 @@
 
 namespace espalier::detail {
 
-// 64 integers of a row. Those of its last block that are behind the end of the row are 0. `bytes` has each integer as
-// 256 bytes[0][i] + bytes[1][i].
+// A block of 64 integers of a row; integers behind the end of the row are 0. It holds them either as `words`, or as
+// `bytes`, where integer i is 256 bytes[0][i] + bytes[1][i].
 union alignas(64) activation_block {
   static constexpr int size = 64;
 
@@ -33,14 +33,14 @@ constexpr int activation_blocks(int inputs) {
 
 // Rows as integers from -greatest to greatest, with one scale a row: number i of row r is about scales[r] * integer i.
 struct activation_rows {
-  static constexpr float greatest = 127.0F * 256.0F;  // integers of more than that may have a first byte of 128
+  static constexpr float greatest = 127.0F * 256.0F;  // above 127 * 256 + 127 the first byte would be 128, too large
 
   const activation_block* blocks = nullptr;  // [activation_blocks(inputs)][rows]
   const float* scales = nullptr;             // [rows]
 };
 
-// Returns a row's scale: 0 for a row of zeros, NaN for a row with a number that is not finite, so that all products
-// with the row are NaN.
+// Returns a row's scale: 0 if all numbers are at most 1e-30 in magnitude, and NaN for a row with a number that is not
+// finite, so that all products with the row are NaN.
 inline float scale_of_row(const float* x, int n) {
   simd_float most{}, difference{};
   for (int i = 0; i < n; i += simd_lanes) {
@@ -54,9 +54,9 @@ inline float scale_of_row(const float* x, int n) {
   return greatest <= 1e-30F ? 0.0F : greatest / activation_rows::greatest;
 }
 
-// Writes up to 64 numbers, divided by the scale and rounded to the nearest integer, halves to even, as a block. Every
-// processor and compiler gives the same integers, since none may join a quotient and a sum into one rounding, as it may
-// a product and a sum.
+// Writes up to 64 numbers, divided by the scale and rounded to the nearest integer (halves to even), as the bytes or
+// the words of a block. Every processor and compiler gives the same integers: none may round a quotient and a sum in
+// one step, as it may do with a product and a sum.
 inline void round_block(const float* x, int n, float scale, bool as_bytes, activation_block& to) {
   constexpr int size = activation_block::size;
   typedef std::int16_t words_type __attribute__((vector_size(simd_lanes * sizeof(std::int16_t))));
@@ -94,8 +94,8 @@ class activation_room {
         blocks_(reinterpret_cast<activation_block*>(block_.take(block_floats(rows, inputs)))),
         scales_(block_.take(static_cast<std::size_t>(rows))) {}
 
-  // Writes rows first to last - 1 of the `rows` rows of x as integers, each as two bytes if asked for, and returns
-  // where all rows lie.
+  // Writes rows first to last - 1 of the `rows` rows of x as integers, each as two bytes if `as_bytes`, and returns a
+  // view of all rows.
   activation_rows write(const float* x, std::ptrdiff_t x_stride, int inputs, int rows, int first, int last,
                         bool as_bytes) {
     for (int row = first; row < last; ++row) {

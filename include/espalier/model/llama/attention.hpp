@@ -19,10 +19,10 @@ namespace espalier::detail {
 
 // Masked attention of some query heads, all of one key-value head, for some rows of one sequence.
 //
-// Keys are transposed block by block, so that scores come a vector of slots at a time and many queries share each load.
-// Slots that no row of the task sees are neither read nor scored, but for a few right before a window. Scores of slots
-// that a row does not see are dropped before the softmax. So the terms of each sum, and their order, depend on the
-// visible sequence alone, not on other nodes of the tree nor on the slots that they lie in.
+// Keys are transposed block by block, so that a vector has the scores of several slots and many queries share each
+// load. Slots that no row of the task sees are neither read nor scored, except for fewer than simd_lanes slots right
+// before a window. Scores of slots that a row does not see are dropped before the softmax. So the terms of each sum,
+// and their order, depend on the tokens that a row sees, not on other nodes of the tree nor on the slots of the tokens.
 class attention_worker {
  public:
   static constexpr int max_queries = 32;
@@ -73,7 +73,7 @@ class attention_worker {
     const auto slot_of = [&](int i) {
       return i < sequence.prefix ? i : sequence.prefix + columns_[static_cast<std::size_t>(i - sequence.prefix)];
     };
-    // Tokens that lie before the window of every row.
+    // Number of tokens that lie before the window of every row.
     int hidden = sequence.prefix;
     for (int row = t.row_begin; row < t.row_end; ++row)
       hidden = (std::min)(hidden, before_window(t, sequence.prefix + count_bits(batch.mask_of(sequence, row))));
@@ -118,7 +118,7 @@ class attention_worker {
   }
 
  private:
-  // Queries that share a load of keys, and of values.
+  // Numbers of queries that share a load of keys, and a load of values.
   static constexpr int score_block = 8;
   static constexpr int value_block = simd_registers / 8;
 
@@ -132,10 +132,10 @@ class attention_worker {
     return n;
   }
 
-  // Fills columns_ with the scratch slots, from 0 after the prefix, that some row of the task sees, ascending. Returns
-  // their number. Such a slot is called a column.
+  // Fills columns_ with the scratch slots that some row of the task sees, counted from the end of the prefix, in
+  // ascending order. Returns their number. Such a slot is called a column.
   int list_columns(const forward_batch_view& batch, const batch_sequence& sequence, const task& t) {
-    // Words beyond the cache bear no bits.
+    // Words of a mask beyond the capacity of the cache have no bits set.
     const std::size_t words = (std::min)(static_cast<std::size_t>(sequence.mask_words), seen_.size());
     std::fill_n(seen_.begin(), words, 0U);
     for (int row = t.row_begin; row < t.row_end; ++row) {
@@ -174,7 +174,7 @@ class attention_worker {
     if constexpr (WidthT > 1) in_blocks<WidthT / 2>(first, n, body);
   }
 
-  // queries_: blocks as in_blocks makes them, each [head_dim][width].
+  // Copies the queries to queries_, in the blocks of in_blocks, each [head_dim][width].
   template <class QueryOfT>
   void pack_queries(const float* queries, const QueryOfT& query_of, int n) {
     in_blocks<score_block>(0, n, [&](int first, auto width) {
@@ -306,15 +306,15 @@ class attention_worker {
   std::vector<float> sums_;     // [max_queries][head_dim]
   float totals_[max_queries] = {};
   std::vector<std::uint32_t> seen_;    // [mask words] columns that some row of the task sees
-  std::vector<std::int32_t> before_;   // [mask words] columns seen in the words before
+  std::vector<std::int32_t> before_;   // [mask words] number of columns in the words before
   std::vector<std::int32_t> columns_;  // the columns that some row of the task sees, ascending
   std::vector<std::int32_t> visible_;  // the columns that one row sees, as indices into columns_
 };
 
 // Divides the attention of a layer among the threads of a team. Each thread calls this function, which calls
 // attend(sequence, task) for the tasks that fall to the thread. A task is a key-value head, with up to max_queries of
-// its query heads, for a run of rows; a thread that is free takes the next. Where the rows allow it, the number of
-// tasks is a multiple of the number of threads.
+// its query heads, for a run of rows; a thread that is free takes the next task. If there are enough rows, the number
+// of tasks is a multiple of the number of threads.
 //
 // Pre: the team's tickets were reset before its last barrier.
 template <class AttendT>

@@ -18,7 +18,7 @@
 namespace espalier {
 
 //! The shape of a block draft, as the config.json beside its weights gives it: a transformer with the target's hidden
-//! size, whose heads are rotated in all dimensions.
+//! size. All dimensions of its heads must be rotated.
 //!
 //! Three layouts are read: the library's own, whose "model_type" is "espalier_block"; and DFlash's, as z-lab publishes
 //! it ("dflash_config", and DFlash in "architectures") and as speculators writes it ("speculators_model_type").
@@ -29,8 +29,8 @@ struct block_draft_config : model_config {
   int block_length = 0;            //!< tokens drafted at once, at most: "block_size" without the pending one
   std::vector<int> hidden_layers;  //!< layers of the target, from 0, as llama_options has them ("target_layers" counts
                                    //!< from 1)
-  //! DFlash's token whose embedding stands where a token is to be drafted. -1: the library's own layout, where a block
-  //! has a row of its own for each.
+  //! DFlash's mask token: its embedding is the input at each position whose token is to be drafted. -1: the library's
+  //! own layout, which has a learned row for each such position.
   token_id mask_token = -1;
 
   bool is_dflash() const { return mask_token >= 0; }
@@ -75,7 +75,7 @@ struct block_draft_config : model_config {
   }
 
  private:
-  // Reads z-lab's layout: a Qwen3 config, with what DFlash adds in "dflash_config" or beside the rest.
+  // Reads z-lab's layout: a Qwen3 config, with DFlash's own keys in "dflash_config" or beside the other keys.
   static block_draft_config parse_dflash(const detail::json_reader& json, const nlohmann::json& object) {
     nlohmann::json layer = object, own = object;
     layer.erase("architectures");
@@ -105,14 +105,14 @@ struct block_draft_config : model_config {
     return config;
   }
 
-  // Reads the layout of speculators, whose number i is the state before layer i.
+  // Reads the layout of speculators. Number i in its list of layers means the state before layer i, counted from 0.
   static block_draft_config parse_speculators(const detail::json_reader& json) {
     if (json.text_or("speculators_model_type", "") != "dflash")
       json.refuse("speculators_model_type", *json.find("speculators_model_type"), "\"dflash\"");
     const nlohmann::json* part = json.find("transformer_layer_config");
     if (!part) raise<model_error>(json.where(), " lacks \"transformer_layer_config\".");
     if (!part->is_object()) json.refuse("transformer_layer_config", *part, "an object");
-    // Such a file leaves out what transformers' class has anyway.
+    // Such a file leaves out numbers that are the defaults of the class in transformers.
     nlohmann::json layer{{"vocab_size", 151936},
                          {"hidden_size", 4096},
                          {"intermediate_size", 22016},
@@ -134,7 +134,7 @@ struct block_draft_config : model_config {
     return config;
   }
 
-  // Reads the transformer that a DFlash block is.
+  // Reads the config of the transformer of a DFlash block.
   static block_draft_config of_layer(const nlohmann::json& layer, const std::string& where) {
     block_draft_config config;
     static_cast<model_config&>(config) = model_config::parse(layer.dump(), where);
@@ -155,14 +155,14 @@ struct block_draft_config : model_config {
     mask_token = json.integer("mask_token_id", 0, vocab_size - 1);
   }
 
-  // Layers of the target at equal distances, as DFlash takes them where a file names none.
+  // Sets hidden_layers to layers of the target at equal distances, as DFlash does if the file names none.
   void spread_layers(int target_layers) {
     if (n_layers == 1) hidden_layers = {target_layers / 2};
     for (int i = 0; i < n_layers && n_layers > 1; ++i)
       hidden_layers.push_back(static_cast<int>(std::nearbyint(1.0 + i * (target_layers - 4.0) / (n_layers - 1))));
   }
 
-  // Reads the list of layers at `key`, whose number `first` is the target's first layer.
+  // Reads the list of layers at `key`, in which the number `first` means the target's first layer.
   void read_layers(const detail::json_reader& json, const char* key, int first) {
     constexpr std::size_t most_layers = 64;
     const nlohmann::json* layers = json.find(key);
@@ -183,9 +183,10 @@ struct block_draft_config : model_config {
 
 namespace detail {
 
-// Checks that a block draft can follow a target, of which it asks config() and hidden_layers().
+// Checks that a block draft can follow a target, by the target's config() and hidden_layers().
 //
-// Errors: model_error where the models do not fit one another; option_error where the target does not keep a layer.
+// Errors: model_error if the models do not fit one another; option_error if the target does not keep a layer that the
+// draft reads.
 template <class TargetT>
 void check_block_draft_target(const block_draft_config& config, const TargetT& target) {
   const model_config& other = target.config();

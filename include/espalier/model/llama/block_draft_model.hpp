@@ -36,12 +36,12 @@
 
 namespace espalier {
 
-//! The weights of a block draft in F32, in the layout that their product wants, all in one block of memory. Key and
-//! value projections are one matrix, keys first.
+//! The weights of a block draft in F32, in the layout of weight_matrix, all in one block of memory. Key and value
+//! projections are one matrix, keys first.
 //!
 //! Complexity  load: peak memory is the weights as held and a buffer of 128 KiB or one row
 //! Errors      model_error for a tensor that is missing, that has another shape or dtype than the config asks for, or
-//!             that it has no place for
+//!             that has no place in the draft
 struct block_draft_weights {
   using linear_type = model_weights::linear_type;
   using norm_type = model_weights::norm_type;
@@ -90,7 +90,7 @@ struct block_draft_weights {
     }
   }
 
-  // Gives every part its place in the block, or only counts where the block has no memory yet.
+  // Gives every part its place in the block, or only counts the floats if the block has no memory yet.
   void place(const block_draft_config& c) {
     const auto norm = [&] { return norm_type{block.take(static_cast<std::size_t>(c.hidden_size))}; };
     const auto place = [&](linear_type& part) { part.matrix.place(block.take(part.matrix.storage_floats())); };
@@ -136,13 +136,13 @@ struct block_draft_context {
   int n_unread = 0;
 };
 
-//! A block that is asked for: the tokens after the pending one, which stands at `position` of a text. All positions
-//! before it were read; with nothing before it, the block sees itself alone.
+//! A request for a block: for the tokens after the pending token. All positions of the text before the pending token
+//! must have been given to read(); if there are none, the block sees itself alone.
 struct block_draft_request {
   block_draft_context* context;
   token_id pending;
-  int position;   //!< below max_positions()
-  int place = 0;  //!< number of the room for its logits; each request of a pass has another
+  int position;   //!< position of the pending token, below max_positions()
+  int place = 0;  //!< index of the block in logits(); the requests of one pass have different ones
 };
 
 namespace detail {
@@ -185,13 +185,13 @@ struct block_draft_caches {
 //!
 //! Shapes      config.json and model.safetensors in the folder, in a layout of block_draft_config
 //! Complexity  read: a copy, and a pass for each 64 rows of a text; forward: a pass for each 64 rows that all its texts
-//!             have left unread, then one of length + 1 rows for each text; no allocation if an earlier forward, or
-//!             reserve, was for as many texts, and an earlier one had as many places
-//! Law         bitwise: nothing depends on the number of threads, on other texts, or on how rows are read in parts
-//! Errors      load: model_error for files that do not fit, themselves or the target; option_error for a target whose
-//!             option hidden_layers lacks a layer. read and forward: input_error for states of another width, a token
-//!             outside the vocabulary. NaN weights give NaN logits
-//! Source      Chen et al., DFlash, and the same with a matrix for the pending token, whose reference is
+//!             have left unread, then one pass with length + 1 rows for each text; no allocation if an earlier forward,
+//!             or reserve, was for as many texts, and an earlier forward had as high a place
+//! Law         bitwise: nothing depends on the number of threads, on other texts, or on how many rows each read() gets
+//! Errors      load: model_error for files that cannot be read, or that do not fit the target; option_error for a
+//!             target whose option hidden_layers lacks a layer. read and forward: input_error for states of another
+//!             width, a token outside the vocabulary. NaN weights give NaN logits
+//! Source      Chen et al., DFlash. The library's own layout adds a matrix for the pending token; its reference is
 //!             examples/models/block.py
 class block_draft_model {
  public:
@@ -249,8 +249,8 @@ class block_draft_model {
             std::vector<float>(read_rows * static_cast<std::size_t>(features_width()))};
   }
 
-  //! Takes the target's hidden states of these rows of its last pass, which stand at positions position, position + 1,
-  //! ... Those beyond max_positions() are not needed.
+  //! Copies the target's hidden states of `rows`, which are rows of its last pass. Their tokens are at positions
+  //! position, position + 1, ... Rows at positions from max_positions() on are skipped.
   template <class BackendT>
   requires requires(const BackendT& backend) {
     { backend.hidden(0, 0) } -> std::convertible_to<std::span<const float>>;
@@ -271,7 +271,7 @@ class block_draft_model {
     }
   }
 
-  //! Computes the blocks that are asked for, `length` tokens each.
+  //! Computes the requested blocks, `length` tokens each.
   //!
   //! Pre         1 <= length <= block_length(); no two requests have the same place or the same context
   void forward(std::span<const request_type> requests, int length) {
@@ -296,7 +296,7 @@ class block_draft_model {
     pass_.run(place, weights_, caches, batch_of(length + 1));
   }
 
-  //! Returns the first `length` rows of the last block that was asked for with this place.
+  //! Returns the first `length` rows of the last block that was computed for this place.
   //!
   //! Shapes      [length][vocab_size], valid until the next forward()
   vocab_rows<float> logits(int place, int length) const {
@@ -304,15 +304,15 @@ class block_draft_model {
   }
 
  private:
-  static constexpr int read_rows = 64;  // of one pass
+  static constexpr int read_rows = 64;  // most rows of a pass over unread states
 
   struct read_row {
     context_type* context;
     int position;
   };
 
-  // The PlaceT of a pass over blocks: the stream begins as begin_rows() writes it, not with embeddings, and the logits
-  // go to the room of each request.
+  // The PlaceT of a pass over blocks: begin_rows() writes the stream before the first layer, and the logits of each
+  // request go to its place in logits_.
   struct block_place {
     block_draft_model& model;
     int length;
@@ -341,7 +341,8 @@ class block_draft_model {
     read_key_value_ = rows(read_rows * config_.n_layers, 2 * config_.kv_size());
   }
 
-  // n rows for each request, which all see one another. All rows but the pending token's have logits.
+  // Makes the batch of a pass: n rows for each request, which see one another. All but the pending token's rows have
+  // logits.
   forward_batch_view batch_of(int n) {
     const int words = (n + 31) / 32;
     for (int i = 0; i < n * words; ++i) {
@@ -366,7 +367,7 @@ class block_draft_model {
     return {tokens_, positions_, positions_, sequences_, mask_, outputs_};
   }
 
-  // Takes the rows that a text has left unread into the next pass.
+  // Moves the unread rows of a text to reads_, and computes them whenever there are read_rows of them.
   void take_unread(context_type& context) {
     for (int row = 0; row < context.n_unread; ++row) {
       std::copy_n(context.unread.data() + at(row, features_width()), features_width(),
@@ -411,7 +412,8 @@ class block_draft_model {
     }
   }
 
-  // x: keys, then values, [2 kv_size]
+  // Writes the keys of a row, normalised and rotated, and its values into the cache. x: keys, then values,
+  // [2 kv_size]; the keys in x may change
   void keep_key_value(int layer, float* x, const read_row& row) const {
     const detail::rotary_table& rotary = pass_.rotary();
     const float* norm = weights_.layers[static_cast<std::size_t>(layer)].key_norm;
@@ -424,8 +426,8 @@ class block_draft_model {
     std::copy_n(x + config_.kv_size(), config_.kv_size(), row.context->kv.value(layer, 0, row.position));
   }
 
-  // Makes one product for each run of places that follow one another, if each has a whole block; else one for each
-  // place.
+  // Writes the thread's part of the logits, with one product for each run of places that follow one another if blocks
+  // have their whole length, else with one for each place.
   void multiply_head(int thread, int length) {
     for (std::size_t i = 0, next = 0; i < requests_.size(); i = next) {
       next = i + 1;
@@ -438,9 +440,10 @@ class block_draft_model {
     }
   }
 
-  // Writes the thread's columns of the first stream, n rows for each request: the sum of the pending token's product
-  // and the last state of the context. Rows of tokens that are to be drafted add `masked`, which tells them apart.
-  // For DFlash it writes the thread's rows: the embedding of the pending token, and the mask's for each further row.
+  // Writes the thread's columns of the stream before the first layer, n rows for each request: the sum of the pending
+  // token's product and the last state of the context. Rows of tokens that are to be drafted add their row of `masked`.
+  // For DFlash it writes the thread's rows: the embedding of the pending token, and the mask token's for each further
+  // row.
   void begin_rows(int thread, int n) {
     if (config_.is_dflash()) {
       const auto [first, last] = pass_.team().share(thread, static_cast<int>(requests_.size()) * n);
@@ -479,7 +482,7 @@ class block_draft_model {
   std::vector<std::uint32_t> mask_;     // [block_length + 1][words], all rows of a block see all
   int n_texts_ = 0;                     // texts that a pass has room for
   std::vector<read_row> reads_;         // rows of a pass over unread states
-  std::vector<request_type> requests_;  // of the pass, by place
+  std::vector<request_type> requests_;  // the requests of the pass, sorted by place
   std::vector<batch_sequence> sequences_;
   std::vector<std::int32_t> tokens_, positions_, outputs_;  // of the batch; slots are positions
 

@@ -12,10 +12,11 @@
 
 namespace espalier::detail {
 
-// Reads the tensors of a block draft into whatever holds its weights:
-//   expect_rows(place, first, rows, type)  how the file stores rows first, first + 1, ... of a matrix
-//   set_row(place, row, weights)           row `row` of a matrix, a weight_row; rows of one matrix come in order
-//   set_vector(place, values, n)           the scale of a norm
+// A reader of the tensors of a block draft. It gives them to the object `weights`, which has
+//   expect_rows(place, first, rows, type)  gets the type in which the file stores rows first, first + 1, ... of a
+//                                          matrix
+//   set_row(place, row, weights)           gets row `row` of a matrix, a weight_row; rows of one matrix come in order
+//   set_vector(place, values, n)           gets the scale of a norm
 // With only_check, it reads no tensor and sets nothing, but raises an error for a tensor that the file lacks, or that
 // has no place in the draft, and calls expect_rows.
 template <class WeightsT>

@@ -18,9 +18,9 @@ class code_product {
  public:
   explicit code_product(const panel_part& part) : part_(part) {}
 
-  // Adds the products of the first rows to sums[r][32] and returns how many rows that were: all, if there are up to
-  // four; else four or eight. From four rows on it also writes the weights as floats to `decoded`, [inputs][32], for
-  // the rows that are left.
+  // Adds the products of the first rows to sums[r][32] and returns the number of these rows: all if there are up to
+  // four, four if there are five to seven, else eight. From four rows on it also writes the weights as floats to
+  // `decoded`, [inputs][32], for the rows that are left.
   int multiply(const float* x, std::ptrdiff_t x_stride, int rows, float* sums, float* decoded) const {
     if (rows >= 8) {
       multiply_rows<8>(x, x_stride, sums, decoded);
@@ -41,8 +41,8 @@ class code_product {
 
  private:
   // Turns codes into floats. The lowest bit of a code is bit `at` of its lane, so that the code forms the last bits of
-  // the mantissa of 2^(23 - at). Subtracting that power, and the code's zero with it, is exact. The sign of a code with
-  // one is turned over, which makes it a code without, whose zero is 128.
+  // the mantissa of 2^(23 - at). Subtracting that power, and the code's zero with it, is exact. In signed codes the
+  // sign bit is flipped, which makes them unsigned codes with a zero of 128.
   struct code_bits {
     simd_int mask, exponent;
     simd_float zero;
@@ -52,8 +52,8 @@ class code_product {
           exponent(simd_int{} + ((127 + 23 - at) << 23 | (part.signed_codes ? 128 << at : 0))),
           zero(simd_broadcast(static_cast<float>((1 << (23 - at)) + (part.signed_codes ? 128 : part.zero)))) {}
 
-    // Returns weights, with one rounding: of the product with the scale or, where that product is exact, of its sum
-    // with the offset.
+    // Returns weights, with one rounding: of the product with the scale or, if that product is exact, of its sum with
+    // the offset.
     [[gnu::always_inline]] simd_float weight(const std::byte* from, simd_float scale, simd_float offset) const {
       simd_int bits;
       std::memcpy(&bits, from, sizeof bits);

@@ -16,7 +16,7 @@
 namespace espalier {
 
 //! The shape of a draft head, as the config.json beside its weights gives it: a transformer of one layer or more. The
-//! first layer of an EAGLE-3 head reads a token's embedding beside a state; that of an MTP head reads one row, into
+//! first layer of an EAGLE-3 head reads a token's embedding beside a state. The layer of an MTP head reads one row, to
 //! which a matrix has projected both.
 //!
 //! Four layouts are read: that of SafeAILab and SpecForge, whose config is a Llama's with "draft_vocab_size" and whose
@@ -26,15 +26,15 @@ namespace espalier {
 //! Errors      model_error that names the file, the key, its value and what is allowed
 //! Source      speculators 0.9.0, models/eagle3 and models/mtp; SafeAILab/EAGLE, model/cnets.py
 struct draft_head_config : model_config {
-  //! Layers of the target, from 0, as llama_options has them; empty: an MTP head's is the last one, another head's are
-  //! those before the third, the middle and the third last layer. Files count the states between layers: state i is the
-  //! input of layer i, and the output of layer i - 1.
+  //! Layers of the target whose outputs the head reads, from 0, as in llama_options. require_target() sets them for an
+  //! MTP head (the last layer), and if the file does not list any: layers 1, n / 2 - 1 and n - 4 of n. Files count the
+  //! states between layers: state i is the input of layer i, and the output of layer i - 1.
   std::vector<int> hidden_layers;
   int target_hidden_size = 0;         //!< width of the target's states; 0: hidden_size
   bool norm_together = false;         //!< the states of a token are normalised as one row before they are projected
-  bool norm_each = false;             //!< each of them is normalised
+  bool norm_each = false;             //!< each state of a token is normalised by itself before they are projected
   bool norm_before_residual = false;  //!< the first layer adds to the normalised state, not to the state
-  bool norm_output = false;           //!< a row leaves its state after the final norm, not before it
+  bool norm_output = false;           //!< the state that a row leaves for later rows is taken after the final norm
   std::string where;                  //!< the file, for messages
 
   bool is_mtp() const { return layout == layout_type::mtp || layout == layout_type::mtp_beside; }
@@ -56,8 +56,8 @@ struct draft_head_config : model_config {
     return json.has("speculators_model_type") ? parse_speculators(json, object) : parse_midlayer(json, object);
   }
 
-  //! Checks that the head can follow a target of this shape, and fills in hidden_layers where the file does not say
-  //! them. `target_where` names the target's file.
+  //! Checks that the head can follow a target of this shape, and sets hidden_layers if the file does not list them.
+  //! `target_where` names the target's file.
   //!
   //! Errors      model_error that names both files and the number that does not fit
   void require_target(const model_config& target, const std::string& target_where) {
@@ -120,7 +120,7 @@ struct draft_head_config : model_config {
     if (!part->is_object()) json.refuse("transformer_layer_config", *part, "an object");
     const std::string where = json.where() + ": \"transformer_layer_config\"";
     const std::string family = detail::json_reader(*part, where).text_or("model_type", "");
-    // Such a file leaves out what transformers' class has anyway.
+    // Such a file leaves out numbers that are the defaults of the class in transformers.
     nlohmann::json layer =
         family == "llama"
             ? nlohmann::json{{"vocab_size", 32000},     {"hidden_size", 4096},       {"intermediate_size", 11008},
@@ -142,7 +142,7 @@ struct draft_head_config : model_config {
     return config;
   }
 
-  // Makes an MTP head of a transformer: one layer of its kind.
+  // Turns the config of a transformer into that of an MTP head, which has one layer of the same kind.
   static draft_head_config as_mtp(draft_head_config config, const nlohmann::json& object, layout_type layout) {
     const detail::json_reader json(object, config.where);
     for (const char* key : {"num_nextn_predict_layers", "mtp_num_hidden_layers"}) {
@@ -156,7 +156,7 @@ struct draft_head_config : model_config {
     return config;
   }
 
-  // Reads the transformer that the head is.
+  // Reads the config of the head's transformer.
   static draft_head_config of_layer(const nlohmann::json& layer, const std::string& where) {
     draft_head_config config;
     static_cast<model_config&>(config) = model_config::parse(layer.dump(), where);

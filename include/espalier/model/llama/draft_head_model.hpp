@@ -32,13 +32,14 @@
 
 namespace espalier {
 
-//! The weights of a draft head: those of a transformer, and what turns the target's states into one.
+//! The weights of a draft head: the weights of its transformer, and of the projection of the target's states.
 //!
 //! Errors      model_error for a tensor that is missing, that has another shape or dtype than the config asks for, or
-//!             that it has no place for; and for tables of the vocabulary that contradict one another
+//!             that has no place in the head; and for tables of the vocabulary that contradict one another
 struct draft_head_weights : model_weights {
   detail::float_block own;
-  weight_matrix projection;            //!< [hidden_size][states read * state_size], of an MTP head [][2 * hidden_size]
+  weight_matrix projection;            //!< [hidden_size][inputs]; inputs: states read * state_size, or
+                                       //!< 2 * hidden_size for an MTP head
   std::vector<float> projection_norm;  //!< [states read * state_size], or empty
   std::vector<float> state_norm;       //!< [hidden_size]
   std::vector<float> token_norm;       //!< [hidden_size], or empty: the first layer's attention_norm
@@ -136,13 +137,13 @@ struct draft_head_context {
   std::unique_ptr<contiguous_kv> kv;  //!< null until reserve()
   std::vector<float> features;        //!< [max_positions][hidden_size] the target's states by position, projected; for
                                       //!< an MTP head, as the target has them
-  std::vector<float> states;          //!< [1 + nodes][hidden_size] states that rows have left
+  std::vector<float> states;          //!< [1 + nodes][hidden_size] states that rows have left for later rows
 };
 
 //! A draft head on a llama_backend, the model of feature_steps: an EAGLE-3 head, of one layer or a few that read the
 //! target's hidden states of three layers, with a vocabulary of its own, which may be a part of the target's; or an MTP
-//! head, of one layer that reads the target's last state and shares its vocabulary. It makes the target keep the states
-//! that it reads.
+//! head, of one layer that reads the target's last state and shares its vocabulary. The constructor makes the target
+//! keep the states that the head reads.
 //!
 //!     auto target = llama_backend::load("models/target");
 //!     feature_steps drafter(draft_head_model::load("models/head", target));
@@ -151,9 +152,10 @@ struct draft_head_context {
 //!             folder, if it holds an MTP head
 //! Complexity  read: a product for each 64 rows; forward: one pass. No allocation if an earlier pass had as many rows.
 //!             A context has hidden_size floats for each of max_positions(), and keys and values for each
-//! Law         bitwise: nothing depends on the number of threads, on other texts, or on how rows are read in parts
-//! Errors      load: model_error for files that do not fit, themselves or the target. read and forward: input_error for
-//!             states of another width, and for a token outside the vocabulary. NaN weights give NaN logits
+//! Law         bitwise: nothing depends on the number of threads, on other texts, or on how many rows each read() gets
+//! Errors      load: model_error for files that cannot be read, or that do not fit the target. read and forward:
+//!             input_error for states of another width, and for a token outside the vocabulary. NaN weights give NaN
+//!             logits
 //! Source      Li et al., EAGLE-3; Gloeckle et al. and DeepSeek-V3, section 2.2, for MTP; the golden tests compare with
 //!             speculators 0.9.0
 class draft_head_model {
@@ -212,8 +214,8 @@ class draft_head_model {
     pass_.reserve_slots(max_positions_ + nodes);
   }
 
-  //! Takes the target's hidden states of these rows of its last pass, which stand at positions position, position + 1,
-  //! ...
+  //! Reads the target's hidden states of `rows`, which are rows of its last pass. Their tokens are at positions
+  //! position, position + 1, ...
   template <class BackendT>
   requires requires(const BackendT& backend) {
     { backend.hidden(0, 0) } -> std::convertible_to<std::span<const float>>;
@@ -262,7 +264,7 @@ class draft_head_model {
   }
 
  private:
-  static constexpr int read_rows = 64;  // of one product
+  static constexpr int read_rows = 64;  // most rows of a product in read()
   static constexpr int most_rows = 320;
 
   // The caches of all texts of a pass as one store.
@@ -294,7 +296,7 @@ class draft_head_model {
   static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
 
   // Writes the states of a row of the target's last pass, [states read][state_size], normalised if the head does so. A
-  // head in the target's own files reads what the target's final norm makes of the last state.
+  // head in the target's own files reads the last state after the target's final norm.
   template <class BackendT>
   void gather(const BackendT& backend, std::int32_t row, float* to) const {
     float* const begin = to;
@@ -315,8 +317,9 @@ class draft_head_model {
       detail::rms_norm(part, each, norm, config_.norm_epsilon, part);
   }
 
-  // Writes the thread's rows of the first stream, and of the pairs that the first layer's attention reads; of an MTP
-  // head, its columns of the stream, which the pairs are projected into.
+  // Writes the thread's rows of the stream before the first layer, and of the pairs that the first layer's attention
+  // reads. For an MTP head it writes the thread's rows of the pairs, and then the thread's columns of the stream: the
+  // pairs are projected to it.
   template <class PassT>
   void begin_rows(const PassT& pass, int thread, const forward_batch_view& batch) {
     const int width = config_.hidden_size;

@@ -16,13 +16,13 @@ namespace espalier {
 enum class draft_kind {
   language_model,  //!< the path alone; see llama_backend
   eagle3,          //!< the target's hidden states and the path; see draft_head_model
-  mtp,             //!< likewise
+  mtp,             //!< the target's hidden states and the path; see draft_head_model
   block,           //!< the target's hidden states alone; see block_draft_model
 };
 
 namespace detail {
 
-// Returns the kind that the text of a config.json is of.
+// Returns the kind of model that a config.json describes.
 inline draft_kind draft_kind_in(const nlohmann::json& config) {
   const auto text = [&](const char* key) {
     const auto found = config.find(key);
@@ -43,17 +43,17 @@ inline draft_kind draft_kind_in(const nlohmann::json& config) {
 
 }  // namespace detail
 
-//! Returns the kind of the model at `path`, a folder or a file: what its config.json says. A GGUF file is a language
-//! model. Whether the model can be read is for its reader to say.
+//! Returns the kind of the model at `path`: for a folder by its config.json, for anything else language_model. It does
+//! not check that the model can be read.
 //!
-//! Errors      model_error for a config.json that is no JSON object
+//! Errors      model_error for a config.json that is missing or no JSON object
 inline draft_kind draft_kind_of(const std::string& path) {
   if (!std::filesystem::is_directory(path)) return draft_kind::language_model;
   const std::string where = path + "/config.json";
   return detail::draft_kind_in(detail::parse_json_object(detail::text_of_file(where), where));
 }
 
-//! Returns whether the files of a model hold a head that drafts for it: tensors called mtp.
+//! Returns whether the files in a model's folder hold a head that drafts for it: a tensor mtp.fc.weight.
 //!
 //! Errors      model_error for files that cannot be read
 inline bool has_head_beside(const std::string& path) {

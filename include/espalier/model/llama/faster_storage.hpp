@@ -44,7 +44,7 @@ struct matrix_weights {
   }
 };
 
-// Matrices of 1024 by 1024 weights of a type, whose values are of no account.
+// Matrices of 1024 by 1024 weights of a type. The values of the weights do not matter.
 class sample_matrices {
  public:
   static constexpr int width = 1024;
@@ -88,14 +88,15 @@ class sample_matrices {
   float_block block_;
 };
 
-// Returns whether floats, form 1, are faster than weights as they are stored, form 0, by enough to pay for their
-// memory: whether the product of the least times of a pass of one row and of a pass of 16 is at most 0.9 of the other
-// form's. seconds(form, rows) measures a pass; forms take turns, three times or more, for a twentieth of a second.
+// Returns whether floats (form 1) are so much faster than weights as they are stored (form 0) that they pay for their
+// memory. For each form, the least time of a pass of one row is multiplied by the least time of a pass of 16 rows; the
+// result of form 1 must be at most 0.9 of that of form 0. seconds(form, rows) measures a pass. The forms take turns,
+// three times or more, until a twentieth of a second has been measured.
 template <class SecondsT>
 bool are_floats_faster(const SecondsT& seconds) {
   constexpr int least_turns = 3, most_turns = 100, rows[2] = {1, 16};
   constexpr double all_seconds = 0.05, none = std::numeric_limits<double>::infinity();
-  double least[2][2] = {{none, none}, {none, none}}, spent = 0.0;  // of a form, of a number of rows
+  double least[2][2] = {{none, none}, {none, none}}, spent = 0.0;  // least: [form][index in `rows`]
   for (int turn = 0; turn < least_turns || (turn < most_turns && spent < all_seconds); ++turn) {
     for (int n = 0; n < 2; ++n) {
       for (int form = 0; form < 2; ++form) {
@@ -109,12 +110,12 @@ bool are_floats_faster(const SecondsT& seconds) {
 }
 
 // Returns the form of a model's matrices, as_stored or f32, that makes passes of this team faster on this machine.
-// Logits have the same bits with either. Compared are the times of a pass of one row, as plain decoding makes it, and
-// of a pass of 16, as a tree does, both measured with matrices of the type that most weights of the file have. Models
-// of more than 512 million weights stay as they are stored: as floats they would take more than 2 GiB.
+// Logits have the same bits with either. It compares the times of a pass of one row, as plain decoding makes it, and of
+// a pass of 16 rows, as a tree makes it, both measured with matrices of the type that most weights of the file have.
+// Models of more than 2^29 weights stay as they are stored: as floats they would take more than 2 GiB.
 //
 // Complexity  passes for a twentieth of a second, or three of each kind, over as many weights as the model has, but at
-//             most 64 million; memory of the sample meanwhile, up to 6 bytes a weight
+//             most 2^26; memory of the sample meanwhile, up to 6 bytes a weight
 inline weight_storage faster_storage(const tensor_source& file, thread_team& team) {
   constexpr int most_rows = 16, width = sample_matrices::width;
   constexpr std::int64_t of_matrix = std::int64_t{width} * width;

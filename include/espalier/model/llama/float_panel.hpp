@@ -12,7 +12,7 @@ namespace espalier::detail {
 
 // The products of some rows with a panel of floats, weights [inputs][stride], whose first `width` columns are outputs.
 // Every element is one chain of multiply-adds over the inputs in ascending order, whatever the number of rows. The
-// chain begins with 0 or, where the inputs come in parts, with the sum of the parts before, which y holds.
+// chain begins with 0 or, if the inputs come in parts, with the sum of the earlier parts, which is in y.
 struct float_panel {
   static constexpr int width = 2 * simd_lanes;
 
@@ -42,12 +42,12 @@ struct float_panel {
     }
   }
 
-  // With fewer rows than this the hardware's own prefetch of the weights is better than the software's. With more, the
-  // hardware's stops between cache lines.
+  // Least number of rows for which software fetches the weights ahead. With fewer rows the hardware's own prefetch is
+  // better.
   static constexpr int prefetch_rows = 3;
 
  private:
-  // Rows of a tile: as many as leave registers for a panel's two vectors and a broadcast number.
+  // Most rows of a tile: their sums leave registers for a panel's two vectors and a broadcast number.
   static constexpr int max_tile_rows = (simd_registers - 4) / 2 > 12 ? 12 : (simd_registers - 4) / 2;
 
   struct tile_type {

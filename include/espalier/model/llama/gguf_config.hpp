@@ -18,7 +18,7 @@ namespace espalier {
 
 namespace detail {
 
-// Reads the shape of a transformer from the metadata of a GGUF file, and from which tensors it has.
+// A reader of the shape of a transformer from the metadata of a GGUF file and the names of its tensors.
 class gguf_config_reader {
  public:
   explicit gguf_config_reader(gguf_file& file) : file_(file), data_(file.metadata()) {}
@@ -59,7 +59,7 @@ class gguf_config_reader {
   int integer_or(const char* name, int fallback, int low, int high) const {
     return static_cast<int>(data_.integer_or(key(name), fallback, low, high));
   }
-  // Returns a whole number that may be given as a list, one for each layer, as long as all are equal.
+  // Returns a whole number. The file may also have it as a list with a number for each layer, if all are equal.
   int integer_of_layers(const char* name, int high) const {
     const std::string listed = key(name);
     if (!data_.is_list(listed)) return integer(name, high);
@@ -126,8 +126,8 @@ class gguf_config_reader {
     if (has("output.bias")) raise<model_error>(file_.where(), ": tensor \"output.bias\" is not supported.");
   }
 
-  // Reads what only Gemma has. The file does not give the scale of scores: only the two largest models have one other
-  // than 1 / sqrt(head_dim).
+  // Sets the numbers that only Gemma has. The file does not give attention_scale: only the largest Gemma 2 and the
+  // largest Gemma 3 have one other than 1 / sqrt(head_dim).
   void read_gemma() {
     if (!c_.gelu_gate) return;
     c_.embedding_scale = std::sqrt(static_cast<float>(c_.hidden_size));

@@ -29,12 +29,13 @@ concept HostKVStore = KVStore<KVStoreT> && requires(KVStoreT& kv, int layer, int
 //! A store for recurrent layers whose rows and states lie in host memory.
 //!
 //! Minimal definition
-//!   HostKVStore, whose layers are those of attention, RecurrentStore, and
+//!   HostKVStore, with the attention layers alone; RecurrentStore; and
 //!   shape() -> recurrent_shape
 //!   kept_row(layer, sequence, slot) -> float*           the slot's row, [shape().row_size]
 //!   state(layer, sequence, n) -> const float*           the state held after n slots, [shape().state_size]; null for
 //!                                                       n = 0
-//!   spare_state(layer, sequence, from) -> float*        where hold_state(sequence, from, n) expects the state after n
+//!   spare_state(layer, sequence, from) -> float*        memory for the state after n slots, to be written before
+//!                                                       hold_state(sequence, from, n)
 //! Laws
 //!   All may be called from several threads at once, and do not throw.
 //! Models

@@ -15,7 +15,8 @@
 #include <sys/auxv.h>
 #endif
 
-// Products of four bytes (Armv8.2 and later): Clang before 16 declares them only where all code may use them.
+// 1 if there are instructions for dot products of four bytes (Armv8.2 and later). Clang before 16 declares them only if
+// all code of the file is compiled for processors that have them.
 #if defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
 #define ESPALIER_NEON_DOT_PRODUCTS 1
 #elif defined(__aarch64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
@@ -24,7 +25,8 @@
 #define ESPALIER_NEON_DOT_PRODUCTS 0
 #endif
 
-// Products of two by two, of eight bytes each (Armv8.6 and later), likewise.
+// 1 if there are instructions for the dot products of two vectors of eight bytes with two others (Armv8.6 and later).
+// Clang declares them as those above.
 #if ESPALIER_NEON_DOT_PRODUCTS && (defined(__ARM_FEATURE_MATMUL_INT8) || !defined(__clang__))
 #define ESPALIER_NEON_MATRIX_PRODUCTS 1
 #else
@@ -33,7 +35,7 @@
 
 namespace espalier::detail {
 
-// Instructions that a product of integers is made with. All give the same numbers.
+// The instructions that a product of integers is made with. All give the same numbers.
 //
 // avx512_256 is the kernel of avx_vnni in the encoding of AVX-512: tests run it on processors without AVX-VNNI. amx
 // uses avx512 for one row and tiles for more.
@@ -53,8 +55,8 @@ constexpr const char* name_of(instruction_set set) {
 
 #if defined(__x86_64__)
 
-// Whether the processor has tiles and products of bytes in them, and the system lets this process use them. Linux is
-// asked once, for the process and all of its threads; on other systems the answer is no.
+// Returns whether the processor has tiles and products of bytes in them, and the system lets this process use them.
+// Linux is asked once, for the process and all of its threads; on other systems the answer is no.
 inline bool may_use_tiles() {
 #if defined(__linux__)
   static const bool granted = [] {

@@ -8,13 +8,13 @@
 
 namespace espalier::detail {
 
-// The products of integers of one thread, made with an instruction set. The destructor gives the tiles of a processor
-// with AMX back to whoever used them before.
+// A maker of products of integers for one thread, with an instruction set. With AMX, the destructor gives the tiles the
+// shapes that they had before.
 class integer_multiplier {
  public:
-  // Least number of rows that are multiplied by tiles. A tile of few rows may take as long as one of 16: four products
-  // of tiles, 64 cycles, for 64 inputs of 32 outputs. Without tiles a row takes 64 instructions, of which two run at
-  // once, and 64 more, which run one by one, widen the weights for all rows. Counted, not measured.
+  // Least number of rows that are multiplied by tiles. For 64 inputs of 32 outputs, a tile of few rows may take as long
+  // as a tile of 16 rows: four products of tiles, 64 cycles. Without tiles a row takes 64 instructions, two at a time,
+  // and 64 more instructions, one at a time, widen the weights for all rows. These numbers are counted, not measured.
   static constexpr int tile_rows = 2;
 
   // Pre: the processor has the set.

@@ -64,11 +64,11 @@ inline void multiply_portably(const integer_product& p) {
 
 #if defined(__x86_64__)
 
-// Blocks of 64 inputs whose products with words are summed in 32 bits: a lane has 32 of each block.
+// Number of blocks whose products with words are summed in 32 bits: a lane sums 32 products of each block.
 constexpr int blocks_of_words = 16;
 static_assert(128.0 * activation_rows::greatest * 32.0 * blocks_of_words < 2147483648.0);
 
-// Adds, or writes, sums of 32 bits, two a sum, to sums of four outputs.
+// Adds pairs of neighbouring sums of 32 bits to the sums of four outputs; with `first`, writes them.
 [[gnu::always_inline, gnu::target("avx2,fma")]] inline void add_pairs(__m256i pairs, bool first, double* to) {
   const __m256d low = _mm256_cvtepi32_pd(_mm256_castsi256_si128(pairs)),
                 high = _mm256_cvtepi32_pd(_mm256_extracti128_si256(pairs, 1));
@@ -76,10 +76,10 @@ static_assert(128.0 * activation_rows::greatest * 32.0 * blocks_of_words < 21474
   _mm256_store_pd(to, first ? sums : _mm256_add_pd(_mm256_load_pd(to), sums));
 }
 
-// Ways to add the products of 16 bits to sums of 32, two products to each.
+// Instructions that add products of numbers of 16 bits to sums of 32 bits, two products to each sum.
 struct avx2_words {
   [[gnu::target("avx2,fma")]] static __m256i add(__m256i sums, __m256i weights, __m256i x) {
-    // As an intrinsic, GCC adds only after it has multiplied everything, for which there are not enough registers.
+    // With an intrinsic for the addition, GCC makes all products first, for which there are not enough registers.
     asm("{vpaddd %1, %0, %0|vpaddd %0, %0, %1}" : "+x"(sums) : "x"(_mm256_madd_epi16(weights, x)));
     return sums;
   }
@@ -99,8 +99,8 @@ struct avx512_vnni_words {
   return _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(weights)));
 }
 
-// Multiplies RowsT rows from `row` on by 4 VectorsT outputs from `output` on. A vector has four inputs of four outputs,
-// each weight widened to 16 bits, and the row's four inputs four times.
+// Multiplies RowsT rows from `row` on by 4 VectorsT outputs from `output` on. A vector of weights has four inputs of
+// four outputs, widened to 16 bits. It is multiplied by a vector that has the row's four inputs four times.
 template <class WordsT, int VectorsT, int RowsT>
 [[gnu::always_inline, gnu::target("avx2,fma")]] inline void multiply_rows_256(const integer_product& p, int output,
                                                                               int row) {
@@ -218,7 +218,7 @@ template <int RowsT>
 
 // The kernel of AVX-512 (F, BW, VL) and its VNNI.
 inline void multiply_avx512(const integer_product& p) {
-  constexpr int most = 6;  // rows whose sums fill the registers, but for weights and activations
+  constexpr int most = 6;  // most rows whose sums fit into the registers beside weights and activations
   for (int row = 0, tiles = (p.rows + most - 1) / most; tiles > 0; --tiles) {
     const int rows = (p.rows - row) / tiles;
     if (rows == 1) multiply_rows_512<1>(p, row);
@@ -235,8 +235,8 @@ inline void multiply_avx512(const integer_product& p) {
 
 #if ESPALIER_NEON_DOT_PRODUCTS
 
-// The kernels of NEON multiply the two bytes of activations apart, for eight outputs and 16 inputs at a time, whose
-// weights stay in registers for up to four rows.
+// The kernels of NEON multiply the two bytes of activations separately, for eight outputs and 16 inputs at a time. The
+// weights of these stay in registers for up to four rows.
 
 // The kernel with products of four bytes.
 template <int RowsT>
@@ -245,7 +245,7 @@ template <int RowsT>
 #endif
 inline void
 multiply_rows_neon(const integer_product& p, int output, int row) {
-  int32x4_t sums[RowsT][2][2];  // of bytes, of outputs
+  int32x4_t sums[RowsT][2][2];  // [rows][byte of the activations][half of the outputs]
   for (int r = 0; r < RowsT; ++r)
     sums[r][0][0] = sums[r][0][1] = sums[r][1][0] = sums[r][1][1] = vdupq_n_s32(0);
   const std::byte* weights = p.weights + 4 * output;
@@ -306,21 +306,21 @@ inline void multiply_neon(const integer_product& p) {
 
 #if ESPALIER_NEON_MATRIX_PRODUCTS
 
-// The kernel with products of two by two, of eight bytes each: two outputs by the two bytes of a row.
+// The kernel with dot products of two vectors of eight bytes with two others: two outputs with the two bytes of a row.
 template <int RowsT>
 #if !defined(__ARM_FEATURE_MATMUL_INT8)
 [[gnu::target("arch=armv8.2-a+i8mm")]]
 #endif
 inline void
 multiply_rows_i8mm(const integer_product& p, int output, int row) {
-  int32x4_t sums[RowsT][4];  // of two outputs: each with the first byte, then with the second
+  int32x4_t sums[RowsT][4];  // [rows][pair of outputs]: each output with the first byte, then with the second
   for (int r = 0; r < RowsT; ++r)
     sums[r][0] = sums[r][1] = sums[r][2] = sums[r][3] = vdupq_n_s32(0);
   const std::byte* weights = p.weights + 4 * output;
   const activation_block* x = p.x + row;
   for (int b = 0; b < p.blocks; ++b, x += p.rows) {
     for (int i = 0; i < activation_block::size; i += 16) {
-      int8x16_t q[2][4];  // eight inputs of two outputs
+      int8x16_t q[2][4];  // [half of the inputs][pair of outputs]: eight inputs of two outputs
 #pragma GCC unroll 2
       for (int half = 0; half < 2; ++half, weights += 2 * panel_layout::vector_bytes) {
         if (output == 0 && row == 0) fetch_weights(weights), fetch_weights(weights + panel_layout::vector_bytes);

@@ -14,9 +14,9 @@ namespace espalier {
 //! Turns keys in the cache of a llama_backend to other positions, for a sink_window_kv over that model: rotary
 //! embeddings are turns, so one more turn takes a key from position p to position p - n.
 //!
-//! Complexity  O(n_kv_heads * head_dim); O(rotary_dims) sines and cosines more where n differs from the last call's. No
+//! Complexity  O(n_kv_heads * head_dim); O(rotary_dims) sines and cosines more if n is not the n of the last call. No
 //!             allocation after construction
-//! Law         the keys are, within the rounding of one turn, those that the model computes at the other position
+//! Law         a turned key is the key that the model computes at the other position, except for the rounding of a turn
 class key_turner {
  public:
   explicit key_turner(const model_config& config)

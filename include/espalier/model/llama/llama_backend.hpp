@@ -37,8 +37,8 @@ struct llama_options {
   int threads = 0;        //!< threads that compute a pass together; 0: as many as the hardware runs at once
   int max_rows = 320;     //!< rows of the longest batch of a forward pass: a tree of 256 and pending tokens
   int max_positions = 0;  //!< positions that a text may have; 0: as many as the model has
-  //! logits of a row; 0: one for each row of the model's vocabulary. Tokens beyond that vocabulary have the logit minus
-  //! infinity, and are read as token 0. For a draft that is padded to another size than its target
+  //! number of logits in a row, for a draft whose vocabulary is padded to another size than its target's; 0: the size
+  //! of the model's own vocabulary. Tokens beyond that have the logit minus infinity, and are read as token 0
   int vocab_size = 0;
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
   matrix_arithmetic arithmetic = matrix_arithmetic::exact;  //!< how products with weights are computed
@@ -55,11 +55,11 @@ struct llama_options {
 
 //! A transformer on the host: Llama 2 and 3, SmolLM2, Mistral, Qwen2, Qwen2.5, Qwen3, Gemma 1 to 3 and GPT-NeoX, from
 //! GGUF files and Hugging Face folders; and Bamba, most of whose layers are Mamba-2: it is read from folders only and
-//! needs a HostRecurrentStore. Matrices are held as option `weights` says: as the file has them, as floats, or, where
-//! nothing is asked for, as whichever of these makes passes faster, which load() measures within a second; all else
-//! is F32. Option `arithmetic` chooses how weights are multiplied: exactly, so that logits are bitwise those of the
-//! weights as floats, or as integers, weights held in 8 bits and activations in 16: docs/benchmarks.md says what that
-//! costs and how fast it is.
+//! needs a HostRecurrentStore. Matrices are held as option `weights` says. By default they are held as the file has
+//! them or as floats: load() measures within a second which makes passes faster. All other weights are F32. Option
+//! `arithmetic` chooses how weights are multiplied: exactly, so that logits are bitwise those of the weights as floats,
+//! or as integers, with weights of 8 bits and activations of 16 bits: docs/benchmarks.md says what that costs and how
+//! fast it is.
 //!
 //! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size()]
 //! Complexity  a pass reads the weights from main memory once; with more than about a dozen rows it reads them again,
@@ -86,8 +86,8 @@ class llama_backend {
   llama_backend(const model_config& config, model_weights weights, const llama_options& options)
       : llama_backend(config, std::make_shared<const model_weights>(std::move(weights)), options) {}
 
-  //! Makes a backend that shares another backend's weights, so that memory holds them once. Option `weights` says
-  //! nothing then.
+  //! Makes a backend that shares another backend's weights, so that memory holds them once. It does not use option
+  //! `weights`.
   //!
   //! Errors      option_error for products of integers with weights that are not held as i8_rows
   llama_backend(const model_config& config, std::shared_ptr<const model_weights> weights, const llama_options& options)
@@ -108,10 +108,10 @@ class llama_backend {
   int max_positions() const { return max_positions_; }
   const model_config& config() const { return config_; }
   const std::vector<int>& hidden_layers() const { return options_.hidden_layers; }
-  //! The path that it was loaded from, for messages; "in memory" if it was made of weights.
+  //! The path that load() was given, for messages; "in memory" if the backend was made from weights.
   const std::string& where() const { return where_; }
 
-  //! Makes the output of these layers, from 0, readable after a forward pass, too: a drafter asks for what it reads.
+  //! Makes the output of these layers, from 0, readable after a forward pass, too: for a drafter that reads it.
   //! Allocates, and ends the validity of logits and states.
   //!
   //! Errors      option_error for a layer that the model does not have
@@ -176,7 +176,7 @@ class llama_backend {
                                                    : std::clamp(hardware, 1, thread_team::most_threads));
   }
 
-  // The batch with token 0 in place of tokens that the model has no row for.
+  // Returns the batch with token 0 in place of tokens that are beyond the model's own vocabulary.
   forward_batch_view known_tokens(forward_batch_view batch) {
     if (vocab_size_ <= config_.vocab_size) return batch;
     tokens_.assign(batch.tokens.begin(), batch.tokens.end());
@@ -186,7 +186,7 @@ class llama_backend {
     return batch;
   }
 
-  // The logits in rows of vocab_size().
+  // Returns the logits in rows of vocab_size() numbers.
   logits_view sized(logits_view own) {
     if (vocab_size_ == own.vocab) return own;
     const auto size = static_cast<std::size_t>(vocab_size_);
@@ -211,7 +211,7 @@ class llama_backend {
 //! Makes a cache for any model of llama_backend, with recurrent layers or without: `n_sequences` of `capacity` tokens
 //! each.
 //!
-//! Errors      option_error as recurrent_kv's
+//! Errors      option_error as the constructor of recurrent_kv
 inline recurrent_kv host_cache(const model_config& config, int n_sequences, int capacity,
                                const recurrent_options& options = {}) {
   return {config.n_attention_layers(), config.kv_size(), config.recurrent_shape(), n_sequences, capacity, options};

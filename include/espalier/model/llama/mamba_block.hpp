@@ -19,7 +19,7 @@
 
 namespace espalier::detail {
 
-// The inputs of one step of the recurrence, for one head, and where its output goes. x, into and reads point into the
+// The inputs of one step of the recurrence, for one head, and the place of its output. x, into and reads point into the
 // row that the store keeps of the token.
 struct mamba_inputs {
   const float* x;      // [head_dim]
@@ -32,9 +32,9 @@ struct mamba_inputs {
 
 // The recurrence of one head over a tree of tokens: state = decay * state + step * x (outer) into, y = state * reads.
 //
-// A state is computed in tiles of a few channels, each tile with all tokens before the next tile. So the state at the
-// beginning is read from memory once, the states of nodes stay in the processor's cache, and one state is written. Sums
-// run in the same order whatever the tree is: a token has the numbers that plain decoding gives it.
+// A state is computed in tiles of a few channels; all tokens of a tile are computed before the next tile. So the state
+// at the beginning is read from memory once, the states of nodes stay in the processor's cache, and one state is
+// written. Sums run in the same order whatever the tree is: a token has the numbers that plain decoding gives it.
 //
 // Complexity  O(steps * head_dim * state) operations; memory traffic of one state in, one out
 class mamba_scan {
@@ -111,7 +111,7 @@ class mamba_block {
   mamba_block(const mamba_shape& shape, int n_threads, float norm_epsilon)
       : shape_(shape), epsilon_(norm_epsilon), workers_(static_cast<std::size_t>(n_threads)) {}
 
-  // Plans a pass, in all layers at once; does nothing in a model without such blocks. Errors: as recurrent_plan::make
+  // Plans a pass for all layers; does nothing in a model without such blocks. Errors: as recurrent_plan::make
   template <HostRecurrentStore StoreT>
   void begin(StoreT& kv, const forward_batch_view& batch) {
     if (shape_.heads == 0) return;

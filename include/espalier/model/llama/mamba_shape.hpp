@@ -18,7 +18,7 @@ struct mamba_shape {
   int taps = 0;  //!< tokens that the convolution sees, its own included
   bool convolution_bias = true;
   bool projection_bias = false;
-  float least_step = 0.0F;  //!< limits of the step of time, after softplus
+  float least_step = 0.0F;  //!< least_step, greatest_step: limits of the time step, after softplus
   float greatest_step = 0.0F;
 
   int inner() const { return heads * head_dim; }
@@ -26,7 +26,7 @@ struct mamba_shape {
   int convolved() const { return inner() + 2 * groups * state; }
   //! Number of outputs of the first projection: gates, convolved channels, steps.
   int projected() const { return inner() + convolved() + heads; }
-  //! Numbers that a channel's state takes in memory: a multiple of 16, so whole vectors on any machine.
+  //! Number of floats that a channel's state takes in memory: a multiple of 16, so whole vectors on any machine.
   int state_stride() const { return (state + 15) / 16 * 16; }
 
   //! Shape of the states that a store keeps for `layers` such blocks. A row holds the channels before and after the

@@ -10,9 +10,9 @@
 
 namespace espalier {
 
-//! How products with weights are computed: as floats, or as integers, with activations rounded to 16 bits and weights
-//! to 8, with one scale a row of either. It has a header of its own because programs that read it as an
-//! option, those for the device among them, must not include the host's kernels.
+//! The way in which products with weights are computed: as floats, or as integers, with activations rounded to 16 bits
+//! and weights to 8 bits, each with a scale for every row. It has a header of its own because programs that read it as
+//! an option, such as programs for the device, must not include the host's kernels.
 enum class matrix_arithmetic { exact, integer };
 
 template <>
@@ -21,11 +21,9 @@ inline constexpr std::array known_values<matrix_arithmetic> = {
     known_value<matrix_arithmetic>{matrix_arithmetic::integer, "integer",
                                    "as integers: weights of 8 bits, activations of 16"}};
 
-//! Returns the form in which matrices are held that are multiplied so: i8_rows for products of integers, otherwise the
-//! form that is asked for.
+//! Returns the form in which matrices are held for products of this arithmetic: i8_rows for integers, else `weights`.
 //!
-//! Errors      option_error for products of integers with weights in another form than i8_rows, or as_stored or
-//!             fastest, which name none
+//! Errors      option_error for integers if `weights` is neither i8_rows, as_stored nor fastest
 inline weight_storage storage_for(matrix_arithmetic arithmetic, weight_storage weights) {
   if (arithmetic == matrix_arithmetic::exact) return weights;
   using enum weight_storage;

@@ -21,7 +21,7 @@ struct matrix_rows {
 // Working memory of one thread during a product.
 class product_room {
  public:
-  static constexpr int outputs = 32;  // of a granule
+  static constexpr int outputs = 32;  // outputs of a granule of weight_matrix
 
   explicit product_room(int rows)
       : block_(outputs * (2 * static_cast<std::size_t>(rows) + panel_part::inputs), false),

@@ -28,16 +28,15 @@ inline std::string text_of_file(const std::string& path) {
 
 }  // namespace detail
 
-//! The shape of a transformer, as a Hugging Face config.json or a GGUF file gives it. What sets a family apart is a
-//! flag or a number here, so that one pass runs them all.
+//! The shape of a transformer, as a Hugging Face config.json or a GGUF file gives it. Each difference between families
+//! is a flag or a number here, so that one pass runs them all.
 //!
 //! Errors      model_error that names the file, the key, its value and what is allowed
 //! Source      transformers: configuration_llama, _mistral, _qwen2, _qwen3, _gemma, _gemma2, _gemma3, _mistral3,
 //!             _gpt_neox, _bamba
 struct model_config {
-  //! How a file names the tensors.
-  //! A draft head's names are eagle3 or mtp as speculators writes them, eagle3_midlayer as SafeAILab and SpecForge do,
-  //! or mtp_beside as a target's own files have them.
+  //! The way in which a file names the tensors. Draft heads: eagle3 and mtp are the names that speculators writes,
+  //! eagle3_midlayer those of SafeAILab and SpecForge, mtp_beside those in a target's own files.
   enum class layout_type { llama, gemma2, gpt_neox, bamba, gguf, eagle3, eagle3_midlayer, mtp, mtp_beside };
 
   std::string family = "llama";  //!< as the file calls it
@@ -53,8 +52,8 @@ struct model_config {
   int rotary_dims = 0;  //!< leading dimensions of a head that are rotated; even
   double rope_theta = 10000.0;
   rope_scaling scaling{};
-  double local_rope_theta = 0.0;  //!< rope_theta of the layers in `windowed`, where no scaling applies; 0: the same as
-                                  //!< in the others
+  double local_rope_theta = 0.0;  //!< rope_theta of the layers in `windowed`, which then have no scaling; 0: they have
+                                  //!< the rope_theta and the scaling of the other layers
 
   float norm_epsilon = 1e-5F;
   bool layer_norm = false;      //!< LayerNorm with biases, not RMSNorm
@@ -65,8 +64,8 @@ struct model_config {
   bool query_bias = false;  //!< biases of the query, key and value projections
   bool attention_out_bias = false;
   bool mlp_bias = false;
-  bool gated_mlp = true;           //!< the MLP multiplies the activation of one product by another; if not, it takes
-                                   //!< GELU of a single one
+  bool gated_mlp = true;           //!< the MLP multiplies the activation of one product by another product; false: it
+                                   //!< applies GELU to a single product
   bool gelu_gate = false;          //!< the gate's activation is GELU by tanh, not SiLU
   bool parallel_residual = false;  //!< attention and MLP both read the layer's input
 
@@ -78,13 +77,13 @@ struct model_config {
   int window = 0;                //!< tokens that a row of a layer in `windowed` sees, its own included; 0: all
   std::vector<bool> windowed{};  //!< [n_layers] whether a layer has the window; empty: none has
 
-  bool paired_input = false;  //!< the attention of the first layer reads 2 * hidden_size numbers of each row, which
-                              //!< whoever runs the pass writes, and no norm of the stream
+  bool paired_input = false;  //!< the attention of the first layer reads, in place of the norm of the stream, rows of
+                              //!< 2 * hidden_size numbers that the owner of the pass writes
   bool has_embedding = true;  //!< false: the embedding of another model is used
   bool has_head = true;       //!< false: the output matrix of another model is used
-  int head_size = 0;          //!< tokens that have a row of the output matrix; 0: all
+  int head_size = 0;          //!< number of tokens that have a row of the output matrix; 0: all
 
-  mamba_shape mamba{};            //!< of the layers in `recurrent`
+  mamba_shape mamba{};            //!< shape of the layers in `recurrent`
   std::vector<bool> recurrent{};  //!< [n_layers] whether a layer is Mamba-2 instead of attention; empty: none is
 
   layout_type layout = layout_type::llama;
@@ -105,17 +104,17 @@ struct model_config {
   int n_attention_layers() const {
     return n_layers - static_cast<int>(std::count(recurrent.begin(), recurrent.end(), true));
   }
-  //! Shape of the states that a cache holds for the recurrent layers; of 0 layers where there are none.
+  //! Shape of the states that a cache holds for the recurrent layers; with 0 layers if there are none.
   espalier::recurrent_shape recurrent_shape() const {
     return is_hybrid() ? mamba.kept(n_layers - n_attention_layers()) : espalier::recurrent_shape{};
   }
   bool is_windowed(int layer) const { return !windowed.empty() && windowed[static_cast<std::size_t>(layer)]; }
   //! Returns the number of tokens that a row of a layer sees, its own included; 0: all.
   int window_of(int layer) const { return is_windowed(layer) && window < max_positions ? window : 0; }
-  //! Returns how many positions a backend is made for: `wanted`, which is its option max_positions, or all of the
-  //! model's if that is 0.
+  //! Returns the number of positions that a backend is made for: its option max_positions, `wanted`, or all positions
+  //! of the model if that is 0.
   //!
-  //! Errors      option_error for less than 0 or more than the model has
+  //! Errors      option_error if `wanted` is less than 0, or more than the model has
   int positions(int wanted) const {
     require_option("max_positions", wanted, 0, max_positions);
     return wanted > 0 ? wanted : max_positions;
@@ -177,8 +176,8 @@ struct model_config {
     }
   }
 
-  // Reads the language model of a model that sees pictures, too. Such a file leaves out what transformers' class for
-  // the language model has anyway.
+  // Reads the language model of a model that sees pictures, too. Such a file leaves out numbers that are the defaults
+  // of the language model's class in transformers.
   static model_config parse_language_part(const detail::json_reader& json, const std::string& family) {
     nlohmann::json all = family == "gemma3"
                              ? nlohmann::json{{"model_type", "gemma3_text"}, {"vocab_size", 262208},
@@ -236,7 +235,7 @@ struct model_config {
     read_sizes(json);
     n_kv_heads = json.integer_or("num_key_value_heads", n_heads, 1, n_heads);
     require_whole_groups(json);
-    // The number that transformers has for the family, for a file that does not give one.
+    // The head_dim of a file that does not give one: the default of transformers for the family; 0: by division.
     const int unsaid = gemma ? 256 : (is("qwen3") ? 128 : 0);
     head_dim = json.has("head_dim") || unsaid > 0 ? json.integer_or("head_dim", unsaid, 1, 1 << 12)
                                                   : head_dim_by_division(json);
@@ -294,7 +293,7 @@ struct model_config {
     if (n_attention_layers() == n_layers) recurrent.clear(), mamba = {};
   }
 
-  // Reads the limits of the step of time. transformers writes an infinite number as {"__float__": "Infinity"}.
+  // Reads the limits of the time step. transformers writes an infinite number as {"__float__": "Infinity"}.
   void read_steps(const detail::json_reader& json) {
     mamba.least_step = 0.0F;
     mamba.greatest_step = std::numeric_limits<float>::infinity();
@@ -383,8 +382,9 @@ struct model_config {
     if (json.text_or(key, fallback) != allowed) json.refuse(key, *json.find(key), "\"", allowed, "\"");
   }
 
-  // Older folders keep the base and the rotated share at the top level and a rope_scaling object beside them; newer
-  // ones keep all three in rope_parameters, Gemma 3's one for each kind of layer.
+  // Reads the base, the rotated share and the scaling of rotary embeddings. Older folders keep the base and the share
+  // at the top level and a rope_scaling object beside them; newer ones keep all three in rope_parameters, which for
+  // Gemma 3 has an object for each kind of layer.
   void read_rotary(const detail::json_reader& json, const char* base_key, double base, const char* share_key,
                    double share) {
     rope_theta = json.number_or(base_key, base, 1.0, 1e12);

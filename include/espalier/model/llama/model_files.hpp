@@ -16,12 +16,12 @@
 
 namespace espalier {
 
-//! A model as its files hold it: its shape, and where its tensors can be read.
+//! A model as its files hold it: its shape, and the source of its tensors.
 struct model_files {
   model_config config;
   std::unique_ptr<tensor_source> tensors;
 
-  //! Opens a GGUF file (of a model in several, the first), or a folder with a config.json and either a
+  //! Opens a GGUF file (the first one if the model is in several files), or a folder with a config.json and either a
   //! model.safetensors or the files that model.safetensors.index.json lists.
   //!
   //! Errors      model_error that names the file and what is wrong with it

@@ -22,7 +22,7 @@ namespace espalier {
 
 namespace detail {
 
-// Returns the shape of a model, and the files that hold its weights.
+// Returns the shape of a model, and the paths of the files that hold its weights.
 inline std::pair<model_config, std::vector<std::string>> files_of_model(const std::string& path) {
   if (std::filesystem::is_regular_file(path)) {
     gguf_file file(path);
@@ -42,8 +42,8 @@ inline std::pair<model_config, std::vector<std::string>> files_of_model(const st
 //! bits) of the files that hold its weights, such as "llama 7x384, 4096 tokens, 1f3a5b7c9d0e2f41".
 //!
 //! Complexity  reads the files of the weights once, a piece at a time
-//! Law         the same files give the same name on every machine; a changed weight changes it. A changed number of
-//!             config.json that is not a part of the name does not
+//! Law         the same files give the same name on every machine. A changed weight changes the name; a change of
+//!             config.json does so only if it changes a part of the name
 //! Errors      model_error that names the file that is missing or wrong
 //! Source      Fowler, Noll and Vo, The FNV Non-Cryptographic Hash Algorithm
 inline std::string model_identity(const std::string& path) {

@@ -14,9 +14,9 @@
 namespace espalier::detail {
 
 // A part of a transformer that has weights. Matrices are query_key_value (outputs in that order), attention_out, gate,
-// up, down, head and embedding, which is the head, too, where the config ties them. In a recurrent layer
-// query_key_value is the projection before the recurrence, and attention_out the projection after it. A block draft has
-// query and key_value in the place of query_key_value, and two more matrices, features and pending.
+// up, down, head and embedding, which is also the head if the config ties them. In a recurrent layer query_key_value is
+// the projection before the recurrence, and attention_out the projection after it. A block draft has query and
+// key_value in place of query_key_value, and two more matrices, features and pending.
 enum class model_part : std::uint8_t {
   embedding,
   attention_norm,
@@ -38,7 +38,7 @@ enum class model_part : std::uint8_t {
   gated_norm,
   final_norm,
   head,
-  // of a block draft
+  // parts of a block draft alone
   features,
   features_norm,
   pending,
@@ -53,25 +53,26 @@ enum class step_kind : std::uint8_t {
   normalise,  // writes the norm of each row of `from` to `to`
   multiply,   // writes the product of a matrix with the rows of `from`, and its bias, to `to`, or adds them to it
   rotate,     // normalises and rotates the heads of queries and keys in `from`; keys and values go into the cache
-  attend,     // writes what attention makes of the queries in `from` and of the cache to `to`
-  recur,      // writes what the recurrence of a Mamba-2 block makes of `from` to `to`
-  activate,   // writes the activation of `from` to `to`; on the host changes `to` itself, and, where `gated`,
-              // multiplies it by `from`
+  attend,     // writes to `to` the result of attention for the queries in `from`, over the cache
+  recur,      // writes to `to` the result of a Mamba-2 block's recurrence for `from`
+  activate,   // writes the activation of `from` to `to`; on the host it applies the activation to `to` in place, and
+              // multiplies `to` by `from` if `gated`
   add_norm,   // adds the norm of each row of `from` to the row of `to`
   keep,       // copies `from` to the hidden states that the caller may read after the pass
   cap         // turns each number x of `to` into limit * tanh(x / limit)
 };
 
-// The arrays whose rows pass from step to step: a row for each row of the batch, of logits one for each output.
+// The arrays whose rows pass from step to step. They have a row for each row of the batch; logits have one for each
+// output.
 enum class step_rows : std::uint8_t {
   stream,      // [hidden_size] the residual stream
   normed,      // [hidden_size]
-  paired,      // [2 hidden_size], where config.paired_input says so
-  mlp_normed,  // [hidden_size] the MLP's norm, where attention and MLP start from the same stream
+  paired,      // [2 hidden_size] input of the first layer's attention if config.paired_input
+  mlp_normed,  // [hidden_size] the MLP's norm if attention and MLP start from the same stream
   projected,   // [query_size + 2 kv_size], or [mamba.projected()] in a recurrent layer
   mixed,       // [query_size], or [mamba.inner()] in a recurrent layer
-  widened,     // [gate and up][intermediate_size], or [up][intermediate_size] where nothing gates; on the host [up] if
-               // there is a gate, else unused: gate, or up alone, is written to `activated`
+  widened,     // [gate and up][intermediate_size], or [up][intermediate_size] without a gate; on the host only
+               // [up][intermediate_size] with a gate, since gate, or up without a gate, is written to `activated`
   activated,   // [intermediate_size]
   logits       // [vocab_size]
 };
@@ -83,14 +84,15 @@ struct model_step {
   step_kind kind = step_kind::normalise;
   step_rows from = step_rows::stream;
   step_rows to = step_rows::stream;
-  model_part part = model_part::attention_norm;  // the matrix or norm; `up` stands for gate and up where `gated`
-  bool adds = false;                             // multiply: adds the product to what `to` holds
+  model_part part = model_part::attention_norm;  // the matrix or norm; `up` stands for gate and up if `gated`
+  bool adds = false;                             // multiply: adds the product to the numbers in `to`
   bool gated = false;                            // multiply and activate: gate and up, not up alone
   bool outputs_only = false;     // a row for each output: normalise writes the norm of row batch.outputs[i] to row i
-  bool local_rotary = false;     // rotate: by model_config::local_rope_theta
+  bool local_rotary = false;     // rotate: the base is model_config::local_rope_theta
   activation_kind activation{};  // activate
   std::int32_t layer = -1;       // layer that the step belongs to; -1: none
-  std::int32_t cache_layer = 0;  // rotate, attend: number of the layer in the cache; recur: among recurrent layers
+  std::int32_t cache_layer = 0;  // rotate, attend: number of the layer among those with attention; recur: among the
+                                 // recurrent ones
   std::int32_t column = 0;       // multiply: first column of `to` that is written
   std::int32_t next = 0;         // number of the next step with a matrix, whose weights may be fetched meanwhile
   std::int32_t window = 0;       // attend: tokens that a row sees, itself included; 0: all
@@ -104,7 +106,7 @@ class model_steps {
  public:
   model_steps() = default;
 
-  // Makes the steps of one pass of a model. They keep the stream after each of `hidden_layers`. With two_matrices,
+  // Lists the steps of one pass of a model. They keep the stream after each of `hidden_layers`. With two_matrices,
   // query and key_value are two matrices, and two products fill `projected`.
   explicit model_steps(const model_config& config, std::span<const int> hidden_layers = {}, bool two_matrices = false) {
     add(step_kind::embed, step_rows::stream, step_rows::stream, model_part::embedding, -1);
@@ -175,14 +177,14 @@ class model_steps {
     add_back(config, activated, model_part::down, model_part::mlp_out_norm, layer);
   }
 
-  // Adds a product whose result is added to the stream, or whose norm is, if the config has output norms.
+  // Adds a product whose result is added to the stream; if the config has output norms, the norm of the result is.
   void add_back(const model_config& config, step_rows from, model_part part, model_part norm, int layer) {
     const step_rows to = config.output_norms ? step_rows::normed : step_rows::stream;
     add(step_kind::multiply, from, to, part, layer).adds = !config.output_norms;
     if (config.output_norms) add(step_kind::add_norm, step_rows::normed, step_rows::stream, norm, layer);
   }
 
-  // Tells each step which step with a matrix is next; after the last one it is the first of the next pass.
+  // Sets `next` of each step; after the last step with a matrix it is the first one, of the next pass.
   void find_next() {
     std::int32_t next = -1;
     for (int round = 0; round < 2; ++round) {

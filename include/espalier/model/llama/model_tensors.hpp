@@ -27,7 +27,7 @@ auto& layer_at(WeightsT& weights, part_place place) {
   return weights.layers[static_cast<std::size_t>(place.layer)];
 }
 
-// Returns the matrix of a part with its bias; the head for a part that has none of its own.
+// Returns the matrix of a part with its bias; the head for a part that has no matrix of its own.
 template <class WeightsT>
 auto& linear_at(WeightsT& weights, part_place place) {
   switch (place.part) {
@@ -53,7 +53,7 @@ auto& linear_at(WeightsT& weights, part_place place) {
   return weights.head;
 }
 
-// Returns the norm that a part names: one of the norms of whole rows of the stream.
+// Returns the norm of whole rows that a part names; the final norm for other parts.
 template <class WeightsT>
 auto& norm_at(WeightsT& weights, part_place place) {
   if (place.part == model_part::attention_norm) return layer_at(weights, place).attention_norm;
@@ -285,15 +285,17 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
   }
 }
 
-// Reads the tensors of a model, by the names that each kind of file gives them, into whatever holds its weights:
-//   expect_rows(place, first, rows, type)  how the file stores rows first, first + 1, ... of a matrix
-//   set_row(place, row, weights)           row `row` of a matrix, a weight_row
+// A reader of the tensors of a model, by the names that each kind of file gives them. It gives them to the object
+// `weights`, which has
+//   expect_rows(place, first, rows, type)  gets the type in which the file stores rows first, first + 1, ... of a
+//                                          matrix
+//   set_row(place, row, weights)           gets row `row` of a matrix, a weight_row
 //   wants(place, row)                      optional: whether row `row` of a matrix is to be read
 //   inputs(place, type)                    optional: which columns of its rows set_row gets, whole blocks of the type
-//   set_vector(place, values, n)           the scale of a norm, or what a recurrent layer has beside matrices
-//   set_bias(place, first, values, n)      biases of outputs first, first + 1, ..., or of a norm
-// In whatever order and form the file has them, the two rows that turn together arrive rotary_dims / 2 apart, and the
-// scale of a norm arrives whole, not less one.
+//   set_vector(place, values, n)           gets the scale of a norm, or a part of a recurrent layer that is no matrix
+//   set_bias(place, first, values, n)      gets the biases of outputs first, first + 1, ..., or of a norm
+// Whatever order and form the file has, these members get two rows that are rotated together as rows that are
+// rotary_dims / 2 apart, and the scale of a norm, not the scale minus 1.
 template <class WeightsT>
 class model_tensors {
  public:
@@ -324,13 +326,14 @@ class model_tensors {
   }
 
  private:
-  // Returns whether a tensor is known to change no text that the model writes.
+  // Returns whether this class may leave a tensor unread: it changes no text that the model writes, or another class
+  // reads it, or it belongs to another model.
   bool is_idle(const std::string& name) const {
     // Angles of the rotary embedding, which the config gives, too.
     if (name.ends_with(".rotary_emb.inv_freq")) return true;
     switch (c_.layout) {
       case model_config::layout_type::gguf:
-        // Read with the metadata, and angles as above.
+        // Divisors of the angles, which are read with the metadata, and angles as above.
         return name == "rope_freqs.weight" || name.ends_with(".attn_rot_embd.weight");
       case model_config::layout_type::eagle3:
       case model_config::layout_type::eagle3_midlayer:
@@ -342,7 +345,7 @@ class model_tensors {
         return name.ends_with(".input_proj.weight") || name.ends_with(".hidden_layernorm.weight") ||
                name.ends_with(".token_layernorm.weight");
       case model_config::layout_type::mtp_beside:
-        // Likewise, and the target's.
+        // Read by draft_head_model, and the target's own tensors.
         return !name.starts_with("mtp.") || name == "mtp.fc.weight" || name.starts_with("mtp.pre_fc_norm_");
       case model_config::layout_type::gpt_neox:
         // The causal mask.
@@ -408,11 +411,11 @@ class model_tensors {
     vector("norm.weight", model_part::gated_norm, m.inner());
   }
 
-  // Reads queries, keys and values, each head by head.
+  // Reads the projections to queries, keys and values: outputs in that order, each head by head.
   void read_projections(const std::string& base, part_place place) {
     const int q = c_.query_size(), kv = c_.kv_size(), dim = c_.head_dim;
     const auto in_order = [](int row) { return row; };
-    // In the file, rows 2 i and 2 i + 1 of a head turn together.
+    // In the file, rows 2 i and 2 i + 1 of a head are rotated together.
     const auto in_pairs = [dim](int row) { return row - row % dim + row % 2 * (dim / 2) + row % dim / 2; };
     // The file has query, key and value of one head together.
     const auto by_heads = [q, dim](int row) { return row / dim % 3 * q + row / (3 * dim) * dim + row % dim; };

@@ -23,8 +23,7 @@
 
 namespace espalier {
 
-//! Rows of weights as their file stores them, to be looked up and not multiplied: an embedding. Storage is the
-//! caller's.
+//! Rows of weights of one type, to be looked up and not multiplied: an embedding. The caller owns the storage.
 class weight_rows {
  public:
   weight_rows() = default;
@@ -42,7 +41,9 @@ class weight_rows {
   int rows() const { return rows_; }
   int inputs() const { return inputs_; }
 
-  //! Pre         the row is of the type that expect_rows() was told
+  //! Stores a row.
+  //!
+  //! Pre         the row is of the type that expect_rows() was given
   void set_row(int row, const weight_row& values) {
     float* to = at(row);
     std::copy_n(&values.scale, n_scales(), to);
@@ -69,11 +70,15 @@ class weight_rows {
 
 namespace detail {
 
-// All rows of all matrices of a model, for weight_loader.
-//
-// A part of a model says, of each matrix: held(place), its outputs and inputs in memory; n_biases(place);
-// own_row(place, row) and own_output(place, row), where it keeps a row or the bias of an output, or -1; is_cut(place),
-// whether it has all rows but only inputs_of(place) of each; inputs_in_file(place); inputs_to_read(place, type).
+// The whole model, as the PartT of a weight_loader. A PartT says which part of each matrix is loaded:
+//   held(place) -> matrix_size                   its outputs and inputs in memory
+//   n_biases(place) -> int                       number of its biases in memory
+//   own_row(place, row) -> int                   the row's number in memory; -1 if it is not loaded
+//   own_output(place, row) -> int                the number in memory of the bias of an output; -1 if it is not loaded
+//   is_cut(place) -> bool                        whether all rows are loaded, but only inputs_of(place) of each
+//   inputs_of(place)                             begin and end of these inputs
+//   inputs_in_file(place) -> int                 number of inputs in the file
+//   inputs_to_read(place, type) -> column_range  the inputs that are read from the file
 struct whole_model {
   const model_config& config;
 
@@ -87,7 +92,8 @@ struct whole_model {
   column_range inputs_to_read(part_place place, weight_type) const { return inputs_of(place); }
 };
 
-// Puts the tensors that model_tensors or block_draft_tensors reads into weights, as far as the part has them.
+// The receiver of the tensors that model_tensors or block_draft_tensors reads. It stores in `weights` the part of each
+// matrix that `part` selects.
 template <class WeightsT, class PartT>
 struct weight_loader {
   WeightsT& weights;
@@ -100,7 +106,7 @@ struct weight_loader {
   bool wants(part_place place, int row) const { return part.own_row(place, row) >= 0; }
   column_range inputs(part_place place, weight_type type) const { return part.inputs_to_read(place, type); }
 
-  // Calls use() with the weight_matrix or the weight_rows that holds the part.
+  // Calls use() with the weight_matrix or the weight_rows for `place`.
   template <class UseT>
   void at(part_place place, UseT&& use) {
     if constexpr (requires { weights.embedding; }) {
@@ -140,14 +146,15 @@ struct weight_loader {
   }
 
  private:
-  // Whether rows are looked up and not multiplied: those of an embedding, unless it is tied, the head's matrix.
+  // Returns whether the rows of a matrix are looked up and not multiplied: the rows of an embedding that is not tied.
   bool is_looked_up(part_place place) const {
     if constexpr (requires { weights.embedding; })
       return place.part == model_part::embedding && weights.embedding.inputs() > 0;
     return false;
   }
 
-  // Returns the type in which whole rows of a type are held. Rows that nobody multiplies need not be bytes.
+  // Returns the type in which whole rows of a type are held. With i8_rows, rows that are only looked up keep their
+  // type.
   weight_type held_type_of(part_place place, weight_type type) const {
     const bool stays = storage == weight_storage::i8_rows && is_looked_up(place);
     return stays ? type : held_type(type, part.inputs_in_file(place), storage);
@@ -188,11 +195,11 @@ struct weight_loader {
 //! and all else in F32.
 //!
 //! Query, key and value projections are one matrix, rows in that order. A tied embedding is held once, as the output
-//! projection. What a model does not have is null or has 0 outputs.
+//! projection. Parts that a model does not have are null or have 0 outputs.
 //!
 //! Complexity  load: peak memory is the weights as held and a buffer of 128 KiB or one row
 //! Errors      model_error for a tensor that is missing, that has another shape or dtype than the config asks for, or
-//!             that it has no place for; option_error for weight_storage::fastest
+//!             that has no place in the model; option_error for weight_storage::fastest
 struct model_weights {
   //! Scale and, for LayerNorm, bias: [hidden_size] each.
   struct norm_type {
@@ -215,7 +222,7 @@ struct model_weights {
   };
 
   detail::float_block block;
-  weight_rows embedding;  //!< [vocab_size][hidden_size]; empty where tied
+  weight_rows embedding;  //!< [vocab_size][hidden_size]; empty if it is tied
   std::vector<layer_type> layers;
   norm_type final_norm;
   linear_type head;  //!< [vocab_size] outputs
@@ -239,8 +246,8 @@ struct model_weights {
     return load(config, file, storage, detail::whole_model{config});
   }
 
-  //! Loads a part of the model, such as detail::rank_rows: the outputs of each matrix that the part has, numbered from
-  //! 0, or all outputs, with the inputs that it has.
+  //! Loads a part of the model, such as detail::rank_rows: of each matrix either some outputs, numbered from 0, or all
+  //! outputs with some of the inputs.
   template <class PartT>
   static model_weights load(const model_config& config, tensor_source& file, weight_storage storage,
                             const PartT& part) {
@@ -278,7 +285,7 @@ struct model_weights {
     if (c.has_head) matrix({detail::model_part::head});
   }
 
-  // Gives every part its place in the block, or only counts where the block has no memory yet.
+  // Gives every part its place in the block, or only counts the floats if the block has no memory yet.
   template <class PartT>
   void place(const model_config& c, const PartT& part) {
     const auto vector = [&](bool there, int n) {

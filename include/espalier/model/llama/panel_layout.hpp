@@ -18,14 +18,14 @@ constexpr bool has_steps(weight_type type) {
 
 // The layout of a panel, which is the same for every processor. A panel holds the weights of 32 outputs, by blocks of
 // 32 inputs, so that a vector of memory has the same inputs of several outputs. A weight's code is its integer or, if
-// it has less than 8 bits, its integer plus `zero`: not negative.
+// it has less than 8 bits, its integer plus zero(), which is not negative.
 //
 //   header  in front of every eight blocks. Types with steps: the F16 units of scales and of offsets, [2][32];
-//           i8_rows: F32 scales of rows [32], only in front of the first; others: nothing
+//           i8_rows: F32 scales of rows [32], only in front of the first block; others: nothing
 //   block   scales, then codes
-//   scales  types with steps: int8 steps of scales [halves][32], and of offsets [halves][32] where there are any, two
-//           lines of 32 at least; i8_rows: nothing; others: F16 scales [32] (mxfp4: BF16) and, where there are any,
-//           offsets [32]
+//   scales  types with steps: int8 steps of scales [halves][32] and, if the type has offsets, of offsets [halves][32],
+//           but at least 64 bytes; i8_rows: nothing; others: F16 scales [32] (mxfp4: BF16) and, if the type has
+//           offsets, F16 offsets [32]
 //   codes   up to 4 bits: [4][32][4], vector v has inputs 4 v to 4 v + 3 in low halves, 16 + 4 v to 16 + 4 v + 3 in
 //           high halves; others: a byte each, [8][32][4], vector v has inputs 4 v to 4 v + 3
 //
@@ -72,7 +72,7 @@ struct panel_layout {
     return headers * header_bytes + static_cast<std::size_t>(b) * block_bytes;
   }
 
-  // Writes a row of the panel's type.
+  // Writes the weights of output `lane` of the panel, a row of the panel's type.
   void set_row(std::byte* panel, int lane, const weight_row& row) const {
     if (numbers) {
       for (int i = 0; i < inputs; ++i)

@@ -41,7 +41,7 @@ class panel_part {
 
   // Returns the scales of the first or the second half of a block, [32].
   const float* scales(int b, int half) const { return scale_[b][half & (halves - 1)]; }
-  // Returns the offsets of a half of a block, [32]; -0 where the type has none.
+  // Returns the offsets of a half of a block, [32]; -0 if the type has none.
   const float* offsets(int b, int half = 0) const { return offset_[b][has_offset ? half & (halves - 1) : 0]; }
 
   // Fetches, into the cache, a block's length of memory 8 KiB beyond block b: the hardware's own prefetch does not
@@ -62,7 +62,7 @@ class panel_part {
 
  private:
   void prepare_lanes(weight_type type, const std::byte* header, const std::byte* block, int lane, int b) {
-    // -0 leaves every bit of a product as it is.
+    // Adding -0 leaves every bit of a product as it is.
     simd_float offset = simd_broadcast(-0.0F);
     if (type == weight_type::i8_rows) {
       std::memcpy(scale_[b][0] + lane, header + 4 * lane, sizeof(simd_float));

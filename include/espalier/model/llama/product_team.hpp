@@ -41,8 +41,8 @@ class product_team {
     return team_->share(thread, matrix.outputs(), weight_matrix::granule);
   }
 
-  // Returns the rows in the form that products with the matrix take. Few rows are prepared by each thread for itself,
-  // so that each may have them in memory of its own. More rows are prepared by the threads together; the result stays
+  // Returns the rows in the form that products with the matrix take. Up to alone_rows rows are prepared by each thread
+  // for itself, and may be different for each thread. More rows are prepared by the threads together; the result stays
   // valid until the second call after this one.
   matrix_rows prepare(int thread, const weight_matrix& matrix, const float* x, int rows) {
     const int inputs = matrix.inputs();
@@ -62,7 +62,8 @@ class product_team {
     return prepared;
   }
 
-  // Writes the thread's outputs of y (+)= W x. Rows of y are y_stride floats apart; 0: as many as there are outputs.
+  // Writes the thread's outputs of y (+)= W x; `next` is the matrix of the product after this one. Rows of y are
+  // y_stride floats apart; 0: as many as W has outputs.
   void multiply(int thread, const weight_matrix& matrix, const matrix_rows& x, float* y, bool accumulate,
                 const weight_matrix& next, std::ptrdiff_t y_stride = 0) {
     const auto [begin, end] = outputs_of(thread, matrix);
@@ -71,7 +72,7 @@ class product_team {
   }
 
  private:
-  // For at most this many rows, all threads doing the same work is faster than a barrier.
+  // Up to this many rows, it is faster that every thread prepares all rows than that the threads wait at a barrier.
   static constexpr int alone_rows = 8;
 
   struct thread_state {

@@ -28,9 +28,9 @@ struct recurrent_walk {
   std::int32_t sequence;
   std::int32_t begin, end;       // steps begin to end - 1 of the plan
   std::int32_t start;            // number of slots that the state at the beginning has seen
-  std::int32_t hold = -1;        // number of slots that were seen by the state that the store keeps after the pass; -1:
-                                 // none is kept
-  std::int32_t hold_after = -1;  // step that gives that state
+  std::int32_t hold = -1;        // after the pass, the store holds the states after `start` and after `hold` slots, and
+                                 // no other; -1: its states do not change
+  std::int32_t hold_after = -1;  // number of the step that gives that state, from `begin`; -1: none does
 };
 
 // The order in which a pass computes states. A walk begins at a state whose tokens all rows see and goes through the
@@ -58,8 +58,8 @@ class recurrent_plan {
   std::int32_t n_memories() const { return n_memories_; }
 
   // Plans a pass. Pre: the batch has been checked.
-  // Errors: input_error if a sequence's prefix is not what the store holds, if slots do not ascend, or if a row's mask
-  // is no path of scratch slots; nothing has changed in the store then
+  // Errors: input_error if a sequence's prefix is not the number of its committed rows in the store, if slots do not
+  // ascend, or if a row's mask is no path of scratch slots; nothing has changed in the store then
   template <HostRecurrentStore StoreT>
   void make(StoreT& kv, const forward_batch_view& batch, int n_taps) {
     n_taps_ = static_cast<std::size_t>(n_taps);
@@ -93,7 +93,8 @@ class recurrent_plan {
   static bool sees(std::span<const std::uint32_t> mask, std::int32_t column) {
     return (mask[static_cast<std::size_t>(column / 32)] >> (column % 32) & 1U) != 0;
   }
-  // Returns the column of the last scratch slot that a row sees before its own; -1 if there is none.
+  // Returns the column (slot minus prefix) of the last scratch slot that a row sees before its own; -1 if there is
+  // none.
   static std::int32_t parent_of(std::span<const std::uint32_t> mask, std::int32_t column) {
     while (--column >= 0 && !sees(mask, column)) {
     }
@@ -156,7 +157,7 @@ class recurrent_plan {
     walk.end = static_cast<std::int32_t>(steps_.size());
     place_states(kv, walk);
     choose_held(kv, batch, walk);
-    // Where slots are computed anew, states that have seen their old tokens must go.
+    // If slots are computed anew, the store must drop the states that have seen the old tokens in these slots.
     if (walk.hold < 0 && kv.state_at(s.sequence, kv.capacity()) > base + first) walk.hold = walk.start;
     for (std::int32_t row = s.row_begin; row < s.row_end; ++row) {
       std::int32_t slot = batch.slots[static_cast<std::size_t>(row)];
@@ -227,12 +228,12 @@ class recurrent_plan {
     n_memories_ = (std::max)(n_memories_, n);
   }
 
-  // Chooses the state that the store keeps: the one after the last token that is certain to be committed. Those are all
-  // tokens before the pass, and the chain at the beginning of the pass up to the first row whose logits are wanted.
+  // Chooses the state that the store keeps: the state after the last token that is certain to be committed. Certain are
+  // the committed tokens, and the chain after them up to the first row whose logits are wanted.
   template <class StoreT>
   void choose_held(const StoreT& kv, const forward_batch_view& batch, recurrent_walk& walk) {
     if (walk.start > kv.size(walk.sequence))
-      return;  // the store's other state is the one after the last committed token
+      return;  // hold_state() takes only a walk that begins at committed tokens
     std::int32_t before = walk.start - 1;
     for (std::int32_t i = walk.begin; i < walk.end; ++i) {
       const recurrent_step& step = steps_[static_cast<std::size_t>(i)];
@@ -252,7 +253,7 @@ class recurrent_plan {
   std::vector<std::int32_t> parents_;   // parent of each column, while masks are checked
   std::vector<char> wanted_;            // whether a step for the column is needed
   std::vector<std::int32_t> befores_;   // the step before each step
-  std::vector<std::int32_t> children_;  // steps that still begin at the state after each step
+  std::vector<std::int32_t> children_;  // number of steps that still begin at the state after each step
   std::vector<std::int32_t> free_;
 };
 

@@ -9,7 +9,7 @@
 
 namespace espalier {
 
-//! How rotary embeddings are slowed down for contexts longer than a model was first trained for.
+//! The way in which rotary embeddings are slowed down for contexts longer than a model was first trained for.
 //!
 //! Source      transformers, modeling_rope_utils: linear, llama3, yarn (Peng et al., YaRN, section 3); GGUF's
 //!             rope_freqs
@@ -18,13 +18,13 @@ struct rope_scaling {
 
   kind_type kind = kind_type::none;
   double factor = 1.0;              //!< linear, llama3, yarn: how many times longer the context has become
-  double original_positions = 0.0;  //!< llama3, yarn: the context's length before
-  double low_frequency = 1.0;       //!< llama3: pairs that turn less often than this in that context are slowed by the
-                                    //!< factor
-  double high_frequency = 4.0;      //!< llama3: pairs that turn more often than this in that context are not slowed
-  double fast_turns = 32.0;         //!< yarn: pairs that turn more often than this in that context are not slowed
-  double slow_turns = 1.0;          //!< yarn: pairs that turn less often than this in that context are slowed by the
-                                    //!< factor
+  double original_positions = 0.0;  //!< llama3, yarn: length of the original context
+  double low_frequency = 1.0;       //!< llama3: pairs with fewer turns than this in the original context are slowed by
+                                    //!< the factor
+  double high_frequency = 4.0;      //!< llama3: pairs with more turns than this in the original context are not slowed
+  double fast_turns = 32.0;         //!< yarn: pairs with more turns than this in the original context are not slowed
+  double slow_turns = 1.0;          //!< yarn: pairs with fewer turns than this in the original context are slowed by
+                                    //!< the factor
   bool whole_pairs = true;          //!< yarn: the two borders are moved outwards to whole pairs
   double amplitude = 1.0;           //!< yarn: rotated queries and keys are multiplied by it
   std::vector<float> divisors{};    //!< divided: [dims / 2] the divisor of each frequency
@@ -62,7 +62,7 @@ struct rope_scaling {
     return (1.0 - share) * plain / factor + share * plain;
   }
 
-  // How far a pair is slowed: 0 not at all, 1 by the whole factor.
+  // Returns how far a pair is slowed: 0 not at all, 1 by the whole factor.
   double slowed_share(double theta, int dims, int pair) const {
     const auto pair_with = [&](double turns) {
       return dims * std::log(original_positions / (turns * turn)) / (2.0 * std::log(theta));

@@ -21,7 +21,7 @@ namespace espalier {
 //! Between runs the other threads spin for a fifth of a millisecond, in case the next run follows at once, and then
 //! sleep.
 //!
-//! Complexity  run: no allocation; where the others still spin, one atomic operation for each thread
+//! Complexity  run: no allocation; if the others still spin, one atomic operation for each thread
 //! Errors      option_error if the number of threads is not between 1 and most_threads
 class thread_team {
  public:

@@ -11,8 +11,8 @@
 
 namespace espalier::detail {
 
-// The shapes of the tiles of a processor with AMX, as its instructions read and write them. A tile of no rows is not
-// used; palette 0: no tile is.
+// The shapes of the tiles of a processor with AMX, as its instructions read and write them. A tile with 0 rows is not
+// used; with palette 0, no tile is used.
 struct alignas(64) tile_shapes {
   static constexpr int max_rows = 16, max_row_bytes = 64;
 
@@ -27,21 +27,22 @@ static_assert(sizeof(tile_shapes) == 64);
 // Products in tiles of 16 rows and 16 outputs, from activations as bytes. They give the same numbers as every other
 // kernel.
 //
-// A panel's vector of four inputs is, for 16 outputs, a row of the one tile that a product of tiles takes, and a row's
-// block of activations is a row of the other. So both are loaded from where they lie, and sums stay in tiles from the
-// first input to the last: four of them, of 32 outputs with either byte of the activations.
+// A product of tiles has two factors. A row of the one is a half of a panel's vector: four inputs of 16 outputs. A row
+// of the other is one byte of each activation in a row's block. So both are loaded without being copied. The sums stay
+// in four tiles from the first input to the last: one tile for each half of the 32 outputs and each byte of the
+// activations.
 //
-// Tiles belong to the thread, and other code in it may rely on the shapes that it gave them. So the shapes are saved
-// before the first product and given back by restore().
+// Tiles belong to the thread, and other code in the thread may rely on the shapes that it gave them. So the shapes are
+// saved before the first product, and restore() sets them again.
 //
 // TilesT, tiles with numbers from 0 to 7:
 //
 //   save(shapes)                     writes the shapes that the tiles have now
 //   configure(shapes)                all tiles become zero
-//   load<T>(from, stride)            each row of tile T, from memory
-//   clear<T>()                       all zeros
+//   load<T>(from, stride)            loads tile T from memory, where its rows are `stride` bytes apart
+//   clear<T>()                       makes tile T zero
 //   multiply<SumT, RowsT, FoursT>()  Sum[m][n] += over k of Rows[m][k] Fours[k / 4][4 n + k % 4], bytes with signs
-//   store<T>(to, stride)             as load
+//   store<T>(to, stride)             stores tile T in memory, its rows `stride` bytes apart
 template <class TilesT>
 class tile_product {
  public:
@@ -50,6 +51,8 @@ class tile_product {
   tile_product(const tile_product&) = delete;
   tile_product& operator=(const tile_product&) = delete;
 
+  // Makes a product.
+  //
   // Pre         restore() follows before the object ends, in the same thread
   [[gnu::always_inline]] void multiply(const integer_product& p) {
     const int tiles = (p.rows + tile_shapes::max_rows - 1) / tile_shapes::max_rows, rows = (p.rows + tiles - 1) / tiles;
@@ -65,7 +68,8 @@ class tile_product {
   }
 
  private:
-  // Numbers of the tiles: weights of 16 outputs each; the bytes of the activations; sums [16 outputs][bytes].
+  // Number of the first tile of each kind: weights [half of the outputs], activations [byte], sums
+  // [half of the outputs][byte].
   static constexpr int weights = 0, activations = 2, sums = 4;
 
   [[gnu::always_inline]] void configure(int rows) {
@@ -121,7 +125,7 @@ class tile_product {
 
   TilesT tiles_;
   tile_shapes before_;
-  int rows_ = 0;  // rows that the tiles are configured for; 0: they have the shapes of others
+  int rows_ = 0;  // rows that the tiles are configured for; 0: they have the shapes that other code gave them
 };
 
 #if defined(__x86_64__)

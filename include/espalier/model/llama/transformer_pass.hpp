@@ -36,8 +36,9 @@ struct pass_options {
   int max_positions = 1;  // positions of the rotary tables
   matrix_arithmetic arithmetic = matrix_arithmetic::exact;
   int max_inputs = 0;                       // inputs of any product
-  int vocab_size = 0;                       // columns of the logits; 0: whoever runs the pass says where logits go
-  bool keeps_inputs = true;                 // false: whoever runs the pass says where `mixed` and `activated` lie
+  int vocab_size = 0;                       // columns of the logits; 0: the pass has no rows for logits of its own
+  bool keeps_inputs = true;                 // whether the pass has rows `mixed` and `activated` of its own; false: its
+                                            // user sets them with set_rows()
   std::span<const int> hidden_layers = {};  // layers after which the stream is kept
 };
 
@@ -46,21 +47,23 @@ concept MakesSteps = requires(const PlaceT& place, const model_step& step) {
   { place.makes(step) } -> std::same_as<bool>;
 };
 
-// A host transformer's pass: walks along model_steps with the threads of a team. Everything that runs a transformer on
-// the host runs it with this walk. What is special about a place where it runs is a PlaceT, all members optional:
+// The forward pass of a transformer on the host: carries out model_steps with the threads of a team. All code that runs
+// a transformer on the host uses it. A user of the pass gives it an object of a type PlaceT, whose members are all
+// optional:
 //   makes(step) -> bool                   whether make() is called for the step, outside of the team's run
-//   make(pass, weights, step, batch)      makes such a step alone: it may exchange rows with other ranks, and throw
+//   make(pass, weights, step, batch)      carries out such a step; it may exchange rows with other ranks, and throw
 //   embed(pass, thread, batch)            writes the thread's part of the stream that the first layer reads, and of
 //                                         the rows `paired`
 //   head(pass, thread, step, batch)       writes the thread's part of the logits
 //
-// Between two steps all threads wait for one another where the second uses numbers that another thread wrote, or
-// overwrites numbers that another thread reads; walk::settle finds that out from how each step divides its arrays.
+// Between two steps all threads wait for one another if the second step uses numbers that another thread wrote, or
+// overwrites numbers that another thread reads; walk::settle knows that from how each step divides its arrays.
 //
 // Law: bitwise, a row depends neither on the other rows of its batch nor on the number of threads
 class transformer_pass {
  public:
-  // The heads and the intermediate size of the config are those of this place, which may have a part of the model.
+  // Makes a pass. If only a part of the model runs here, the numbers of heads and the intermediate size in `config` are
+  // those of that part.
   //
   // Errors: option_error for a layer in hidden_layers that the model does not have
   transformer_pass(const model_config& config, model_steps steps, thread_team& team, const pass_options& options)
@@ -123,7 +126,7 @@ class transformer_pass {
 
   // Runs a pass: makes all its steps.
   //
-  // Pre: the batch fits the store, the model and reserve(); places without make() do not throw
+  // Pre: the batch fits the store, the model and reserve(); of the members of `place`, only make() may throw
   template <class PlaceT, class WeightsT, class KVStoreT>
   void run(PlaceT& place, const WeightsT& weights, KVStoreT& kv, const forward_batch_view& batch) {
     n_rows_ = 0;
@@ -155,7 +158,7 @@ class transformer_pass {
     products_.multiply(thread, matrix, products_.prepare(thread, matrix, x, rows), y, accumulate, next, y_stride);
   }
 
-  // Returns the matrix that is read next: that of the first step after this one that has a matrix.
+  // Returns the matrix of the first step after this one that has a matrix.
   template <class WeightsT>
   const weight_matrix& next_matrix(const WeightsT& weights, const model_step& step) const {
     const model_step& next = steps_[step.next];
@@ -169,7 +172,7 @@ class transformer_pass {
     return false;
   }
 
-  // For at most this many rows, all threads computing the same norms is faster than waiting for one another.
+  // Up to this many rows, it is faster that every thread computes all norms than that the threads wait for one another.
   static constexpr int alone_rows = 8;
   static constexpr std::size_t n_arrays = 9;
 
@@ -192,7 +195,7 @@ class transformer_pass {
     own_normed_ = buffers_.take(
         static_cast<std::size_t>(at((config_.parallel_residual ? 2 : 1) * alone_rows * team_->n_threads(), hidden)));
     hidden_ = buffers_.take(static_cast<std::size_t>(at(options_.max_rows, hidden)) * hidden_layers_.size());
-    // Logits are written when the layers are done with their rows, and lie where those lay.
+    // Logits are written after the last use of the arrays below, into the same memory.
     const std::size_t layers_begin = buffers_.used();
     take(step_rows::projected, (std::max)(config_.projected_size(), config_.mamba.projected()));
     take(step_rows::mixed, config_.mixed_size(), options_.keeps_inputs);
@@ -204,8 +207,8 @@ class transformer_pass {
     if (logits_end > buffers_.used()) buffers_.take(logits_end - buffers_.used());
   }
 
-  // How threads divide an array in a step. Two steps that divide it in the same way need not wait in between; `all`
-  // says that a thread may use any of it.
+  // The way in which threads divide an array in a step. Between two steps that divide it in the same way threads need
+  // not wait for one another, except with `all`: a thread may use any part of the array.
   enum class division : std::uint8_t { none, rows, columns, heads, all };
 
   // One thread's walk along some steps.
@@ -217,7 +220,7 @@ class transformer_pass {
     KVStoreT& kv;
     const forward_batch_view& batch;
     int thread;
-    // How each array was used since all threads last waited for one another.
+    // The use of each array since all threads last waited for one another.
     std::array<division, n_arrays> written, read;
 
     struct use {
@@ -280,7 +283,7 @@ class transformer_pass {
     int n_rows(const model_step& step) const {
       return step.outputs_only ? static_cast<int>(batch.outputs.size()) : batch.n_rows();
     }
-    // Whether each thread has the norms of all rows, in memory of its own.
+    // Returns whether each thread computes the norms of all rows, into memory of its own.
     bool is_alone(const model_step& step, step_rows normed) const {
       return !step.outputs_only && batch.n_rows() <= alone_rows &&
              (normed == step_rows::normed || normed == step_rows::mlp_normed);
@@ -347,7 +350,7 @@ class transformer_pass {
               step.adds, pass.next_matrix(weights, step), partial ? c.projected_size() : part.matrix.outputs());
     }
 
-    // Makes the products of up and, where there is one, of gate. A thread's columns of both are the same.
+    // Makes the products of up and, if there is one, of gate. A thread's columns of both are the same.
     void widen(const model_step& step, const float* from) {
       const auto &up = linear(model_part::up, step.layer), &gate = linear(model_part::gate, step.layer);
       settle({{step_rows::widened, division::columns, true}, {step_rows::activated, division::columns, true}});
@@ -360,7 +363,7 @@ class transformer_pass {
       if (step.gated) product(gate, x, pass.rows(step_rows::activated), false, next, width);
     }
 
-    // y = W x + bias, or y += W x + bias
+    // Writes the thread's columns of y = W x + bias or, with `adds`, of y += W x + bias.
     template <class LinearT>
     void product(const LinearT& part, const matrix_rows& x, float* y, bool adds, const weight_matrix& next,
                  int y_stride) {
@@ -373,7 +376,7 @@ class transformer_pass {
       pass.products_.multiply(thread, part.matrix, x, y, adds || part.bias != nullptr, next, y_stride);
     }
 
-    // Rotates queries in place, and keys on their way into the cache.
+    // Rotates queries in place and keys into the cache, and copies values into the cache.
     void rotate(const model_step& step) {
       settle({{step.from, division::heads}, {step.to, division::heads, true}});
       // The threads waited for one another since the last tickets, and do so again before the next.
@@ -485,7 +488,7 @@ class transformer_pass {
   pass_options options_;
   thread_team* team_;
   rotary_table rotary_;
-  rotary_table local_rotary_;  // of layers with a window, where it differs
+  rotary_table local_rotary_;  // for layers with a window; empty if they use rotary_
   bool whole_heads_ = false;   // each thread's outputs of query_key_value are whole heads, those that it rotates
   std::vector<attention_worker> workers_;
   mamba_block mamba_;

@@ -18,23 +18,23 @@
 
 namespace espalier {
 
-//! A weight matrix W [outputs][inputs], without rounding. Each 32 outputs are held in the type in which their file
-//! stores them: with as many bits a weight as the type needs (4, 8 or 16), and its scales. They are held as floats if
-//! the file has floats, or several types for them. Storage is the caller's.
+//! A weight matrix W [outputs][inputs], without rounding. Each 32 outputs are held in the type of their rows: with as
+//! many bits a weight as the type needs (4, 8 or 16), and its scales. They are held as floats if their rows are floats,
+//! or of several types. The caller owns the storage.
 //!
 //! A product y[r][o] = sum over i of x[r][i] W[o][i] has two forms. Exact: weights are unpacked to the floats that
 //! they mean, once for all rows, and each element is one chain of multiply-adds over the inputs in ascending order.
 //! Integer, for i8_rows: activations are rounded to 16 bits with a scale for each row, products are summed as integers,
-//! exactly, and a sum is multiplied by both scales and rounded once.
+//! exactly, and a sum is multiplied by both scales in double and rounded to a float.
 //!
-//! Law         exact: bitwise what a matrix of the decoded floats gives
+//! Law         exact: bitwise the product with a matrix of the decoded floats
 //! Law         y[r] does not depend on the other rows of x, nor on how many there are, nor, in the integer form, on the
 //!             instructions that the processor has: bitwise, for one build of a program
 //! Law         multiply may be called from several threads at once for different outputs
 //! Complexity  weights are read from memory once for any number of rows that fit the cache together with one panel
 class weight_matrix {
  public:
-  static constexpr int granule = 32;  //!< outputs of a run, into which work may be divided
+  static constexpr int granule = 32;  //!< number of outputs that are held together, and that threads do not divide
 
   weight_matrix() = default;
   weight_matrix(int outputs, int inputs, detail::instruction_set instructions = detail::best_instruction_set())
@@ -79,12 +79,14 @@ class weight_matrix {
   int outputs() const { return outputs_; }
   int inputs() const { return inputs_; }
 
-  //! Returns whether products with any row that was expected have the integer form.
+  //! Returns whether products have the integer form, for some outputs at least.
   bool has_bytes() const { return has_bytes_ && inputs_ <= detail::integer_product::max_inputs; }
 
   //! Returns the instructions that products in the integer form are made with.
   detail::instruction_set instructions() const { return instructions_; }
 
+  //! Stores the weights of an output.
+  //!
   //! Pre         row.n == inputs(), and row.type is as expected
   void set_row(int output, const weight_row& row) {
     const granule_type& g = granule_of(output);
@@ -116,7 +118,7 @@ class weight_matrix {
       values[i] = lane[static_cast<std::ptrdiff_t>(i) * float_width];
   }
 
-  //! Returns where the weights of an output's granule begin; null for an output beyond the last.
+  //! Returns the address of the weights of an output's granule; null for an output beyond the last.
   const void* weights_of(int output) const { return output < outputs_ ? granule_of(output).data : nullptr; }
 
   //! Writes y[r][o] = the product for outputs begin <= o < end, both multiples of `granule` or the end of all; with
@@ -156,9 +158,9 @@ class weight_matrix {
 
   // The weights of 32 outputs: floats in panels [inputs][float_width], other types in one panel_layout.
   struct granule_type {
-    weight_type type = weight_type::f32;      // in which it is held
-    weight_type expected = weight_type::f32;  // of the rows whose type was set
-    int rows = 0;                             // rows whose type was set
+    weight_type type = weight_type::f32;      // type in which the weights are held
+    weight_type expected = weight_type::f32;  // type of the rows that are expected so far; f32 if they have several
+    int rows = 0;                             // number of rows that are expected so far
     float* data = nullptr;
   };
   struct output_place {
@@ -206,7 +208,8 @@ class weight_matrix {
       finish_integers(room.integer_sums() + granule * row, scales, x.integers.scales[row], to, row);
   }
 
-  // The product of two floats is exact in double, so that a sum is rounded by one product and to a float.
+  // Multiplies the sums of a row by both scales and writes them. The product of the scales is exact in double, so a sum
+  // is rounded by one product and by its conversion to float.
   static void finish_integers(const double* sums, const float* scales, float scale, const output_place& to, int row) {
     float of_row[granule];
     for (int o = 0; o < granule; ++o)
@@ -214,7 +217,7 @@ class weight_matrix {
     finish_row(of_row, to, row);
   }
 
-  // Multiplies part by part of the inputs; sums lie in `room` in between.
+  // Multiplies the inputs part by part; the sums are in `room`.
   void multiply_parts(const granule_type& g, const detail::matrix_rows& x, detail::product_room& room) const {
     const detail::panel_layout layout = layout_of(g);
     std::memset(room.sums(), 0, static_cast<std::size_t>(granule * x.rows) * sizeof(float));

@@ -14,16 +14,17 @@
 
 namespace espalier {
 
-//! Assigns an engine's sequence ids to the rows of texts. Such an engine knows a tree only as sequences that share
-//! rows: the path to each leaf is one sequence, and a row sees the rows that its first id has at positions up to its
-//! own.
+//! A ledger that assigns an engine's sequence ids to the rows of texts, for an engine that knows a tree only as
+//! sequences that share rows: the path to each leaf is one sequence, and a row sees the rows that its first id has, at
+//! positions up to the row's.
 //!
 //! One id of each text is its trunk: it has all committed rows. A row takes the id that ends at its parent. If another
-//! row has taken that id, it gets a free one, which first receives the rows of the parent's path. At the commit the id
-//! of the last accepted row becomes the trunk. The other ids keep the rows that they share with it, and are free.
+//! row has taken that id, the row gets a free id, to which the rows of the parent's path are copied first. At the
+//! commit the id of the last accepted row becomes the trunk. The other ids keep the rows that they share with the
+//! trunk, and are free.
 //!
 //! EngineT changes the engine's lists of ids, and copies no keys or values:
-//!   engine.copy(from, to, begin, end)   gives `to` the rows of `from` at positions begin to end - 1, too
+//!   engine.copy(from, to, begin, end)   gives the rows of `from` at positions begin to end - 1 to `to`, too
 //!   engine.remove(id, begin)            takes the rows at positions from begin on away from `id`
 //!
 //! Complexity  place: O(rows * depth), one copy for each leaf but the first; commit and drop: at most one remove for
@@ -48,8 +49,8 @@ class branch_ledger {
   //! The id that has the committed rows of a text, and no other rows if the text has no scratch.
   std::int32_t trunk(std::int32_t text) const { return texts_[index(text)].trunk; }
 
-  //! Finds ids for the rows of one sequence of a batch: ids[r] gets the ids of batch row r, its own first. A scratch
-  //! row that is written anew first loses its old ids.
+  //! Finds ids for the rows of one sequence of a batch: ids[r] gets the ids of batch row r, and the first of them
+  //! decides which rows it sees. A scratch row that is written anew first loses its old ids.
   //!
   //! Errors      input_error; drop() then brings the text back to its committed rows
   template <class EngineT>
@@ -87,7 +88,7 @@ class branch_ledger {
 
   //! Commits the scratch rows `kept`, which must be a path that begins after the committed rows; gives up all others.
   //!
-  //! Errors      input_error, and nothing is changed, if they are no path or no pass has written them
+  //! Errors      input_error if they are no path, or if no pass has written them; nothing is changed then
   template <class EngineT>
   void commit(EngineT&& engine, std::int32_t text, std::int32_t n_committed, std::span<const std::int32_t> kept) {
     std::vector<scratch_row>& rows = texts_[index(text)].rows;
@@ -138,8 +139,8 @@ class branch_ledger {
   struct scratch_row {
     std::int32_t parent = none;  // a scratch row, or none if it follows the committed rows
     std::int32_t depth = 0;
-    std::int32_t id = none;         // its own sequence id among the ids through it; none: no pass has written it
-    std::int32_t batch_row = none;  // its number in the batch that is being placed
+    std::int32_t id = none;         // the sequence id that it was placed with; none: no pass has written it
+    std::int32_t batch_row = none;  // its number in the batch that is being placed; none: it is not in that batch
   };
   struct text_rows {
     std::int32_t trunk = none;
@@ -179,7 +180,7 @@ class branch_ledger {
     return parent;
   }
 
-  // The sequence id for a row after `parent`.
+  // Returns the sequence id for a row after `parent`.
   template <class EngineT>
   std::int32_t id_after(EngineT&& engine, const batch_sequence& s, std::int32_t parent,
                         std::span<std::vector<std::int32_t>> ids) {
@@ -187,8 +188,8 @@ class branch_ledger {
     const std::int32_t through = parent == none ? trunk(s.sequence) : row(rows, parent).id;
     if (at(through).tip == parent) return through;
     const std::int32_t id = free_id(engine, s.sequence);
-    // Ancestors in this batch get the id with the batch; those before them are in the engine already, which copies
-    // them.
+    // Ancestors in this batch get the id when the engine runs the batch. Earlier ancestors are in the engine already:
+    // there the id gets them by copy().
     std::int32_t there = parent;
     for (; there != none && row(rows, there).batch_row != none; there = row(rows, there).parent)
       ids[static_cast<std::size_t>(row(rows, there).batch_row)].push_back(id);
@@ -199,8 +200,8 @@ class branch_ledger {
     return id;
   }
 
-  // An id that ends at no row: preferably one that has many rows of the text already, else one that was never used,
-  // else one that another text has left.
+  // Returns a free id, which ends at no scratch row and is no text's trunk: preferably one that has many rows of the
+  // text already, else one that was never used, else one that another text has left.
   template <class EngineT>
   std::int32_t free_id(EngineT&& engine, std::int32_t text) {
     std::int32_t best = none;
@@ -224,8 +225,8 @@ class branch_ledger {
     return best;
   }
 
-  // Prepares a row for being written anew: the ids through it now end before it, and the rows after it on them are
-  // gone.
+  // Prepares a scratch row for being written anew: the ids that have the row lose it and all rows after it, and end at
+  // its parent.
   template <class EngineT>
   void release(EngineT&& engine, const batch_sequence& s, std::int32_t column) {
     std::vector<scratch_row>& rows = texts_[index(s.sequence)].rows;

@@ -36,8 +36,8 @@ struct llama_cpp_kv_options {
 };
 
 //! A cache of llama.cpp, in a context of its own. The path to each leaf of a tree is one of llama.cpp's sequences, and
-//! so is the committed text. A commit makes the sequence of the accepted node the text's, and takes from each other
-//! sequence the rows that it does not share with it. Keys and values are never moved or copied.
+//! so is the committed text. At a commit the sequence of the accepted node becomes the sequence of the text, and all
+//! other sequences lose the rows that are not committed. Keys and values are never moved or copied.
 //!
 //! llama.cpp has 256 sequence ids. The trees of a pass may have as many leaves, minus one for each text of the cache
 //! that is not in the pass.
@@ -231,7 +231,7 @@ class llama_cpp_kv {
   std::int32_t sliding_;  // number of rows that a layer with a sliding window sees; 0 without one
   std::shared_ptr<detail::loaded_llama_cpp> loaded_;
   std::unique_ptr<llama_context, free_context> context_;
-  std::vector<std::vector<std::int32_t>> ids_;  // [rows] ids of each row, its own first
+  std::vector<std::vector<std::int32_t>> ids_;  // [rows] sequence ids of each row, as branch_ledger::place gives them
   std::vector<llama_token> tokens_;
   std::vector<llama_pos> positions_;
   std::vector<std::int32_t> n_ids_;

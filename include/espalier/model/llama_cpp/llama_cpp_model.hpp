@@ -42,7 +42,8 @@ struct llama_cpp_options {
 
 namespace detail {
 
-// Receives llama.cpp's log as long as this object lives, one object at a time, and keeps the first error of the log.
+// A receiver of llama.cpp's log as long as it lives, which keeps the first error of the log. A second object waits for
+// the end of the first.
 class llama_cpp_log {
  public:
   llama_cpp_log() : lock_(mutex()) {
@@ -103,7 +104,8 @@ class loaded_llama_cpp {
   // True if a server went away, or did not answer in time: no more passes are possible.
   bool lost() const { return remote_ && remote_->lost(); }
 
-  // Makes a call that may reach servers: see remote_thread::run.
+  // Makes a call that may reach servers, with the options' patience: see remote_thread::run. load_with() makes one
+  // without a limit.
   template <class CallT>
   void pass(CallT&& made) {
     call(std::forward<CallT>(made), patience_);
@@ -112,7 +114,7 @@ class loaded_llama_cpp {
   void load_with(CallT&& made) {
     call(std::forward<CallT>(made), unlimited);
   }
-  // Makes a call that frees memory, which must not fail. Memory of a model that lost a server is not freed.
+  // Makes a call that frees memory, and ignores llama_cpp_error. Memory of a model that lost a server is not freed.
   template <class CallT>
   void free(CallT&& made) noexcept {
     if (lost()) return;
@@ -206,7 +208,7 @@ class llama_cpp_model {
   const llama_cpp_options& options() const { return options_; }
 
   //! The tokens of a text. If `begins` is set, the tokens that the model wants at the beginning of a text come first,
-  //! and the tokens that it wants at the end come last. Special tokens may be written out in the text.
+  //! and the tokens that it wants at the end come last. Names of special tokens in the text become these tokens.
   //!
   //! Errors      input_error for 2^31 bytes or more
   std::vector<token_id> tokens(std::string_view text, bool begins = true) const {

@@ -103,7 +103,7 @@ struct server_losses {
   }
 };
 
-// Runs the calls of one model into llama.cpp if ggml's RPC servers hold parts of the model.
+// The thread for the calls of one model into llama.cpp if ggml's RPC servers hold parts of the model.
 //
 // When a connection breaks, ggml aborts on the thread that it has for that server, while the caller waits for an answer
 // that will never come. So calls are made on a thread that can be left waiting: ggml's abort callback reports the
@@ -152,7 +152,7 @@ class remote_thread {
 
   bool lost() const { return lost_; }
 
-  // Notes that the servers have been connected to.
+  // Records that this process has connected to the servers.
   void connected() const {
     const std::lock_guard lock(server_losses::all().mutex);
     server_losses::all().known.insert(servers_.begin(), servers_.end());

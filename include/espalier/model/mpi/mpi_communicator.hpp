@@ -20,20 +20,20 @@ namespace espalier {
 
 //! Options of an mpi_communicator.
 struct mpi_options {
-  double timeout = 30.0;  //!< seconds after which a call that has not ended is an error
+  double timeout = 30.0;  //!< seconds within which a call ends or raises an error; it must end within half of them
 
   static constexpr void describe(auto see) {
     see(option{"timeout", &mpi_options::timeout, "seconds that ranks wait for one another", 0.01, 1e6});
   }
 };
 
-//! Ranks that are processes, over MPI: non-blocking collectives with a deadline.
+//! A communicator between ranks that are processes, over MPI: non-blocking collectives with a deadline.
 //!
 //! A call waits for half of the timeout. If it has not ended by then, the ranks ask one another for an answer during
 //! the other half, and the error names the ranks that do not answer. MPI cannot end a collective that a rank is missing
 //! from. So once broken() is true, this communicator cannot be used, and MPI_Finalize must not be called, because it
-//! would wait for ever; std::_Exit ends the process. Start with `mpirun --enable-recovery` (Open MPI), or mpirun itself
-//! ends the other ranks when one dies.
+//! would wait for ever; std::_Exit ends the process. Start with `mpirun --enable-recovery` (Open MPI); without this
+//! option mpirun itself ends the other ranks when one dies.
 //!
 //! Complexity  all_gather: one MPI_Iallgatherv; all_to_all: one MPI_Ialltoallv; the waiting thread polls, and gives its
 //!             processor to others between polls
@@ -68,7 +68,7 @@ class mpi_communicator {
   int rank() const { return rank_; }
   int size() const { return size_; }
   rank_traffic traffic() const { return traffic_; }
-  //! Whether a call has failed or was late.
+  //! Returns whether a call has failed or was late.
   bool broken() const { return broken_; }
 
   void all_gather(std::byte* data, std::span<const std::size_t> counts) {
@@ -113,7 +113,8 @@ class mpi_communicator {
     traffic_.bytes += static_cast<std::int64_t>(bytes);
   }
 
-  // Polls until done() or until the time is over. Ranks may share processors, so a rank that waits lets others run.
+  // Polls until done(), and returns true, or until the time is over, and returns false. Ranks may share processors, so
+  // a rank that waits lets others run.
   template <class DoneT>
   static bool wait(double seconds, const DoneT& done) {
     const clock::time_point end =
@@ -143,7 +144,8 @@ class mpi_communicator {
     raise<rank_error>(message_);
   }
 
-  // Returns the ranks that do not answer. Messages to them stay under way: a rank that is gone never takes them.
+  // Returns the numbers of the ranks that do not answer. The messages to them are not cancelled: a rank that is gone
+  // never takes them.
   std::string ask() {
     constexpr int tag = 1;
     static constexpr int word = 1;
@@ -181,7 +183,7 @@ class mpi_communicator {
   bool broken_ = false;
   std::string message_;
   rank_traffic traffic_;
-  std::vector<int> sent_, sent_at_, received_, received_at_;  // [ranks], as MPI takes them
+  std::vector<int> sent_, sent_at_, received_, received_at_;  // [ranks] bytes, and where they begin, in MPI's type
   std::vector<int> answers_;                                  // [ranks]
 };
 

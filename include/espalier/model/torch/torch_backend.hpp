@@ -32,8 +32,9 @@ namespace espalier {
 //! Complexity  one call of the module for each sequence of the batch; masks take O(rows * slots) more; the module sees
 //!             the cache itself, not a copy
 //! Errors      constructor: option_error for options out of range, or a module that is not on the CPU. forward:
-//!             input_error for more than max_rows() rows, a token outside the vocabulary, a position beyond the last, a
-//!             cache of another shape, or a batch that contradicts itself; torch_error if the module fails
+//!             input_error for more than max_rows() rows, a token outside the vocabulary, a position from
+//!             max_positions() on, a cache of another shape, or a batch that contradicts itself; torch_error if the
+//!             module fails
 //! Pre         one forward at a time
 class torch_backend {
  public:
@@ -82,7 +83,7 @@ class torch_backend {
     return at::from_blob(const_cast<std::int32_t*>(numbers.data()), {n}, at::kInt).to(at::kLong);
   }
 
-  // The slots that each row sees, up to the last that any row sees: [rows][columns].
+  // Returns whether each row sees each slot, up to the last slot that any row sees: [rows][columns].
   static at::Tensor seen(const forward_batch_view& batch, const batch_sequence& s) {
     const interop::sequence_mask mask(s, batch.mask.data());
     std::int32_t columns = 0;

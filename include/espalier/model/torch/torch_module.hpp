@@ -23,7 +23,7 @@ struct torch_error : error {
 
 namespace detail {
 
-// The message of an error of PyTorch, without the stacks of Python's and its own functions.
+// The message of an error of PyTorch, without the call stacks of Python and PyTorch.
 inline std::string said_by_torch(const std::exception& error) {
   const std::string text = error.what();
   const std::size_t last = text.rfind("Error: ");
@@ -47,17 +47,18 @@ decltype(auto) asking_torch(std::int64_t n_rows, FunctionT&& ask) {
 
 }  // namespace detail
 
-//! A model as a TorchScript module, on one device. Copies share the weights.
+//! A model as a TorchScript module, on one device. Copies share the weights. The module has a method
 //!
 //!     forward(tokens, positions, slots, seen, outputs, keys, values) -> logits
 //!
-//! writes the rows' keys and values to their slots, lets each row attend to the slots that it sees, and returns the
-//! logits of the rows in `outputs`. examples/torch_backend/export.py makes such a file of a model of Hugging Face.
+//! that writes the rows' keys and values to their slots, lets each row attend to the slots that it sees, and returns
+//! the logits of the rows in `outputs`. examples/torch_backend/export.py makes a file with such a module from a model
+//! of Hugging Face.
 //!
 //! Shapes      tokens, positions, slots [rows] int64; seen [rows][columns] bool; outputs [n] int64; keys, values
 //!             [n_layers][capacity][row_size]; logits [n][vocab_size]. Slots are below capacity, and columns is at most
-//!             capacity. The slot of a real row is below columns; that of a padding row, which a GPU pass has, may not
-//!             be
+//!             capacity. The slot of a real row is below columns; the slot of a padding row, which only GPU passes
+//!             have, may be columns or more
 //! Errors      load: model_error that names the file; constructor: option_error for a shape out of range; the call:
 //!             torch_error with PyTorch's words, or for logits of another shape
 class torch_module {

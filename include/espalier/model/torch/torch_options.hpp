@@ -37,9 +37,9 @@ struct torch_options {
 
 namespace detail {
 
-// The options, with max_positions set to the module's if it is 0.
+// Returns the options, with max_positions set to the module's if it is 0.
 //
-// Errors      option_error, also for more positions than the module has
+// Errors      option_error for options out of range, or for more positions than the module has
 inline torch_options limited(torch_options options, const torch_shape& shape) {
   require_options(options);
   if (options.max_positions > shape.max_positions) {
