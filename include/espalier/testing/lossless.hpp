@@ -27,7 +27,7 @@ namespace espalier::testing {
 //! Options of check_lossless().
 struct lossless_options {
   double tolerance = 0;  //!< largest difference allowed in the probability of a text; 0: default_tolerance of the rows
-  std::int64_t max_outcomes = 500'000;  //!< outcomes to run of the pair at most, over all models together
+  std::int64_t max_outcomes = 500'000;  //!< most outcomes of the pair to run with one room, over all models together
 };
 
 //! Returns the texts that one round emits, with their probabilities, over every tree that the policy grows and every
@@ -93,7 +93,7 @@ class checked_pair {
       covered_.vocabulary = (std::max)(covered_.vocabulary, m.vocab);
     // A few models are run with room for 0, 1, .. drafted tokens, until there are too many outcomes; then all models
     // with the room that was reached; then the further ones with room for 2 tokens at most.
-    const std::vector<tiny_model> few(models.begin() + 8, models.begin() + 14);  // of three tokens
+    const std::vector<tiny_model> few(models.begin() + 8, models.begin() + 14);  // models of three tokens
     std::vector<tiny_model> far_off = far_models(19);
     if (verifier_.argmax_only()) {
       for (tiny_model& m : far_off)
@@ -126,7 +126,7 @@ class checked_pair {
   }
 
  private:
-  // Runs every outcome over the models; returns false once too many have been run.
+  // Runs every outcome over the models. Returns false if there are too many, but true even then if `room` is 0.
   bool run(const std::vector<tiny_model>& models, const tested_policy<NumberT>& policy, std::int32_t room,
            const char* history, int start) {
     std::int64_t n_left = n_left_;
