@@ -245,8 +245,8 @@ class packed_products {
 
   // Rounds rows, and writes their scales.
   //
-  // Shapes      memory: the number of inputs that a sum has room for; then packs of three rows, [inputs][packs], each with
-  //             the first row in its low bits
+  // Shapes      memory: the number of inputs that a sum has room for, then packs of three rows, [inputs][packs]; the
+  //             first row of a pack is in the low bits
   static void store(void* memory, std::int32_t rows, const float* from, std::int32_t inputs, float* scales) {
     auto* const run = static_cast<std::int64_t*>(memory);
     *run = inputs;
@@ -357,7 +357,7 @@ class packed_products {
   template <std::int32_t Fields>
   [[gnu::always_inline]] static void unpack(std::int64_t packed, std::int32_t* sums) {
     each<Fields - 1>([&](auto f) __attribute__((always_inline)) {
-      // The lowest sum, with its sign. If it is negative, it has borrowed from the next one: subtracting it undoes this.
+      // The lowest sum, with its sign. A negative one has borrowed from the next sum: subtracting it undoes this.
       const std::int64_t low =
           static_cast<std::int64_t>(static_cast<std::uint64_t>(packed) << (64 - field)) >> (64 - field);
       sums[f] = static_cast<std::int32_t>(low);
