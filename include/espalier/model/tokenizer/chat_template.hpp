@@ -41,8 +41,8 @@ struct chat_input {
 //! to read.
 //!
 //! Model files bring a template in the language Jinja, which is run as jinja2 runs it for transformers: the statements,
-//! filters, tests, and methods of texts and dicts that published templates use. What is not supported is refused when
-//! the template is read. A run is bounded in steps, text and nesting.
+//! filters, tests, and methods of texts and dicts that published templates use. Statements, filters and tests that are
+//! not supported are refused when the template is read. A run is bounded in steps, text and nesting.
 //!
 //! Text that the template itself writes is trusted; text that comes from messages, tools and variables is not, whatever
 //! the template does with it, except the names of the usual roles. So if marks are special tokens, no message can
@@ -104,8 +104,8 @@ class chat_template {
     return program_->reads(variable) || (with_tools_ && with_tools_->reads(variable));
   }
 
-  //! The text that ends an answer of the assistant: a special token or another text to stop at; empty if the
-  //! template does not tell it.
+  //! The text that ends an answer of the assistant: a special token or another text to stop at; empty if the template
+  //! does not tell it.
   const std::string& end_of_turn() const { return end_of_turn_; }
 
   //! The tokens of the prompt. With labels they begin with begin_of_text; templates of files write it themselves.
@@ -117,7 +117,7 @@ class chat_template {
     return prompted;
   }
 
-  //! The prompt as pieces: what the template writes, which is trusted, and what it is given, which is not.
+  //! The prompt as pieces, each trusted or not.
   //!
   //! Errors      input_error for messages that are no array of objects, for tools or variables that the template does
   //!             not read, for a last message that cannot be continued, and, with the line, for input that the template

@@ -132,9 +132,12 @@ inline jinja_value split(jinja_run& run, const jinja_text& text, const jinja_val
   return make_list(run, std::move(parts));
 }
 
-// The letters that are put in upper case, all others being put in lower case: all; none; the first of the text; the
-// first of each word, if words consist of letters, as for the method title; or the first of each part, if parts begin
-// after white space, hyphens and opening brackets, as for the filter title.
+// The letters that are put in upper case; all others are put in lower case.
+//   upper, lower   all letters; no letter
+//   sentence       the first character of the text
+//   words          the first letter of each word, a word being a run of letters: the method title
+//   parts          the first character of each part, which begins after white space, a hyphen or an opening bracket:
+//                  the filter title
 enum class letter_case { upper, lower, sentence, words, parts };
 
 // The text in another case. Characters whose other case is several characters are refused.
@@ -256,7 +259,7 @@ inline jinja_value selected(jinja_run& run, const jinja_value& self, jinja_argum
   return make_list(run, std::move(made), jinja_list::form::generator);
 }
 
-// ---- functions that are always there
+// ---- plain functions
 
 inline jinja_value range(jinja_run& run, jinja_arguments& given) {
   constexpr std::int64_t longest = 100'000, most = std::int64_t{1} << 60;

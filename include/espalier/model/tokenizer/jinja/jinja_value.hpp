@@ -206,7 +206,7 @@ class jinja_run {
  public:
   static constexpr int deepest_value = 200;  // nesting of lists and dicts in each other
 
-  // Prepares a run of the template `where`; `seconds` is the time that strftime_now writes, since 1970.
+  // Prepares a run of the template `where`; strftime_now writes the time `seconds` after the beginning of 1970.
   explicit jinja_run(std::string where, std::time_t seconds = 0) : now(seconds), where_(std::move(where)) {}
   jinja_run(const jinja_run&) = delete;
 
@@ -613,8 +613,7 @@ inline jinja_value joined(jinja_run& run, const jinja_text& between, const std::
   return made;
 }
 
-// The text with `with` in the place of `old`, at most `most` times; everywhere if `most` is
-// negative.
+// The text with `with` in the place of `old`, at most `most` times; everywhere if `most` is negative.
 inline jinja_text replaced(jinja_run& run, const jinja_text& text, const jinja_text& old, const jinja_text& with,
                            std::int64_t most) {
   if (old.bytes.empty()) run.fail("the empty text cannot be replaced");

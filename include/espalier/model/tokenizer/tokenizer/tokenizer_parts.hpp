@@ -147,8 +147,8 @@ struct tokenizer_parts {
     if (place == ends.end() || *place != token) ends.insert(place, token);
   }
 
-  // Adds to `ends` the special tokens whose names say that they end a text or an answer, even if the file
-  // does not list them as ends.
+  // Adds to `ends` the special tokens whose names say that they end a text or an answer, even if the file does
+  // not list them as ends.
   void add_named_ends() {
     for (const std::string_view name :
          {"<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>"}) {
