@@ -181,16 +181,16 @@ coverage check_pair(const PolicyT& policy, const VerifierT& verifier, const loss
 //! Proves a policy, a verifier and the pair of them lossless, as far as the returned coverage says. The policy is
 //! checked by check_tree_policy() and the verifier by check_verifier(). Then every outcome of a round of both is run
 //! over models of up to 4 tokens, and the texts, of any length, must be distributed as the target alone writes them:
-//! with all the room that the policy's budget asks for, with every smaller one, and after histories of rejections, of
-//! acceptances and of any verdicts, where the text is longer and the target samples at another temperature. With room
-//! for up to two drafted tokens this is also done over far_models(). Over models of 32 tokens rounds are drawn, with
-//! all keys of policy and verifier compared; there the texts must be the target's in the mean. A verifier that is for
-//! temperature 0 alone (ArgmaxVerifier) must write the target's argmax. NumberT is the type of the rows, float or
-//! double.
+//! over all models with the room that the policy's budget asks for, and over a few of them with every smaller room, and
+//! after histories of rejections, of acceptances and of any verdicts, where the text is longer and the target samples
+//! at another temperature. With room for up to two drafted tokens this is also done over far_models(). Over models of
+//! 32 tokens rounds are drawn, with all keys of policy and verifier compared; there the texts must be the target's in
+//! the mean. A verifier that is for temperature 0 alone (ArgmaxVerifier) must write the target's argmax. NumberT is the
+//! type of the rows, float or double.
 //!
 //!     std::cout << testing::check_lossless(my_policy(), specinfer());
 //!
-//! Complexity  1 to 4 seconds. The number of outcomes is exponential in the tree's draws: where a policy has more than
+//! Complexity  1 to 4 seconds. The number of outcomes is exponential in the tree's draws: if a policy has more than
 //!             max_outcomes, they are run for less room, as the coverage says; give it a budget of about 4 to have all
 //! Errors      law_error that names the law that is broken, or the model, the text whose probability differs the most,
 //!             and both its probabilities; input_error if a policy breaks a rule that decoders check, too

@@ -221,8 +221,8 @@ inline std::vector<tiny_model> far_models(std::int32_t n) {
   return list;
 }
 
-//! Models of 32 tokens with few probable ones, for rounds that are drawn: a draft that is near the target, one that is
-//! far from it, and one with zeros in both rows.
+//! Models of 32 tokens, of which few are probable, for rounds that are drawn: one with a draft near the target, one
+//! with a draft far from it, and one with zeros in both rows.
 inline std::vector<tiny_model> wide_models() {
   constexpr std::int32_t vocab = 32;
   const auto peaked = [](std::uint64_t seed, unsigned zeros, double sharpness) -> tiny_model::row_function {
