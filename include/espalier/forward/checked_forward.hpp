@@ -13,7 +13,7 @@ namespace espalier {
 
 //! Checks that logits have this shape; a pass without outputs may have any vocabulary.
 //!
-//! Errors      input_error if they have another
+//! Errors      input_error if they have another shape, or are a null pointer in place of n > 0 rows
 template <class NumberT>
 void require_rows_of(const vocab_rows<NumberT>& logits, std::int32_t n, std::int32_t vocab) {
   if (logits.n_rows != n || (n > 0 && logits.vocab != vocab)) {
@@ -27,7 +27,7 @@ void require_rows_of(const vocab_rows<NumberT>& logits, std::int32_t n, std::int
 //! Runs a forward pass, checks that it gave as many rows as were asked for, each of the vocabulary's length, and
 //! returns them.
 //!
-//! Errors      input_error if the backend returns rows of another shape; the backend's own errors pass through
+//! Errors      input_error as require_rows_of; the backend's own errors pass through
 template <class BackendT, class KVStoreT>
 requires Backend<BackendT, KVStoreT>
 auto checked_forward(BackendT& backend, KVStoreT& kv, forward_batch_view batch) {

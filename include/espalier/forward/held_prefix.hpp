@@ -35,10 +35,10 @@ class held_prefix {
     version_ = kv.version(sequence);
   }
 
-  //! Tells the store that its rows `first` to `end - 1` are those of tokens[first] to tokens[end - 1], where `tokens`
-  //! is the whole text; then keep().
+  //! Tells the store that the sequence's rows `first` to `end - 1` are the rows of tokens[first] to tokens[end - 1],
+  //! where `tokens` is the whole text; then calls keep().
   //!
-  //! Pre         its rows before `first` are of the text, too
+  //! Pre         the sequence's rows before `first` are rows of the text's tokens, too
   template <class KVStoreT>
   void remember(KVStoreT& kv, std::int32_t sequence, std::span<const token_id> tokens, std::int32_t first,
                 std::int32_t end) {
@@ -47,7 +47,7 @@ class held_prefix {
     keep(kv, sequence);
   }
 
-  //! Tells the store the tokens of all rows before `end` that it does not know yet.
+  //! Tells the store those tokens of the rows before `end` that it does not know yet.
   template <class KVStoreT>
   void remember(KVStoreT& kv, std::int32_t sequence, std::span<const token_id> tokens, std::int32_t end) {
     remember(kv, sequence, tokens, (std::min)(static_cast<std::int32_t>(kv.prefix(sequence).size()), end), end);

@@ -28,7 +28,7 @@ namespace espalier {
 //! Complexity  one pass for each chunk of tokens; no allocation after reserve(), but for the backend's
 class prefill {
  public:
-  //! Rows of one pass at most, if the user does not set another number.
+  //! The most rows of one pass, if the user does not set another number.
   static constexpr std::int32_t default_chunk = 64;
 
   prefill() = default;
@@ -55,13 +55,13 @@ class prefill {
     return std::span<const std::int32_t>(rows_).first(static_cast<std::size_t>(n));
   }
 
-  //! Runs one pass over the next n tokens, or as many as one pass may take; returns the logits of the last n_outputs of
-  //! them. Before their rows are committed, before_commit(first, n) is called with the number of the first token that
-  //! the pass has read, and their number.
+  //! Runs one pass over the next n tokens, or as many of them as a pass may take; returns the logits of the last
+  //! n_outputs tokens that it has read. Before their rows are committed, before_commit(first, n) is called with the
+  //! index in the text of the first token that the pass has read, and their number.
   //!
   //! Pre         kv.size(sequence) + n <= text.size()
-  //! Errors      input_error if the text does not fit the cache; otherwise as checked_forward, after which the cache
-  //!             holds scratch
+  //! Errors      input_error if the text does not fit the cache; otherwise as checked_forward, and then the cache holds
+  //!             scratch
   template <class BackendT, class KVStoreT, class BeforeCommitT>
   requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT>
   auto pass(BackendT& backend, KVStoreT& kv, std::int32_t sequence, std::span<const token_id> text, std::int32_t n,

@@ -38,13 +38,13 @@ inline constexpr auto fitting_verifiers = boost::hana::filter(verifiers, []<clas
 //! instead of one for each pair.
 //!
 //! Law         lossless for trees of this regime, since each verifier that it can hold is
-//! Errors      option_error if no verifier of this name is lossless for them; if no verifier has this name, the message
-//!             gives the nearest name
+//! Errors      option_error if no verifier of this name is lossless for such trees; if no verifier has this name, the
+//!             message gives the nearest name
 template <regime Sampling>
 class chosen_verifier {
  public:
-  //! True if none of these verifiers reads a row of the draft, as for deterministic trees; all of them are then
-  //! lossless for every regime.
+  //! True if none of the verifiers that it can hold reads a row of the draft, as for deterministic trees; all of them
+  //! are then lossless for every regime.
   static constexpr bool target_alone =
       decltype(boost::hana::all_of(detail::fitting_verifiers<Sampling>, []<class PartT>(const PartT&) {
         return boost::hana::bool_c<detail::reads_target_alone<typename PartT::type>()>;

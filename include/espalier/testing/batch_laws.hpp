@@ -25,8 +25,8 @@ namespace espalier::testing {
 
 namespace detail {
 
-// Rows of a tiny model as logits, after prompts of three tokens. The second text has rows of another seed; its prompt
-// begins with token 1.
+// A model for text_backend: gives the logits of `first` after a prompt that begins with token 0, and of `second` after
+// another one. Prompts have three tokens.
 struct logits_of_two {
   tiny_model::row_function first, second;
 
@@ -53,7 +53,7 @@ coverage check_batch(const PolicyT& policy, const VerifierT& verifier, const Mak
   using tokens = std::vector<token_id>;
   struct plan {
     int join;   // the step before which the second text joins
-    int leave;  // the step after which it leaves; -1 if it stays
+    int leave;  // the step after which the second text leaves; -1 if it stays
   };
   constexpr std::int32_t vocab = 2;
   constexpr int n = 3;

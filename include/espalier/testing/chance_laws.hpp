@@ -18,7 +18,7 @@ namespace espalier::testing {
 
 namespace detail {
 
-// A decision, by its key and by the seed, stream and length that the chance of its round is made of.
+// A decision: its key, and the seed, stream and length from which the chance of its round is made.
 struct chance_point {
   std::uint64_t seed = 11;
   std::uint32_t stream = 0, length = 0;
@@ -37,9 +37,9 @@ inline std::string in_words(const chance_point& p) {
   return words;
 }
 
-// Checks of every two of many points that their outcomes differ in some of the 64 rounds that begin at the points'
-// lengths. Points differ in their nodes and slots (all pairs of small numbers, and some large ones), or in one bit of
-// their seeds, streams or lengths.
+// Checks that any two of many points have different outcomes in at least one of 64 rounds, which begin at the points'
+// lengths; returns the number of points. Points differ in their nodes and slots (all pairs of small numbers, and some
+// large ones), or in one bit of their seeds, streams or lengths.
 template <class MakeT>
 std::int64_t check_chance_points(MakeT make) {
   std::vector<chance_point> points;
@@ -83,10 +83,10 @@ std::int64_t check_chance_points(MakeT make) {
 template <class MakeT>
 coverage check_chance(MakeT make) {
   constexpr std::int32_t n_rounds = 2500, n_nodes = 4, n_slots = 4;
-  const double weights[] = {0.25, 0, 2, 0.75, 0, 1};  // of sum 4
+  const double weights[] = {0.25, 0, 2, 0.75, 0, 1};  // their sum is 4
   double picked[6] = {}, indexed[3] = {}, accepted[3] = {}, n = 0;
   const double ratios[] = {0, 0.3, 1};
-  // Decisions that must be independent: the same decision at the next slot, node, purpose, round, stream and seed.
+  // Decisions that must be independent: the same decision at another slot, node, purpose, length, stream and seed.
   const char* const names[] = {"slot", "node", "purpose", "length", "stream", "seed"};
   double together[6] = {};
   for (std::int32_t round = 0; round < n_rounds; ++round) {

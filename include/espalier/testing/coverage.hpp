@@ -10,21 +10,21 @@
 
 namespace espalier::testing {
 
-//! What a check exercised: it holds for that, and for nothing beyond it. `std::cout << coverage` says it in a sentence
-//! a line; what a check does not count stays 0 and is left out.
+//! The cases that a check has run: its result holds for these, and for nothing beyond them. `std::cout << coverage`
+//! writes them line by line. A number that a check does not count stays 0 or -1, and is not written.
 struct coverage {
-  // Every outcome, with its exact probability.
+  // Rounds of which every outcome was run, with its exact probability.
   std::int64_t n_outcomes = 0;      //!< outcomes of drafting and verifying that were run
   std::int32_t n_models = 0;        //!< models of a few tokens over which they were run
   std::int32_t vocabulary = 0;      //!< largest vocabulary of these models
   std::int32_t far_vocabulary = 0;  //!< largest vocabulary of further models, of whose tokens few are possible
   std::int32_t depth = 0;           //!< depth of the deepest tree
   std::int32_t draws = 0;           //!< most draws at one node
-  std::int32_t limit = -1;          //!< greatest room for drafted tokens over which every outcome was run; or -1
+  std::int32_t limit = -1;          //!< greatest room for drafted tokens with which every outcome was run; -1: none
   std::int32_t budget = -1;         //!< max_nodes() of the policy that was checked; -1 if none was
   std::int32_t n_histories = 0;     //!< histories of verdicts after which every outcome was run again
   std::int64_t n_accepted = 0;      //!< drafted tokens that whole decoders accepted
-  std::int64_t n_ended = 0;         //!< texts of whole decoders that ended since nothing was allowed
+  std::int64_t n_ended = 0;         //!< texts of whole decoders that ended because nothing was allowed
   double largest_difference = 0;    //!< largest difference found in the probability of a text
 
   // Rounds that were drawn.

@@ -24,7 +24,7 @@
 
 namespace espalier::testing {
 
-//! The prompt of the texts over tiny models that whole decoders write.
+//! The prompt of the texts that whole decoders write over tiny models.
 inline const std::vector<token_id> tiny_prompt{0, 1, 0};
 
 //! A model for text_backend: gives the logits of a tiny model's rows after tiny_prompt, minus infinity for zeros.
@@ -39,8 +39,8 @@ struct row_logits {
 
 namespace detail {
 
-// The target's row after a text, as a processor leaves it; all 0 where it leaves nothing. With `greedily`, all
-// probability is on the most probable token.
+// The target's row after a text, as a processor changes it; all 0 if the processor forbids every token. With
+// `greedily`, all probability is on the most probable token.
 template <class ProcessorT>
 std::vector<double> processed_row(const tiny_model::row_function& row, ProcessorT process, bool greedily,
                                   const std::vector<token_id>& text) {
@@ -60,7 +60,8 @@ std::vector<double> processed_row(const tiny_model::row_function& row, Processor
   return normalised(z);
 }
 
-// Adds what the target alone writes after `text`, up to n tokens; where nothing is allowed, the text ends.
+// Adds to `sum` the texts that the target alone writes after `text`, up to n tokens, with their probabilities. A text
+// ends where nothing is allowed.
 template <class ProcessorT>
 void write_alone(const tiny_model::row_function& row, const ProcessorT& process, bool greedily,
                  std::vector<token_id> text, double probability, std::size_t n, text_distribution& sum) {
@@ -82,7 +83,8 @@ void write_alone(const tiny_model::row_function& row, const ProcessorT& process,
 }  // namespace detail
 
 //! Runs every outcome of two rounds of a decoder, and checks that the first three tokens are distributed as the target
-//! alone writes them from its rows as the processor leaves them, and that texts end where it leaves nothing.
+//! alone writes them from rows that the processor has changed, and that texts end where the processor forbids every
+//! token.
 //!
 //! Pre         the decoder's target is a text_backend of row_logits{model.target} and samples at temperature 1, or at 0
 //!             with `greedily`; its texts have copies of `process`

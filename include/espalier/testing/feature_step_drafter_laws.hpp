@@ -39,7 +39,7 @@ class feature_step_drafter_laws {
   }
 
  private:
-  // A text, and the target's state of each of its tokens. Equal tokens have different states.
+  // A text, and the target's state of each of its tokens. Equal tokens mostly have different states.
   struct text_type {
     std::vector<token_id> tokens;
     std::vector<float> states;
@@ -62,7 +62,8 @@ class feature_step_drafter_laws {
     return static_cast<token_id>(random() % static_cast<unsigned>(drafter.vocab_size()));
   }
 
-  // Gives the drafter the states that it has not read of the text's first n tokens, as rows of one pass in any order.
+  // Gives the drafter those states of the text's first n tokens that it has not read, as rows of one pass, in a random
+  // order.
   template <class DrafterT>
   static void show(DrafterT& drafter, const text_type& text, std::int32_t n, std::mt19937& random) {
     number_states pass;

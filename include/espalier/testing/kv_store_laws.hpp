@@ -92,7 +92,7 @@ class sharing_kv_store_laws {
                 " of ", kv_.n_pages(), " pages.");
   }
 
-  // Appends rows, if there is room.
+  // Appends rows if there is room for them; returns false if not.
   bool append(std::int32_t s, std::span<const token_id> tokens) {
     const auto n = static_cast<std::int32_t>(tokens.size()), end = length(of(s).tokens);
     const std::int32_t n_free = kv_.n_free();

@@ -27,7 +27,7 @@ namespace espalier::testing {
 //! Options of check_lossless().
 struct lossless_options {
   double tolerance = 0;  //!< largest difference allowed in the probability of a text; 0: default_tolerance of the rows
-  std::int64_t max_outcomes = 500'000;  //!< outcomes to run of the pair at most, over all models together
+  std::int64_t max_outcomes = 500'000;  //!< most outcomes of the pair to run with one room, over all models together
 };
 
 //! Returns the texts that one round emits, with their probabilities, over every tree that the policy grows and every
@@ -93,7 +93,7 @@ class checked_pair {
       covered_.vocabulary = (std::max)(covered_.vocabulary, m.vocab);
     // A few models are run with room for 0, 1, .. drafted tokens, until there are too many outcomes; then all models
     // with the room that was reached; then the further ones with room for 2 tokens at most.
-    const std::vector<tiny_model> few(models.begin() + 8, models.begin() + 14);  // of three tokens
+    const std::vector<tiny_model> few(models.begin() + 8, models.begin() + 14);  // models of three tokens
     std::vector<tiny_model> far_off = far_models(19);
     if (verifier_.argmax_only()) {
       for (tiny_model& m : far_off)
@@ -126,7 +126,7 @@ class checked_pair {
   }
 
  private:
-  // Runs every outcome over the models; returns false once too many have been run.
+  // Runs every outcome over the models. Returns false if there are too many, but true even then if `room` is 0.
   bool run(const std::vector<tiny_model>& models, const tested_policy<NumberT>& policy, std::int32_t room,
            const char* history, int start) {
     std::int64_t n_left = n_left_;
@@ -181,16 +181,16 @@ coverage check_pair(const PolicyT& policy, const VerifierT& verifier, const loss
 //! Proves a policy, a verifier and the pair of them lossless, as far as the returned coverage says. The policy is
 //! checked by check_tree_policy() and the verifier by check_verifier(). Then every outcome of a round of both is run
 //! over models of up to 4 tokens, and the texts, of any length, must be distributed as the target alone writes them:
-//! with all the room that the policy's budget asks for, with every smaller one, and after histories of rejections, of
-//! acceptances and of any verdicts, where the text is longer and the target samples at another temperature. With room
-//! for up to two drafted tokens this is also done over far_models(). Over models of 32 tokens rounds are drawn, with
-//! all keys of policy and verifier compared; there the texts must be the target's in the mean. A verifier that is for
-//! temperature 0 alone (ArgmaxVerifier) must write the target's argmax. NumberT is the type of the rows, float or
-//! double.
+//! over all models with the room that the policy's budget asks for, and over a few of them with every smaller room, and
+//! after histories of rejections, of acceptances and of any verdicts, where the text is longer and the target samples
+//! at another temperature. With room for up to two drafted tokens this is also done over far_models(). Over models of
+//! 32 tokens rounds are drawn, with all keys of policy and verifier compared; there the texts must be the target's in
+//! the mean. A verifier that is for temperature 0 alone (ArgmaxVerifier) must write the target's argmax. NumberT is the
+//! type of the rows, float or double.
 //!
 //!     std::cout << testing::check_lossless(my_policy(), specinfer());
 //!
-//! Complexity  1 to 4 seconds. The number of outcomes is exponential in the tree's draws: where a policy has more than
+//! Complexity  1 to 4 seconds. The number of outcomes is exponential in the tree's draws: if a policy has more than
 //!             max_outcomes, they are run for less room, as the coverage says; give it a budget of about 4 to have all
 //! Errors      law_error that names the law that is broken, or the model, the text whose probability differs the most,
 //!             and both its probabilities; input_error if a policy breaks a rule that decoders check, too

@@ -33,8 +33,8 @@ class recurrent_store_laws {
 
  private:
   struct text {
-    std::vector<int> rows;     // numbers of the committed rows
-    std::vector<int> scratch;  // numbers of the scratch rows
+    std::vector<int> rows;     // the number that was written into each committed row
+    std::vector<int> scratch;  // the number that was written into each scratch row
   };
 
   std::size_t below(std::size_t n) { return random_() % n; }
@@ -90,8 +90,8 @@ class recurrent_store_laws {
     }
   }
 
-  // Makes a pass from the latest state of the committed rows through the rows after it and some scratch rows, which are
-  // a chain.
+  // Acts as a pass that begins at the latest state of the committed rows, and reads the committed rows after it and
+  // some scratch rows, which are a chain.
   void pass(std::int32_t s) {
     text& t = of(s);
     const std::int32_t from = kv_.state_at(s, kv_.size(s));
@@ -179,10 +179,11 @@ class recurrent_store_laws {
 //! Checks the laws of RecurrentStore: which states are held after passes, commits and truncations, that each is the
 //! state of its rows, that the rows after it are there, and when there is no room for more.
 //!
-//! AccessT writes numbers into rows, and into the state left by a pass that began at the state after `from` slots; it
-//! reads the numbers of rows and of the state after n slots:
+//! AccessT writes and reads one number for each row and one for each state:
 //!   access.write_row(kv, sequence, slot, number)      access.read_row(kv, sequence, slot) -> number
 //!   access.write_state(kv, sequence, from, number)    access.read_state(kv, sequence, n) -> number
+//! read_state reads the state after n slots. write_state acts as a pass that begins at the state after `from` slots: it
+//! writes the state that the pass leaves.
 //!
 //! Pre         most_rows() from 16 to 40, a larger capacity, and no rows that must be kept: the check drops all rows
 //! Errors      law_error with what is wrong

@@ -66,7 +66,8 @@ class rounds {
   }
 
   // Runs every outcome of a round in which the tree has room for `limit` drafted tokens, and adds the probabilities of
-  // the texts that it emits. Takes each outcome off n_left; returns false, with texts missing, if that is too small.
+  // the texts that the round emits. Subtracts the number of outcomes from n_left; returns false, with texts missing, if
+  // n_left is too small.
   bool run_all(const tested_policy<NumberT>& policy, tested_verifier<NumberT>& verifier, std::int32_t limit,
                const round_start& start, text_distribution& emitted, coverage& covered, std::int64_t& n_left) {
     traced_chance drafts;
@@ -179,9 +180,9 @@ class deviations {
     }
   }
 
-  // Returns the largest deviation in standard errors, and writes to `what` what deviates. Its variance is the variance
-  // of the sums so far, plus a quarter of the number of tokens that the models are expected to draw: rare tokens may
-  // not have been drawn yet, and then the sums alone vary too little.
+  // Returns the largest deviation in standard errors, and writes to `what` which tokens deviate. A deviation's variance
+  // is taken as the sum of squares so far, plus 1, plus a quarter of the number of tokens that both models are expected
+  // to draw: rare tokens may not have been drawn yet, and then the squares alone are too small.
   double largest(std::string& what) const {
     double largest = 0;
     for (std::size_t i = 0; i < sums_.size(); ++i) {
@@ -203,7 +204,7 @@ class deviations {
  private:
   struct sum {
     double total = 0, squares = 0;
-    double by_target = 0, by_draft = 0;  // number of these tokens that either model would have drawn
+    double by_target = 0, by_draft = 0;  // number of these tokens that each model is expected to draw
   };
   using iterator = text_distribution::const_iterator;
 

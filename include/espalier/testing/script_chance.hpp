@@ -11,7 +11,7 @@
 
 namespace espalier {
 
-//! Chance from given numbers, the script: each call takes the next of them, whatever its key. It replays the decisions
+//! Chance from given numbers, the script: each call takes the next number, whatever its key. It replays the decisions
 //! of another implementation, and lets a test choose what happens.
 //!
 //! Errors      input_error when the script has ended

@@ -41,7 +41,7 @@ void show_states(DrafterT& drafter, const std::vector<token_id>& text) {
 namespace detail {
 
 // Grows a tree as a policy would: asks the drafter about the root, then, in several calls, about random nodes whose
-// parents were asked about; it never asks about some nodes. Calls check(nodes) after each call with the nodes of that
+// parents were asked about. Some nodes are never asked about. Calls check(nodes) after each call with the nodes of that
 // call, and returns all nodes that were asked about.
 template <class DrafterT, class CheckT>
 std::vector<node_id> ask_at_random(DrafterT& drafter, tree<>& t, std::mt19937& random, const CheckT& check) {

@@ -47,7 +47,7 @@ class tested_policy {
   virtual std::unique_ptr<tested_policy> copy() const = 0;
   virtual std::int32_t max_nodes() const = 0;
   virtual std::int32_t most_asked() const = 0;
-  // Grows the tree of a round, which holds the root; checks it where the chance draws.
+  // Grows the tree of a round, which has a root; checks the tree if the chance draws.
   virtual void grow(tree<>& tree, basic_row_drafter<NumberT>& drafter, traced_chance& chance,
                     const round_start& start) = 0;
   virtual void observe(tree_view tree, verdict v) = 0;

@@ -16,8 +16,8 @@
 
 namespace espalier::testing {
 
-//! The largest difference that checks allow in the probability of a text, if rows are of this type: 1e-12; 1e-5 for
-//! numbers of less precision than double, and where wide_number is one.
+//! The largest difference that checks allow in the probability of a text, if rows are of this type: 1e-12; 1e-5 if
+//! this type, or wide_number, has less precision than double.
 template <class NumberT>
 inline constexpr double default_tolerance = sizeof(NumberT) < sizeof(double) || sizeof(wide_number) < sizeof(double)
                                                 ? 1e-5
@@ -119,7 +119,7 @@ inline std::string in_words(const std::vector<token_id>& text) {
   return words;
 }
 
-// Says what a difference in a probability may come from, if it is small.
+// Returns the hint that a difference of probabilities may come from rounding; empty if it is too large for that.
 inline const char* hint_of_rounding(double difference) {
   return difference < 1e-5 ? " So small a difference may be rounding: if a part computes in float, give the check a "
                              "larger tolerance."

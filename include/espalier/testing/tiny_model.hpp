@@ -145,8 +145,8 @@ inline tiny_model::row_function scattered(tiny_model::row_function row, std::int
   };
 }
 
-//! The given rows after paths of `depth` tokens; before, all probability is on token 0 at even depths and on token 1 at
-//! odd ones.
+//! The given rows after paths of `depth` tokens. Rows before that have all probability on token 0 at even depths, and
+//! on token 1 at odd ones.
 inline tiny_model::row_function deep(tiny_model::row_function row, std::int32_t vocab, std::int32_t depth) {
   return [=, first = certain(vocab, 0, 1)](std::span<const token_id> path) {
     return static_cast<std::int32_t>(path.size()) < depth ? first(path)
@@ -154,7 +154,7 @@ inline tiny_model::row_function deep(tiny_model::row_function row, std::int32_t 
   };
 }
 
-//! A flat target and a sharp draft of 3 tokens: what is left of the target changes with each of many rejected draws.
+//! A flat target and a sharp draft of 3 tokens: the residual changes with each of many rejected draws.
 inline tiny_model sharp_draft_model() {
   const auto q = irregular(212, 3, 0, 0);
   return {"a flat target and a sharp draft", 3, irregular(112, 3, 0, 2), [q](std::span<const token_id> path) {
@@ -166,8 +166,8 @@ inline tiny_model sharp_draft_model() {
           }};
 }
 
-//! A flat target, and a draft of 7 tokens each of which is a fifth as probable as the one before: what is left of the
-//! target changes with each rejected draw, also where draws are made without replacement.
+//! A flat target, and a draft of 7 tokens each of which is a fifth as probable as the one before: the residual changes
+//! with each rejected draw, also if draws are made without replacement.
 inline tiny_model steep_draft_model() {
   return {"a flat target and a steep draft", 7, irregular(113, 7, 0, 2), [](std::span<const token_id>) {
             std::vector<double> row{1};
@@ -177,15 +177,15 @@ inline tiny_model steep_draft_model() {
           }};
 }
 
-//! A model of which every outcome can be run far below the root: nothing is left to chance above `depth`, where target
-//! and draft agree.
+//! A model over which every outcome can be run far below the root: target and draft are certain of the same tokens
+//! before `depth`.
 inline tiny_model deep_model(std::int32_t depth) {
   return {"after " + std::to_string(depth) + " certain tokens", 2, deep(irregular(107, 2, 0, 0), 2, depth),
           deep(irregular(207, 2, 0, 0), 2, depth)};
 }
 
-//! Models with what a vocabulary of 4 tokens and ordinary numbers do not have: probabilities down to 1e-9, rows that
-//! are nearly alike, n possible tokens, and up to 70,000 tokens of which few are possible.
+//! Models with rows that tiny_models() do not have: probabilities down to 1e-9, rows that are nearly alike, n possible
+//! tokens, and up to 70,000 tokens of which few are possible.
 inline std::vector<tiny_model> far_models(std::int32_t n) {
   const auto steep = [](std::uint64_t seed, double ratio) -> tiny_model::row_function {
     return [row = irregular(seed, 4, 0, 0), ratio](std::span<const token_id> path) {
@@ -221,8 +221,8 @@ inline std::vector<tiny_model> far_models(std::int32_t n) {
   return list;
 }
 
-//! Models of 32 tokens with few probable ones, for rounds that are drawn: a draft that is near the target, one that is
-//! far from it, and one with zeros in both rows.
+//! Models of 32 tokens, of which few are probable, for rounds that are drawn: one with a draft near the target, one
+//! with a draft far from it, and one with zeros in both rows.
 inline std::vector<tiny_model> wide_models() {
   constexpr std::int32_t vocab = 32;
   const auto peaked = [](std::uint64_t seed, unsigned zeros, double sharpness) -> tiny_model::row_function {

@@ -17,10 +17,10 @@
 
 namespace espalier::testing {
 
-//! The chance of all checks of this folder: it either runs every outcome, as enumerating_chance, or draws by key, as
-//! philox_chance. Where it draws, it records the keys and the tokens that the policy picks. A key used twice gives two
-//! decisions the same number, which no enumeration can detect. A pick() among weights that are all 0 decides nothing,
-//! and its key does not count as used.
+//! The chance of the checks of policies and verifiers: it either runs every outcome, as enumerating_chance, or draws by
+//! key, as philox_chance. If it draws, it records the keys and the tokens that the policy picks. A key used twice gives
+//! two decisions the same number, which no enumeration can detect. A pick() among weights that are all 0 decides
+//! nothing, and its key does not count as used.
 //!
 //! Errors      law_error at the second use of a key in a round, and if the policy decides with a purpose other than
 //!             draft or the verifier with draft

@@ -52,7 +52,7 @@ inline node_id deepest_node(tree_view tree) {
   return static_cast<node_id>(std::max_element(tree.depth, tree.depth + tree.n_nodes) - tree.depth);
 }
 
-// A token that is no child of a node.
+// A token that no child of the node has.
 inline token_id other_token(tree_view tree, node_id u) {
   token_id t = 0;
   while (tree.find_child(u, t) != no_node)
@@ -60,8 +60,8 @@ inline token_id other_token(tree_view tree, node_id u) {
   return t;
 }
 
-// Returns the verdict of a round in one third of a history: in third 0 it rejects everything, in third 1 it accepts the
-// deepest path, in third 2 it accepts a path to any node.
+// Returns a verdict on a tree: it rejects everything if `third` is 0, accepts the deepest path if it is 1, and accepts
+// the path to a random node if it is 2.
 inline verdict verdict_of(tree_view tree, int third, std::mt19937& random) {
   const auto any = static_cast<node_id>(random() % static_cast<unsigned>(tree.n_nodes));
   const node_id accepted = third == 0 ? root_node : third == 1 ? deepest_node(tree) : any;
@@ -91,12 +91,13 @@ inline std::vector<double> row_after(std::span<const token_id> path, std::uint32
 //! to more than the budget, after rejections, after acceptances, and after any verdicts:
 //!
 //! - the policy asks about nodes of the tree, each once and after its parent, and keeps its budget;
-//! - a token that is said to be drawn is one pick from the drafter's row (without the tokens that were drawn there, in
-//!   the regime without_replacement), and all picks are kept, in their order; each has a key of its own;
+//! - each drawn token is one pick from the drafter's row (without the tokens that were drawn there before, in the
+//!   regime without_replacement), and all picks are kept, in their order; each has a key of its own;
 //! - the tree is of the policy's regime, by check_growth();
 //! - a copy of the policy, and a policy that loads what this one saved, go on in the same way.
 //!
-//! What needs every outcome, such as a number of draws that depends on what was drawn, is checked by check_lossless().
+//! Faults that show only over every outcome, such as a number of draws that depends on the tokens drawn, are left to
+//! check_lossless().
 //!
 //!     std::cout << testing::check_tree_policy(my_policy());
 //!

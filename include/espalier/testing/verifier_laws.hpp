@@ -20,8 +20,8 @@ namespace espalier::testing {
 
 namespace detail {
 
-// Checks a verifier on trees of one shape over one model: every outcome. Returns false, with nothing checked, if there
-// are more than max_outcomes.
+// Checks a verifier on trees of one shape over one model, by running every outcome. Returns false, with nothing
+// checked, if there are more than max_outcomes.
 template <class NumberT>
 bool check_on_shape(tested_verifier<NumberT>& verifier, const drawn_shape& shape, const char* regime_name,
                     tiny_model model, double tolerance, coverage& covered, std::int64_t max_outcomes = INT64_MAX) {
@@ -102,7 +102,8 @@ coverage check_verifier(tested_verifier<NumberT>& verifier, regime lossless, dou
       check_below(depth, {2, 2});
     over(sharp, {1, 3});
     over(sharp, {2, 3}, true);
-    // As many draws at a node as do not have too many outcomes. Draws without replacement need as many tokens.
+    // More and more draws at the root, until there are too many outcomes. Without replacement there are no more draws
+    // than tokens.
     const tiny_model& many = k.by == regime::iid ? sharp : steep;
     for (std::int32_t n = 4; n <= (k.by == regime::iid ? 12 : 7) && over(many, {n}, false, 100'000); ++n) {
     }
@@ -115,10 +116,10 @@ coverage check_verifier(tested_verifier<NumberT>& verifier, regime lossless, dou
 
 }  // namespace detail
 
-//! Checks a verifier alone, over trees of each regime that it says to be lossless for, drawn here: paths, uneven
-//! trees, many draws at a node. Every outcome is run over tiny_models(), over far_models() for one and two draws, over
-//! deep_model() to depth 132, and over sharp_draft_model() or steep_draft_model() for as many draws at the root as have
-//! not too many outcomes (6 to 9); the texts must be distributed as the target writes them. Over models of 32 tokens
+//! Checks a verifier alone, over trees of each regime that it says it is lossless for: paths, uneven trees, many draws
+//! at a node. Every outcome is run over tiny_models(), over far_models() for one and two draws, over
+//! deep_model() to depth 132, and over sharp_draft_model() or steep_draft_model() for as many draws at the root as
+//! 100,000 outcomes allow (6 to 9); the texts must be distributed as the target writes them. Over models of 32 tokens
 //! rounds are drawn: the texts must be the target's in the mean, each decision must have a key of its own with a
 //! purpose other than draft, and equal chances must give equal verdicts.
 //!

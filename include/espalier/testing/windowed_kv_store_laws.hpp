@@ -31,7 +31,7 @@ class windowed_kv_store_laws {
  private:
   // The rows that a sequence holds once a given number of rows is committed.
   struct window {
-    std::vector<std::int32_t> rows;  // numbers of the rows in the text
+    std::vector<std::int32_t> rows;  // index of each row in the text
     std::int32_t until_slide = 0;
     bool has_slid = false;  // true if the window slid when the last of these rows was committed
   };
@@ -50,8 +50,8 @@ class windowed_kv_store_laws {
     }
   }
 
-  // Appends row by row until the window has slid five times, and notes which rows are held after each: the same must be
-  // held in whichever portions rows come.
+  // Appends row by row until the window has slid five times, and notes after each row which rows are held. The same
+  // rows must be held later, in whatever portions rows are appended.
   void learn_windows() {
     kv_.truncate(0, 0);
     require_law(kv_.size(0) == 0 && kv_.held(0) == 0, "after a truncation to nothing rows are held.");
@@ -118,8 +118,8 @@ class windowed_kv_store_laws {
     text(s).resize(is_gone ? 0 : n);
   }
 
-  // Makes random operations as far as the windows are known: any number of rows at a time, any of them kept,
-  // truncations.
+  // Runs random operations on texts of up to as many rows as the windows are known for: appends of any number of rows,
+  // commits of any of them, truncations.
   void random_operations() {
     std::mt19937 random(5);
     const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random()) % n; };
@@ -161,7 +161,7 @@ class windowed_kv_store_laws {
   KVStoreT& kv_;
   std::int32_t n_sequences_;
   AccessT access_;
-  std::vector<std::vector<int>> texts_;  // numbers of the committed rows, dropped ones included
+  std::vector<std::vector<int>> texts_;  // the number written into each committed row, dropped ones included
   std::vector<window> windows_;          // by number of committed rows
   int last_number_ = 0;
 };

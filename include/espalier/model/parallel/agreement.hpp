@@ -17,7 +17,7 @@ namespace espalier {
 
 namespace detail {
 
-// The FNV-1a hash of 64 bits, fed a number at a time.
+// A hash of 64 bits: FNV-1a over numbers of 64 bits in place of bytes.
 class agreement_hash {
  public:
   void add(std::uint64_t number) { value_ = (value_ ^ number) * 0x100000001B3U; }
@@ -42,8 +42,8 @@ class agreement_hash {
 //! and compares the batch before each pass, since ranks cannot make one pass of different batches.
 //!
 //! Complexity  one all_gather of 16 bytes a rank
-//! Errors      rank_error that names the ranks whose value is not the most common one; of several that are equally
-//!             common, the one that the lowest rank has counts; rank_error of the communicator
+//! Errors      rank_error that names the ranks whose value is not the most common one; if several values are equally
+//!             common, the value of the lowest rank counts. rank_error of the communicator
 template <Communicator CommunicatorT>
 class agreement {
  public:

@@ -18,8 +18,8 @@ struct rank_error : error {
   using error::error;
 };
 
-//! The number of calls between ranks, and of bytes that one rank has sent so far. A byte counts once for each rank that
-//! it goes to.
+//! The number of calls that one rank has made so far, and of bytes that it has sent to other ranks. A byte counts once
+//! for each rank that it goes to.
 struct rank_traffic {
   std::int64_t calls = 0;
   std::int64_t bytes = 0;
@@ -27,7 +27,8 @@ struct rank_traffic {
   friend bool operator==(const rank_traffic&, const rank_traffic&) = default;
 };
 
-//! How the ranks of one model exchange bytes: processes on one or several machines, or threads of one process.
+//! The exchange of bytes between the ranks of one model, which are processes on one or several machines, or threads of
+//! one process.
 //!
 //! Minimal definition
 //!   rank(), size() -> int               0 <= rank() < size()
@@ -40,7 +41,7 @@ struct rank_traffic {
 //!   All ranks make the same calls in the same order, with the same counts; each ends, for every rank, in the same
 //!   bytes or in an error within a stated time.
 //! Errors
-//!   rank_error that names the rank that is dead or late; then from every later call
+//!   rank_error that names the rank that is dead or late; every later call raises a rank_error, too
 //! Models
 //!   mpi_communicator
 template <class CommunicatorT>

@@ -76,8 +76,8 @@ inline model_weights load_rank_weights(const model_config& config, tensor_source
 
 namespace detail {
 
-// A division of columns over ranks, and the exchange of rows that are divided so. Blocks between ranks lie rank after
-// rank; the block of a rank is [rows][its columns].
+// A division of columns over ranks, and the exchange of rows that are divided so. A buffer for an exchange has the
+// blocks of all ranks, one after another; the block of a rank is [rows][its columns].
 class rank_shares {
  public:
   rank_shares() = default;
@@ -96,7 +96,7 @@ class rank_shares {
     return r;
   }
 
-  // Returns where a rank's block of `rows` rows begins in a buffer of [rows][width()], in numbers.
+  // Returns where a rank's block of `rows` rows begins in a buffer of [rows][width()], in floats.
   std::ptrdiff_t block_at(int rank, int rows) const {
     return static_cast<std::ptrdiff_t>(rows) * ranges_[static_cast<std::size_t>(rank)].begin;
   }
@@ -158,8 +158,8 @@ class rank_vocabulary {
         starts_(counts_.size()),
         maxima_(static_cast<std::size_t>(max_rows) * counts_.size()) {}
 
-  // Writes the embeddings of all tokens to `rows`, [tokens][width]. Each rank computes the embeddings of its part by
-  // embed(token, to), into `blocks`.
+  // Writes the embeddings of all tokens to `rows`, [tokens][width]. Each rank computes the embeddings of its part, in
+  // `blocks`, by embed(i, to), where i is the index of the token in the part.
   template <Communicator CommunicatorT, class EmbedT>
   void embed(CommunicatorT& ranks, std::span<const token_id> tokens, int width, float* blocks, float* rows,
              const EmbedT& embed) {
@@ -231,9 +231,9 @@ class rank_vocabulary {
   std::vector<maximum> maxima_;      // [ranks][rows]
 };
 
-// The place of a transformer_pass on one rank of several. The rank makes alone the steps that need rows of other ranks:
-// the embedding, and the products of attention_out and down, whose inputs are divided over ranks. Its blocks hold rows
-// for an exchange, rank after rank.
+// The PlaceT of a transformer_pass on one rank of several. Its make() carries out the steps that need rows of other
+// ranks: the embedding, and the products of attention_out and down, whose inputs are divided over ranks. Its blocks
+// hold rows for an exchange, rank after rank.
 template <Communicator CommunicatorT>
 class rank_place {
  public:
@@ -270,7 +270,7 @@ class rank_place {
     return config;
   }
 
-  // Says where in the blocks the pass writes the rows that other ranks will need.
+  // Sets where in the blocks the pass writes the rows that other ranks will need.
   void begin(transformer_pass& pass, const forward_batch_view& batch) const {
     pass.set_rows(step_rows::mixed, queries_.own_block(blocks_, batch.n_rows()));
     pass.set_rows(step_rows::activated, intermediate_.own_block(blocks_, batch.n_rows()));
@@ -291,7 +291,8 @@ class rank_place {
     const float* sums = step.adds ? pass.rows(step.to) : nullptr;
     float* blocks = split_ == rank_split::sums ? whole_ : blocks_;
     if (split_ == rank_split::sums) {
-      // Products of the rank's inputs go to the ranks that have the outputs, which add them in the order of ranks.
+      // The sums over the rank's own inputs go to the ranks that have the outputs, which add them up in the order of
+      // ranks.
       const float* own_inputs = inputs.own_block(blocks_, n);
       pass.team().run([&](int thread) { pass.multiply(thread, linear.matrix, own_inputs, n, whole_, false, next); });
       hidden_.pack(whole_, n, blocks_);
@@ -342,8 +343,8 @@ class rank_place {
                       });
   }
 
-  // Writes the numbers that a product is added to into the rank's block, and returns it: the bias, and the rank's
-  // columns of `sums`; null for none.
+  // Writes into the rank's block the numbers to which a product is added, the rank's columns of `sums` plus the bias,
+  // and returns the block. `bias` and `sums` may be null, which means 0.
   float* begin_sums(const float* bias, const float* sums, float* blocks, int n) const {
     float* own = hidden_.own_block(blocks, n);
     const int width = part_.hidden.size();
@@ -366,7 +367,7 @@ class rank_place {
   rank_vocabulary vocabulary_;
   float_block buffers_;
   float* blocks_ = nullptr;        // [max_rows][width of the widest rows that are exchanged]
-  float* whole_ = nullptr;         // as many: rows of all ranks
+  float* whole_ = nullptr;         // as large: rows with the columns of all ranks
   float* parts_ = nullptr;         // [ranks][max_rows][own hidden]: the products with each rank's inputs
   float* logit_blocks_ = nullptr;  // [max_rows][vocab_size]
   float* logits_ = nullptr;        // [max_rows][vocab_size]
@@ -432,7 +433,7 @@ class parallel_backend {
   int layers() const { return config_.n_layers; }
   int cache_row() const { return (std::max)(part_.kv_size(config_), config_.head_dim); }
 
-  //! These four are as llama_backend's: each rank has the whole stream.
+  //! These four functions are as llama_backend's: each rank has the whole stream.
   const std::vector<int>& hidden_layers() const { return options_.hidden_layers; }
   int hidden_size() const { return pass_.keeps(config_.n_layers - 1) ? config_.hidden_size : 0; }
   std::span<const float> hidden_state(int row) const { return hidden(config_.n_layers - 1, row); }

@@ -18,7 +18,7 @@ namespace espalier {
 //! The communicator is kept by reference.
 //!
 //! Complexity  now(): one all_gather of 8 bytes a rank
-//! Errors      of now(): rank_error
+//! Errors      now(): rank_error
 template <Communicator CommunicatorT>
 class rank_clock {
  public:

@@ -50,7 +50,7 @@ struct rank_division {
 }  // namespace detail
 
 //! The part of a transformer that a rank has: key-value heads with their query heads, and runs of the hidden,
-//! intermediate and vocabulary sizes, in granules of 32. Parts are as equal as that allows; one may be empty.
+//! intermediate and vocabulary sizes, in granules of 32. Parts are as equal as granules allow; one may be empty.
 //!
 //! Errors      model_error for a model with recurrent layers, which are not divided
 struct rank_part {

@@ -18,7 +18,7 @@ class rank_rows {
   rank_rows(const model_config& config, const rank_part& part, rank_split split)
       : config_(config), part_(part), split_(split) {}
 
-  // Whether the rank has all rows of the matrix, but of each row only its own inputs.
+  // True if the rank has all rows of the matrix, but only its own inputs of each row.
   bool is_cut(part_place place) const {
     return split_ == rank_split::sums && (place.part == model_part::attention_out || place.part == model_part::down);
   }
@@ -27,7 +27,8 @@ class rank_rows {
   }
   int inputs_in_file(part_place place) const { return size_of(config_, place).inputs; }
 
-  // Returns how many outputs and inputs of a matrix the rank holds; n_biases(), how many biases.
+  // Returns how many outputs and inputs of a matrix the rank holds. n_biases() returns how many biases
+  // it holds.
   matrix_size held(part_place place) const {
     const matrix_size whole = size_of(config_, place);
     return is_cut(place) ? matrix_size{whole.outputs, inputs_of(place).size()}
@@ -58,7 +59,7 @@ class rank_rows {
     return {own.begin / block * block, (std::min)(all, (own.end + block - 1) / block * block)};
   }
 
-  // Returns the number that an output, and its bias, has among the rank's; -1 if the rank does not have it.
+  // Returns the index of an output, and of its bias, among the rank's own; -1 if the rank does not have it.
   int own_output(part_place place, int row) const {
     const auto within = [&](rank_part::range range) { return range.has(row) ? row - range.begin : -1; };
     switch (place.part) {
@@ -74,7 +75,7 @@ class rank_rows {
         return within(part_.vocabulary);
     }
   }
-  // Returns the number that a row of the matrix has among the rank's; -1 if the rank does not have it.
+  // Returns the index of a row of the matrix among the rank's own; -1 if the rank does not have it.
   int own_row(part_place place, int row) const { return is_cut(place) ? row : own_output(place, row); }
 
  private:

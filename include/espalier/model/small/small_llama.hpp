@@ -19,8 +19,8 @@ namespace espalier {
 
 namespace detail {
 
-// Returns 1 / sqrt(x), by Newton's iteration from a first guess by the exponent; error below 3e-7. A library's square
-// root may set errno.
+// Returns 1 / sqrt(x), by Newton's iteration from a first guess by the exponent; relative error below 3e-7. A
+// library's square root is not used, because it may set errno.
 inline float inverse_root(float x) {
   float y = __builtin_bit_cast(float, 0x5F3759DF - (__builtin_bit_cast(std::int32_t, x) >> 1));
   for (int i = 0; i < 4; ++i)
@@ -148,7 +148,7 @@ class small_pass {
     const auto are_below = [](std::span<const std::int32_t> numbers, std::int32_t end) {
       return std::all_of(numbers.begin(), numbers.end(), [&](std::int32_t i) { return i >= 0 && i < end; });
     };
-    std::int32_t end = 0;  // of the rows of the sequences so far
+    std::int32_t end = 0;  // end of the rows of the sequences that were checked
     for (const batch_sequence& sequence : batch.sequences) {
       if (sequence.sequence < 0 || sequence.sequence >= kv.n_sequences()) return false;
       if (sequence.row_begin < end || sequence.row_end < sequence.row_begin || sequence.row_end > batch.n_rows())
@@ -220,7 +220,7 @@ class small_pass {
   }
 
   // Lists the slots that a row sees after the prefix, in ascending order, which along a path is the order of the text.
-  // Returns the number of slots that it sees in all, the prefix included.
+  // Returns the number of slots that the row sees in all, the prefix included.
   std::int32_t list_slots(const contiguous_kv& kv, const batch_sequence& sequence,
                           std::span<const std::uint32_t> mask) const {
     std::int32_t n = 0;
@@ -249,20 +249,20 @@ class small_pass {
     }
   }
 
-  // Keys and values of the rows that a row sees, for the heads of a group: the slots of the prefix, then the listed
-  // ones.
+  // The keys and values that a row of the batch sees, for the heads of a group: those in the slots of the prefix, then
+  // those in the slots that list_slots() has found.
   struct seen_rows {
     const float *keys, *values;
     std::int32_t prefix, n;
   };
 
-  // Returns the offset of the i-th of these rows in the cache.
+  // Returns the offset in the cache, in floats, of the i-th key or value that is seen.
   [[gnu::always_inline]] std::int32_t place(const seen_rows& seen, std::int32_t i) const {
     return (i < seen.prefix ? i : memory_.slots[i - seen.prefix]) * weights_.shape().kv_size();
   }
 
-  // Computes the attention of several heads that see the same keys and values, each of which is read once for all of
-  // them.
+  // Computes the attention of several heads that see the same keys and values. Each value is read once for all heads,
+  // and each key, too.
   template <std::int32_t Heads>
   void attend(const seen_rows& seen, const float* query, float* to) const {
     score<Heads>(seen, query);
@@ -358,7 +358,8 @@ class small_pass {
 
 //! A transformer of the Llama family for small machines. Weights of 8 bits are read from the image, activations are
 //! rounded to 8 bits with a scale for each row; products are of integers, and all else is floats. All of its memory is
-//! in the object: no heap. From the mathematical library it needs only fmaf, if the processor has no such instruction.
+//! in the object: no heap. From the mathematical library it needs only fmaf, and only if the processor has no such
+//! instruction.
 //!
 //!     constexpr small_shape shape{.vocab = 512, .hidden = 96, ...};
 //!     static small_llama<shape, 8> target(image);

@@ -130,7 +130,8 @@ class word_products {
   }
 
   // Adds up four weights at a time, and loads the inputs of all rows by one instruction: 1.4, 2.3 and 2.8 instructions
-  // for each weight with one, two and three rows. A compiler keeps less in registers, and takes about twice as many.
+  // for each weight with one, two and three rows. A compiler keeps less in registers, and needs about twice as many
+  // instructions.
   [[gnu::always_inline]] static void add_up(const std::int16_t* x, const std::int8_t* weights, std::int32_t inputs,
                                             std::int32_t (&sums)[2][1]) {
     const std::int8_t* const end = weights + inputs;
@@ -232,8 +233,8 @@ class word_products {
 };
 
 // Products for machines of 64 bits: one multiplication for three rows, whose activations are packed into one number, 21
-// bits apart. The sum of a row fits 21 bits if the row's activations add up to less than 2^13, as those of ordinary
-// rows do. Otherwise sums are taken over 64 of them at a time.
+// bits apart. The sum of a row fits 21 bits if the magnitudes of the row's activations add up to less than 2^13, as
+// in ordinary rows. Otherwise sums are taken over 64 activations at a time.
 class packed_products {
  public:
   static constexpr std::int32_t most = 6;
@@ -244,8 +245,8 @@ class packed_products {
 
   // Rounds rows, and writes their scales.
   //
-  // Shapes      memory: the number of inputs that a sum has room for, then [inputs][packs], in packs of three rows, the
-  //             first row in the low bits
+  // Shapes      memory: the number of inputs that a sum has room for, then packs of three rows, [inputs][packs]; the
+  //             first row of a pack is in the low bits
   static void store(void* memory, std::int32_t rows, const float* from, std::int32_t inputs, float* scales) {
     auto* const run = static_cast<std::int64_t*>(memory);
     *run = inputs;
@@ -324,7 +325,7 @@ class packed_products {
     }
   }
 
-  // Adds up n inputs of four outputs, whose weights are `stride` apart.
+  // Adds up the products of n inputs and their weights for four outputs, whose rows of weights are `stride` apart.
   template <std::int32_t Packs, std::int32_t Sums>
   [[gnu::always_inline]] static void add_up(const std::int64_t* x, const std::int8_t* first, std::int32_t stride,
                                             std::int32_t n, std::int32_t (&sums)[4][Sums]) {
@@ -356,7 +357,7 @@ class packed_products {
   template <std::int32_t Fields>
   [[gnu::always_inline]] static void unpack(std::int64_t packed, std::int32_t* sums) {
     each<Fields - 1>([&](auto f) __attribute__((always_inline)) {
-      // The low bits with their sign; a negative one has borrowed from the bits above, which is undone.
+      // The lowest sum, with its sign. A negative one has borrowed from the next sum: subtracting it undoes this.
       const std::int64_t low =
           static_cast<std::int64_t>(static_cast<std::uint64_t>(packed) << (64 - field)) >> (64 - field);
       sums[f] = static_cast<std::int32_t>(low);

@@ -20,7 +20,7 @@ struct small_shape {
   std::int32_t heads = 0;
   std::int32_t kv_heads = 0;
   std::int32_t head_dim = 0;
-  std::int32_t inner = 0;      //!< numbers between the two halves of an MLP
+  std::int32_t inner = 0;      //!< numbers in the intermediate row of an MLP
   std::int32_t positions = 0;  //!< length of the longest text, a power of 2
 
   bool operator==(const small_shape&) const = default;
@@ -28,7 +28,8 @@ struct small_shape {
   constexpr std::int32_t query_size() const { return heads * head_dim; }
   constexpr std::int32_t kv_size() const { return kv_heads * head_dim; }
   constexpr std::int32_t widest_input() const { return (std::max)({hidden, query_size(), inner}); }
-  //! The number of turns in the image: of positions 1, 2, 4 and so on. The turns of all positions are made from these.
+  //! The number of turns in the image: one for each of positions 1, 2, 4 and so on. The turns of all positions are made
+  //! from these.
   constexpr std::int32_t n_turns() const {
     std::int32_t n = 0;
     while (positions >> n > 1)
@@ -52,14 +53,14 @@ struct small_shape {
 //! float), then floats, then integers of 8 bits, all of them little-endian:
 //!
 //!     floats    turns [n_turns][head_dim]: cosines and sines, half each, of positions 1, 2, 4, ...
-//!               scale of the final norm [hidden]; of each row of the embedding [vocab]
-//!               a layer: norms of attention [hidden] and MLP [hidden]; row scales of the four matrices
+//!               scales of the final norm [hidden]; a scale for each row of the embedding [vocab]
+//!               a layer: scales of the norms of attention [hidden] and MLP [hidden]; row scales of the four matrices
 //!     integers  embedding [vocab][hidden], which is the output matrix, too
 //!               a layer: query, key, value [query_size + 2 kv_size][hidden]; output [hidden][query_size];
 //!                        gate, up [2 inner][hidden]; down [hidden][inner]
 //!
-//! Errors      fault() is a sentence if the bytes are no such image, of which nothing else is read then; null if they
-//!             are one
+//! Errors      fault() is a sentence if the bytes are no such image, else null. After a fault all sizes of shape() are
+//!             0, and no weights may be asked for
 //! Pre         the bytes outlive it; the machine is little-endian
 class small_weights {
  public:

@@ -22,7 +22,7 @@ namespace espalier {
 
 //! How the prompt of a chat ends.
 enum class chat_end {
-  reply,      //!< with what stands before the assistant's next answer
+  reply,      //!< with the text that comes before the assistant's next answer
   continued,  //!< inside the last message, which the model goes on with
   complete    //!< after the last message
 };
@@ -34,18 +34,18 @@ struct chat_input {
   nlohmann::ordered_json tools{};      //!< an array of tools in the form of OpenAI's API; null: none
   nlohmann::ordered_json variables{};  //!< an object of further variables, such as enable_thinking; null: none
   chat_end end = chat_end::reply;
-  std::time_t now = -1;  //!< seconds since 1970 that the template takes for the time; -1: those of the clock
+  std::time_t now = -1;  //!< the template's time, in seconds since 1970; -1: the time of the clock
 };
 
 //! Turns the messages of a chat into the prompt after which the assistant answers, in the form that a model was trained
 //! to read.
 //!
 //! Model files bring a template in the language Jinja, which is run as jinja2 runs it for transformers: the statements,
-//! filters, tests, and methods of texts and dicts that published templates use. What is not supported is refused when
-//! the template is read. A run is bounded in steps, text and nesting.
+//! filters, tests, and methods of texts and dicts that published templates use. Statements, filters and tests that are
+//! not supported are refused when the template is read. A run is bounded in steps, text and nesting.
 //!
 //! Text that the template itself writes is trusted; text that comes from messages, tools and variables is not, whatever
-//! the template does with it, but for the names of the usual roles. So if marks are special tokens, no message can
+//! the template does with it, except the names of the usual roles. So if marks are special tokens, no message can
 //! contain one. Llama 2, the first Mistral, and templates with labels have marks of plain text, which a user can write,
 //! too.
 //!
@@ -53,9 +53,9 @@ struct chat_input {
 //!     const std::vector<espalier::token_id> prompt = chat.tokens(tokenizer, {.messages = {{{"role", "user"}, ...}}});
 class chat_template {
  public:
-  //! The template in the file of a tokenizer; the one named tool_use, if there is one, is taken where tools are given.
+  //! The template in the file of a tokenizer; the one named tool_use, if there is one, is taken if tools are given.
   //!
-  //! Errors      model_error that names the file if it has no template, or the line of what cannot be run
+  //! Errors      model_error that names the file if it has no template, or the line that cannot be run
   static chat_template of(const tokenizer& text) {
     if (text.chat_template_text().empty()) raise<model_error>(text.where(), " has no chat template.");
     chat_template made = of(text.chat_template_text(), text.chat_variables(), text.where());
@@ -70,10 +70,10 @@ class chat_template {
     return made;
   }
 
-  //! The template whose source is `text`. `variables` is an object of values that the template may take for its own,
-  //! such as bos_token and eos_token; `where` names the template in messages.
+  //! The template whose source is `text`. `variables` is an object of values that are trusted as the template's own
+  //! text is, such as bos_token and eos_token; `where` names the template in messages.
   //!
-  //! Errors      model_error with the line of what cannot be run
+  //! Errors      model_error that names the line that cannot be run
   static chat_template of(std::string_view text, nlohmann::ordered_json variables, const std::string& where) {
     chat_template made;
     made.where_ = where;
@@ -104,23 +104,24 @@ class chat_template {
     return program_->reads(variable) || (with_tools_ && with_tools_->reads(variable));
   }
 
-  //! The text that ends an answer of the assistant: a special token or another text to stop at; empty where the
-  //! template tells none.
+  //! The text that ends an answer of the assistant: a special token or another text to stop at; empty if the template
+  //! does not tell it.
   const std::string& end_of_turn() const { return end_of_turn_; }
 
-  //! The tokens of the prompt. With labels they begin with begin_of_text; templates of files write that themselves.
+  //! The tokens of the prompt. With labels they begin with begin_of_text; templates of files write it themselves.
   //!
-  //! Errors      those of prompt
+  //! Errors      the same as prompt
   std::vector<token_id> tokens(const tokenizer& text, const chat_input& input) const {
     std::vector<token_id> prompted = text.encode_pieces(prompt(input));
     if (is_plain_ && text.begin_of_text() >= 0) prompted.insert(prompted.begin(), text.begin_of_text());
     return prompted;
   }
 
-  //! The prompt as pieces: what the template writes, which is trusted, and what it is given, which is not.
+  //! The prompt as pieces, each trusted or not.
   //!
   //! Errors      input_error for messages that are no array of objects, for tools or variables that the template does
-  //!             not read, and with the line for what the template refuses or cannot do with its input
+  //!             not read, for a last message that cannot be continued, and, with the line, for input that the template
+  //!             refuses or cannot handle
   std::vector<prompt_piece> prompt(const chat_input& input) const {
     detail::jinja_text text = written(input);
     if (input.end == chat_end::continued) text = text.part(0, end_of_last(text, input));
@@ -179,7 +180,8 @@ class chat_template {
     }
   }
 
-  // The messages. The usual names of roles are trusted: some templates write marks around them.
+  // The messages as a list of dicts. The usual names of roles are trusted: some templates make marks of them, such as
+  // <|user|>.
   static detail::jinja_value messages_of(detail::jinja_run& run, const nlohmann::ordered_json& messages) {
     std::vector<detail::jinja_value> made;
     for (const auto& message : messages) {

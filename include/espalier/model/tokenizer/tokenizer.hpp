@@ -100,7 +100,7 @@ class tokenizer_settings {
     }
   }
 
-  // The text of a token, which is given as text or as an object that contains it.
+  // The text of the token that a key gives, as a string or as an object with a content; empty if there is none.
   static std::string mark_of(const json_reader& config, const char* key) {
     const nlohmann::json* const mark = config.find(key);
     if (mark && mark->is_object()) return json_reader(*mark, config.where()).text_or("content", "");
@@ -115,7 +115,8 @@ class tokenizer_settings {
     return token->id;
   }
 
-  // Reads the chat template: one, or a list of templates with names, of which "tool_use" is for chats with tools.
+  // Reads the chat template: a text, or a list of named templates, of which "default" is for all chats and "tool_use"
+  // for chats with tools.
   void read_chat_template(const json_reader& config) {
     const nlohmann::json* const chat = config.find("chat_template");
     if (!chat) return;
@@ -170,7 +171,7 @@ inline tokenizer_parts read_sentencepiece(std::string_view bytes, const std::str
 
 // The tokenizer of a folder of Hugging Face's form.
 //
-// Errors      model_error for a folder without a tokenizer, and for a file that does not fit it
+// Errors      model_error for a folder without a tokenizer, and for a file in it that cannot be read or used
 inline tokenizer_parts read_tokenizer_folder(const std::string& folder) {
   const std::string file = folder + "/tokenizer.json", model = folder + "/tokenizer.model";
   const bool has_file = std::filesystem::is_regular_file(file);
@@ -305,8 +306,8 @@ class tokenizer {
     return tokens;
   }
 
-  //! The bytes that a token stands for; none for a token beyond the vocabulary or a special one. Valid as long as the
-  //! tokenizer lives.
+  //! The bytes that a token stands for: U+FFFD for the model's unknown token; none for another special token, or one
+  //! beyond the vocabulary. Valid as long as the tokenizer lives.
   std::string_view piece(token_id token) const {
     if (token < 0 || token >= size()) return {};
     return parts_.pieces[static_cast<std::size_t>(token)];

@@ -20,10 +20,10 @@
 namespace espalier::detail {
 
 // A function that templates call by a name: a filter ("|trim"), a test ("?none"), a method of texts (".strip") or of
-// dicts (":get"), or one that is always there ("range").
+// dicts (":get"), or a plain function ("range").
 struct jinja_builtin {
-  std::string_view names;       // between blanks
-  std::string_view parameters;  // between blanks, with = and a value where one can be left out; *: whatever is given
+  std::string_view names;       // separated by blanks
+  std::string_view parameters;  // separated by blanks, with =default where one may be left out; *: any arguments
   jinja_value (*function)(jinja_run&, const jinja_value& self, jinja_arguments& given);
 
   jinja_value call(jinja_run& run, const jinja_value& self, jinja_arguments given) const;
@@ -32,7 +32,7 @@ struct jinja_builtin {
 // The function of this name, or null.
 const jinja_builtin* find_builtin(std::string_view name);
 
-// A method as a value.
+// A value that, if called, calls the method of `self`.
 inline jinja_value bound(const jinja_builtin* method, const jinja_value& self) {
   const auto call = [method, self](jinja_run& run, jinja_arguments& given) { return method->call(run, self, given); };
   return std::make_shared<const jinja_function>(call);
@@ -56,7 +56,7 @@ inline jinja_value member_of(jinja_run& run, const jinja_value& of, std::string_
   return undefined(name);
 }
 
-// The item of a value at a key or a position; otherwise its member.
+// The item of a value at a key or a position; otherwise, if the key is a text, the member of this name.
 inline jinja_value item_of(jinja_run& run, const jinja_value& of, const jinja_value& key) {
   if (defined(run, of).dict()) {
     if (const jinja_value* found = find_key(run, *of.dict(), key)) return *found;
@@ -69,7 +69,7 @@ inline jinja_value item_of(jinja_run& run, const jinja_value& of, const jinja_va
   return key.text() ? member_of(run, of, key.text()->bytes) : undefined("an item");
 }
 
-// The attribute of an item that a filter asks for: names and positions with points between them; none: the item.
+// The attribute of an item. `path` is a position, or names and positions with points between them; none: the item.
 inline jinja_value attribute_of(jinja_run& run, jinja_value item, const jinja_value& path) {
   if (!path.text()) return path.is_none() ? item : item_of(run, item, path);
   for (std::string_view names = path.text()->bytes; !names.empty();) {
@@ -103,7 +103,8 @@ inline jinja_value stripped(jinja_run& run, const jinja_text& text, const jinja_
   return text.part(left ? begin : 0, right ? end : text.bytes.size());
 }
 
-// The parts of a text between separators, after `most` cuts the rest; without a separator, between runs of white space.
+// A list of the parts of a text between separators; after `most` cuts, the rest is one part. If the separator is none,
+// runs of white space separate.
 inline jinja_value split(jinja_run& run, const jinja_text& text, const jinja_value& separator, std::int64_t most) {
   const std::string_view bytes = text.bytes;
   std::vector<jinja_value> parts;
@@ -131,8 +132,12 @@ inline jinja_value split(jinja_run& run, const jinja_text& text, const jinja_val
   return make_list(run, std::move(parts));
 }
 
-// Forms of upper and lower case: whole texts; the first letter in upper case; and each word's, where words are letters,
-// as the method title has it, or what stands between blanks and opening brackets, as the filter does.
+// The letters that are put in upper case; all others are put in lower case.
+//   upper, lower   all letters; no letter
+//   sentence       the first character of the text
+//   words          the first letter of each word, a word being a run of letters: the method title
+//   parts          the first character of each part, which begins after white space, a hyphen or an opening bracket:
+//                  the filter title
 enum class letter_case { upper, lower, sentence, words, parts };
 
 // The text in another case. Characters whose other case is several characters are refused.
@@ -162,7 +167,7 @@ inline jinja_value cased(jinja_run& run, const jinja_text& text, letter_case for
   return made;
 }
 
-// The text with a margin before each of its lines that is not empty, the first line only if asked.
+// The text with a margin before each of its lines that is not empty, before the first line only if `first`.
 inline jinja_value indented(jinja_run& run, const jinja_text& text, const jinja_text& margin, bool first) {
   jinja_text made;
   for (characters c(text.bytes); c.next();) {
@@ -179,7 +184,8 @@ inline jinja_value indented(jinja_run& run, const jinja_text& text, const jinja_
   return made;
 }
 
-// The whole number that a value is or a text writes, as int() of Python reads it.
+// The value as a whole number, as the filter int converts it: fractions are cut off, also in texts; `otherwise` if it
+// is no number.
 inline jinja_value whole_of(jinja_run& run, const jinja_value& value, const jinja_value& otherwise) {
   if (defined(run, value).is_integer()) return value.to_integer();
   double number = value.is_number() ? value.to_double() : std::nan("");
@@ -195,7 +201,7 @@ inline jinja_value whole_of(jinja_run& run, const jinja_value& value, const jinj
 
 // ---- lists
 
-// A value by which filters sort and compare: texts without regard to case.
+// The value by which filters sort and compare an item: its attribute, in lower case if that is a text.
 inline jinja_value sort_key(jinja_run& run, const jinja_value& item, const jinja_value& attribute) {
   const jinja_value key = attribute_of(run, item, attribute);
   return key.text() ? cased(run, *key.text(), letter_case::lower) : key;
@@ -223,7 +229,7 @@ inline jinja_value view_of(jinja_run& run, const jinja_value& dict, bool keys, b
   return make_list(run, std::move(items), form);
 }
 
-// List of what a filter makes of each item, or of each item's attribute.
+// The results of a filter for each item, or an attribute of each item.
 inline jinja_value mapped(jinja_run& run, const jinja_value& self, jinja_arguments& given) {
   const bool by_filter = !given.values.empty();
   const jinja_value what = given.take(by_filter ? "" : "attribute").value_or(jinja_value());
@@ -236,7 +242,8 @@ inline jinja_value mapped(jinja_run& run, const jinja_value& self, jinja_argumen
   return make_list(run, std::move(made), jinja_list::form::generator);
 }
 
-// The items of a list for which a test, of the items or of an attribute, gives `wanted`.
+// The items of a list for which a test gives `wanted`. If `by_attribute`, the first argument names an attribute of the
+// items, which is tested; else the items themselves are. Without a test, the truth of the value counts.
 inline jinja_value selected(jinja_run& run, const jinja_value& self, jinja_arguments& given, bool by_attribute,
                             bool wanted) {
   const jinja_value attribute =
@@ -252,7 +259,7 @@ inline jinja_value selected(jinja_run& run, const jinja_value& self, jinja_argum
   return make_list(run, std::move(made), jinja_list::form::generator);
 }
 
-// ---- functions that are always there
+// ---- plain functions
 
 inline jinja_value range(jinja_run& run, jinja_arguments& given) {
   constexpr std::int64_t longest = 100'000, most = std::int64_t{1} << 60;

@@ -21,14 +21,14 @@ namespace espalier::detail {
 
 // A part of a template as a function: an expression gives its value; a statement acts on the run.
 using jinja_code = std::function<jinja_value(jinja_run&)>;
-// Step of an operator, a filter or a call: it turns the value to the left of it into another.
+// An operator with its right side, a filter or a call: turns the value to its left into another.
 using jinja_step = std::function<jinja_value(jinja_run&, const jinja_value& left)>;
 // Gives a value to the names on the left of an assignment.
 using jinja_target = std::function<void(jinja_run&, const jinja_value&)>;
 
-// Makes code of a template as jinja2 does with trim_blocks and lstrip_blocks, which is what transformers sets.
+// Makes code of a template as jinja2 does with trim_blocks and lstrip_blocks, which transformers sets.
 //
-// Errors      model_error with the line of what is no Jinja, or not supported
+// Errors      model_error that names the line, for text that is no Jinja or that is not supported
 class jinja_parser {
  public:
   jinja_parser(std::string_view text, std::string where) : where_(std::move(where)) {
@@ -43,10 +43,10 @@ class jinja_parser {
     if (text_.ends_with('\n')) text_.pop_back();
   }
 
-  // The whole template, which writes into the run's `out`.
+  // Returns code that runs the whole template, and writes into the run's `out`.
   jinja_code parse() { return body({}); }
 
-  // The variables that the template reads.
+  // The names that the template reads: its variables, and also variables of loops, macros and functions.
   const std::vector<std::string>& names() const { return names_; }
 
  private:
@@ -60,7 +60,7 @@ class jinja_parser {
     refuse(what, " is missing before \"", next, "\"");
   }
 
-  // Counts how often functions of the grammar have called themselves.
+  // Counts one level of nesting while it lives; refuses a template with too many.
   struct level {
     explicit level(jinja_parser& of) : parser(of) {
       if (++of.level_ > 60) of.refuse("it is nested more than 60 levels deep");
@@ -120,7 +120,8 @@ class jinja_parser {
     return made;
   }
 
-  // The sign that ends white space before the end of the tag, - or +; another character if the tag does not end here.
+  // The sign before the end of the tag, - or +, if the tag ends here; a space if it ends without a sign; 0 if it does
+  // not end here.
   char end_of_tag() {
     const char sign = next();
     if (rest().starts_with(closing_)) return ' ';
@@ -145,7 +146,8 @@ class jinja_parser {
     at_ += c.begin;
   }
 
-  // Takes the text up to the next tag, and what opens the tag: {, % or #, or 0 at the end.
+  // Takes the text up to the next tag, which becomes output in `parts`, and the signs that open the tag. Returns the
+  // second of these: {, % or #; 0 at the end of the template.
   char take_data(std::vector<jinja_code>& parts) {
     const int first_line = line();
     const bool begins_line = at_ == 0 || text_[at_ - 1] == '\n';
@@ -174,7 +176,7 @@ class jinja_parser {
     return end;
   }
 
-  // A text between quotes, which comes next.
+  // Takes the text between quotes that comes next.
   std::string quoted() {
     const char quote = text_[at_++];
     std::string made;
@@ -210,7 +212,7 @@ class jinja_parser {
     return made;
   }
 
-  // A number, which comes next. After a point it is a position, and has no fraction.
+  // Takes the number that comes next. After a point it is a position, which has no fraction.
   jinja_value number() {
     const auto end_of_digits = [&](std::size_t from) {
       return (std::min)(rest().find_first_not_of("0123456789", from), rest().size());
@@ -232,7 +234,7 @@ class jinja_parser {
 
   // ---- code
 
-  // Code that counts as a part of the template; a statement has its line in messages.
+  // Makes code that counts as a part of the template: see jinja_run::part.
   template <class FunctionT>
   static jinja_code code(FunctionT function, int line = 0) {
     return [line, function = std::move(function)](jinja_run& run) -> jinja_value {
@@ -243,7 +245,7 @@ class jinja_parser {
   static jinja_code constant(jinja_value value) {
     return [value = std::move(value)](jinja_run&) { return value; };
   }
-  // An expression and what is done with its value, from left to right.
+  // Makes code that computes a value and passes it through the steps, from left to right.
   static jinja_code chain(jinja_code first, std::vector<jinja_step> steps) {
     if (steps.empty()) return first;
     return code([first = std::move(first), steps = std::move(steps)](jinja_run& run) {
@@ -257,7 +259,8 @@ class jinja_parser {
 
   // ---- statements
 
-  // The statements up to a block that begins with one of these names; all without names. It stops at the name.
+  // Takes the template up to a tag that begins with one of these names, and stops at the name; takes it to its end if
+  // there are no names.
   jinja_code body(std::initializer_list<std::string_view> ends) {
     const level here(*this);
     std::vector<jinja_code> parts;
@@ -302,7 +305,7 @@ class jinja_parser {
         line);
   }
 
-  // A body up to the block `end`, of which the name is taken.
+  // Takes the end of the tag, the body after it, and the beginning of the tag `end`, its name included.
   jinja_code whole_body(std::string_view end) {
     close();
     jinja_code made = body({end});
@@ -310,7 +313,7 @@ class jinja_parser {
     return made;
   }
 
-  // Text that code writes, with variables of its own.
+  // Runs code in a frame of its own, and returns the text that it writes.
   static jinja_value captured(jinja_run& run, const jinja_code& inner) {
     const jinja_run::scope own(run);
     jinja_text outer = std::exchange(run.out, {});
@@ -396,7 +399,7 @@ class jinja_parser {
     };
   }
 
-  // The variable `loop` in the round i of a loop over these items.
+  // The variable `loop` in round i of a loop over these items.
   static jinja_value loop_state(const std::vector<jinja_value>& items, std::size_t i) {
     static const std::vector<jinja_value> names = [] {
       std::vector<jinja_value> made;
@@ -464,7 +467,7 @@ class jinja_parser {
 
   jinja_code macro() {
     const std::string name = expect_name();
-    std::vector<std::pair<std::string, jinja_code>> parameters;  // each with its value where it is not given
+    std::vector<std::pair<std::string, jinja_code>> parameters;  // each with its default
     expect("(");
     while (!skip(")")) {
       if (!parameters.empty()) expect(",");
@@ -494,7 +497,7 @@ class jinja_parser {
 
   // ---- expressions
 
-  // One expression, or several between commas, which are a tuple.
+  // Takes one expression, or several with commas between them, which are a tuple.
   jinja_code expressions() {
     std::vector<jinja_code> parts;
     bool is_tuple = false;
@@ -526,7 +529,8 @@ class jinja_parser {
     });
   }
 
-  // Values with operators between them, by ranks, the loosest first.
+  // Takes values with operators of this rank between them; each value may have operators of the next ranks, which bind
+  // tighter.
   jinja_code operation(std::size_t rank) {
     static const std::vector<std::string_view> ranks[] = {{"or"},     {"and"}, {"==", "!=", "<=", ">=", "<", ">", "in"},
                                                           {"+", "-"}, {"~"},   {"*", "//", "/", "%"}};
@@ -556,7 +560,7 @@ class jinja_parser {
     return chain(std::move(first), std::move(steps));
   }
 
-  // A value with its sign, members, items, calls, filters and tests.
+  // Takes a value with its sign, members, items, calls and, if takes_filters, filters and tests.
   jinja_code unary(bool takes_filters) {
     jinja_code first;
     if (skip("-")) {
@@ -652,7 +656,7 @@ class jinja_parser {
     return undefined(name);
   }
 
-  // Reads what stands between [ and ], of which the first was taken: a key, or the places of a slice.
+  // Takes a key or the places of a slice, and the closing ]; the opening [ was taken before.
   jinja_step subscript() {
     std::vector<jinja_code> parts(1);
     while (!skip("]")) {
@@ -677,7 +681,7 @@ class jinja_parser {
     };
   }
 
-  // The arguments of a call: with a name, without, or * before a list of arguments.
+  // The arguments of a call, each with its name: empty if it has none; * if it is a list of arguments.
   using written_arguments = std::vector<std::pair<std::string, jinja_code>>;
 
   written_arguments arguments() {
@@ -713,7 +717,7 @@ class jinja_parser {
     return made;
   }
 
-  // A filter or a test whose name comes next, with its arguments.
+  // Takes the name of a filter, and its arguments.
   jinja_step filter() {
     const std::string found = expect_name();
     return builtin("|" + found, "filter", is("(") ? arguments() : written_arguments());
@@ -742,7 +746,7 @@ class jinja_parser {
   }
 
   std::string where_, text_;
-  std::string_view closing_;  // of the tag that is read
+  std::string_view closing_;  // end of the tag that is read: }} or %}
   std::vector<std::string> names_;
   std::size_t at_ = 0, counted_ = 0;
   int line_ = 1, level_ = 0, loops_ = 0;

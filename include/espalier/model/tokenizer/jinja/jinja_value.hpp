@@ -28,11 +28,12 @@
 
 namespace espalier::detail {
 
-// A text of a template, which knows of each byte whether the template wrote it (trusted) or a message did.
+// A text in a run of a template. For each byte it knows whether the template wrote it (trusted) or it came from the
+// input.
 struct jinja_text {
   std::string bytes{};
-  std::string marks{};     // of each byte: 1 if it is trusted, else 0
-  bool is_markup = false;  // marked by the filter safe: joined to others, it has them escaped for HTML
+  std::string marks{};     // for each byte: 1 if it is trusted, else 0
+  bool is_markup = false;  // set by the filter safe: a text that + joins to this one is escaped for HTML
 
   jinja_text() = default;
   jinja_text(std::string text, bool is_trusted)
@@ -54,7 +55,7 @@ struct jinja_text {
     return made;
   }
 
-  // Calls with (begin, end, is_trusted) for each run of bytes of one kind, in order.
+  // Calls with (begin, end, is_trusted) for each run of bytes that are all trusted or all not, in order.
   template <class FunctionT>
   void each_run(const FunctionT& call) const {
     for (std::size_t begin = 0, end = 0; begin < bytes.size(); begin = end) {
@@ -70,7 +71,7 @@ struct jinja_dict;
 struct jinja_frame;
 struct jinja_arguments;
 struct jinja_value;
-// A function that a template can call: a method of a value, a macro of the template, or one that is always there.
+// A function that a template can call: a method of a value, a macro of the template, or a plain function such as range.
 using jinja_function = std::function<jinja_value(jinja_run&, jinja_arguments&)>;
 
 struct jinja_undefined {
@@ -79,8 +80,9 @@ struct jinja_undefined {
   friend bool operator==(const jinja_undefined&, const jinja_undefined&) { return true; }
 };
 
-// A value of a template, as in Python. Copies share what they hold, which never changes but for namespaces. A namespace
-// is a frame of the run that made it, since it may contain itself.
+// A value of a template, as in Python. Copies share their content. It never changes, except that variables of a
+// namespace are set, and that a generator remembers that it was read. The run that made a namespace owns it, since a
+// namespace may contain itself.
 struct jinja_value {
   using content = std::variant<jinja_undefined, std::monostate, bool, std::int64_t, double,
                                std::shared_ptr<const jinja_text>, std::shared_ptr<jinja_list>,
@@ -96,17 +98,17 @@ struct jinja_value {
   bool is_undefined() const { return std::holds_alternative<jinja_undefined>(is); }
   bool is_none() const { return std::holds_alternative<std::monostate>(is); }
   bool is_number() const { return is_integer() || std::holds_alternative<double>(is); }
-  // True for whole numbers, which true and false are as well.
+  // True for a whole number; true and false count as whole numbers, as in Python.
   bool is_integer() const { return std::holds_alternative<std::int64_t>(is) || std::holds_alternative<bool>(is); }
-  // The value as what it is, or null.
+  // The content if it is of this type, else null.
   const jinja_text* text() const { return pointed<std::shared_ptr<const jinja_text>>(); }
   jinja_list* list() const { return pointed<std::shared_ptr<jinja_list>>(); }
   const jinja_dict* dict() const { return pointed<std::shared_ptr<const jinja_dict>>(); }
   const jinja_function* function() const { return pointed<std::shared_ptr<const jinja_function>>(); }
   jinja_frame* name_space() const { return is.index() == 9 ? std::get<jinja_frame*>(is) : nullptr; }
-  // A list or a tuple, which has places and an order, or null.
+  // The list if it is a list or a tuple, else null.
   const jinja_list* sequence() const;
-  // Levels of lists and dicts; 0 for other values.
+  // Number of levels of nested lists and dicts; 0 for other values.
   int depth() const;
   // Pre         is_integer()
   std::int64_t to_integer() const {
@@ -127,7 +129,7 @@ struct jinja_value {
   }
 };
 
-// A list, or what Python has in its place: a tuple, a view of a dict, or a generator, which can be read once.
+// A list, a tuple, a view of a dict, or a generator, which can be read once.
 struct jinja_list {
   enum class form { list, tuple, view, generator };
 
@@ -137,7 +139,7 @@ struct jinja_list {
   bool was_read = false;
 };
 
-// A dict, in the order in which its keys came.
+// A dict. Its items keep the order in which their keys were added.
 struct jinja_dict {
   std::vector<std::pair<jinja_value, jinja_value>> items;
   int depth = 1;
@@ -150,7 +152,8 @@ struct jinja_arguments {
 
   const jinja_value& operator[](std::size_t i) const { return values[i]; }
 
-  // The next argument, which may be given by name, too; nothing if it is not given.
+  // Takes the first argument without a name or, if there is none left, the argument with this name; nothing if it is
+  // not given either.
   std::optional<jinja_value> take(std::string_view name) {
     std::optional<jinja_value> taken;
     const auto found = std::find_if(named.begin(), named.end(), [&](const auto& one) { return one.first == name; });
@@ -167,9 +170,10 @@ struct jinja_arguments {
   void finish(const jinja_run& run) const;
 };
 
-// Variables by their names: those of a template, of a round of a loop, of a call of a macro, or of a namespace.
+// Variables with their names: the variables of a template, of a round of a loop, of a call of a macro, or of a
+// namespace.
 struct jinja_frame {
-  jinja_frame* around = nullptr;  // the frame that has the variables which are not found here
+  jinja_frame* around = nullptr;  // the frame in which a name is looked up that is not found here; null: none
   std::vector<std::pair<std::string, jinja_value>> variables{};
 
   jinja_value* find(std::string_view name) {
@@ -196,13 +200,13 @@ inline int jinja_value::depth() const {
 // The state of one run of a template, and the bounds of its work. A step is a part of the template that is run, 16
 // bytes that are written or searched, or an item of a list that is made.
 //
-// Errors      input_error with the line: what raise_exception says, what Python would refuse, or more than the bounds
-//             on steps, texts and nesting allow
+// Errors      input_error that names the line, if the template calls raise_exception, does something that Python would
+//             refuse, or needs more steps, bytes or levels than the bounds allow
 class jinja_run {
  public:
   static constexpr int deepest_value = 200;  // nesting of lists and dicts in each other
 
-  // Prepares a run of the template `where`; `seconds` is the time since 1970 that strftime_now tells.
+  // Prepares a run of the template `where`; strftime_now writes the time `seconds` after the beginning of 1970.
   explicit jinja_run(std::string where, std::time_t seconds = 0) : now(seconds), where_(std::move(where)) {}
   jinja_run(const jinja_run&) = delete;
 
@@ -217,7 +221,8 @@ class jinja_run {
   }
   void spend_bytes(std::size_t bytes) { spend(1 + bytes / 16); }
 
-  // A part of the template that is run: a step, during which messages have its line.
+  // Lives while a part of the template runs: takes a step, counts the levels of nesting and, if `line` is above 0, sets
+  // the line that messages name.
   struct part {
     part(jinja_run& of, int line) : run(of), line_before(of.line_) {
       if (line > 0) run.line_ = line;
@@ -233,7 +238,7 @@ class jinja_run {
     int line_before;
   };
 
-  // A part of the template whose variables end with it.
+  // Opens a frame for variables that last as long as this object.
   struct scope {
     explicit scope(jinja_run& of) : scope(of, *of.frame) {}
     scope(jinja_run& of, jinja_frame& around) : run(of), inner{&around, {}} { run.frame = &inner; }
@@ -244,7 +249,7 @@ class jinja_run {
     jinja_frame inner;
   };
 
-  enum class leaving { nothing, round, loop };  // what is left after continue and break
+  enum class leaving { nothing, round, loop };  // the part of the template that `continue` or `break` ends
 
   const std::time_t now;
   jinja_frame variables{};
@@ -271,7 +276,7 @@ inline bool is_space(char32_t c) {
          (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
-// The characters of a text; a byte that is no text counts as one.
+// Walks over the characters of a text. A byte that is not UTF-8 counts as one character.
 class characters {
  public:
   explicit characters(std::string_view text) : text_(text) {}
@@ -306,7 +311,7 @@ inline void append_utf8(std::string& text, char32_t code) {
   text.append(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(n));
 }
 
-// A number as Python writes it: the fewest digits that give it.
+// A number as Python writes it: with the fewest digits from which it can be read back.
 inline std::string float_text(double number) {
   const double size = std::abs(number);
   const bool is_fixed = size == 0 || (size >= 1e-4 && size < 1e16);
@@ -349,19 +354,19 @@ inline std::string_view kind_of(const jinja_value& value) {
   return names[value.is.index()];
 }
 
-// The value, which must be defined.
+// Returns the value; fails if it is undefined.
 inline const jinja_value& defined(const jinja_run& run, const jinja_value& value) {
   if (value.is_undefined()) run.fail("\"", std::get<jinja_undefined>(value.is).what, "\" is not defined");
   return value;
 }
 
-// The text of a value that must be one.
+// Returns the text of a value; fails if the value is no text.
 inline const jinja_text& need_text(const jinja_run& run, const jinja_value& value) {
   if (!defined(run, value).text()) run.fail("a text is needed, not ", kind_of(value));
   return *value.text();
 }
 
-// The whole number of a value that must be one, such as a position.
+// Returns the whole number of a value, such as a position; fails if the value is none.
 inline std::int64_t whole_number(const jinja_run& run, const jinja_value& value) {
   if (!defined(run, value).is_integer()) run.fail("a whole number is needed, not ", kind_of(value));
   return value.to_integer();
@@ -455,7 +460,7 @@ inline jinja_value make_dict(jinja_run& run, std::vector<std::pair<jinja_value, 
   return std::shared_ptr<const jinja_dict>(std::move(made));
 }
 
-// The value of JSON. `is_trusted` says of its texts whether the template may take them for its own.
+// Returns a value of JSON as a value of a template. Its texts are trusted if `is_trusted`.
 inline jinja_value value_of(jinja_run& run, const nlohmann::ordered_json& from, bool is_trusted, int depth = 0) {
   if (depth > run.deepest_value) run.fail("a value is nested more than ", run.deepest_value, " levels deep");
   run.spend(1);
@@ -479,7 +484,7 @@ inline jinja_value value_of(jinja_run& run, const nlohmann::ordered_json& from, 
   return std::shared_ptr<const jinja_dict>(std::move(made));
 }
 
-// The items that a loop over a value has. A generator gives them once.
+// The items that a loop over a value visits. Fails if the value is a generator that was read before.
 inline std::vector<jinja_value> items_of(jinja_run& run, const jinja_value& value) {
   std::vector<jinja_value> items;
   if (jinja_list* const list = value.list()) {
@@ -527,10 +532,11 @@ inline bool contains(jinja_run& run, const jinja_value& where, const jinja_value
 
 // ---- values as texts
 
-// How a value is written: as Python's str writes it, or as its json.dumps does with ensure_ascii=False.
+// The form in which a value is written: as Python's str writes it or, if is_json, as json.dumps does, with
+// ensure_ascii=is_ascii.
 struct jinja_form {
   bool is_json = false, is_ascii = false;
-  std::optional<std::string> indent{};  // what a level is indented by; none: all in one line
+  std::optional<std::string> indent{};  // the indent of one level; none: all in one line
   std::string between = ", ", after_key = ": ";
 };
 
@@ -595,7 +601,7 @@ inline jinja_text text_of(jinja_run& run, const jinja_value& value) {
   return jinja_text(std::move(made), value.depth() == 0);
 }
 
-// The texts of values, one after the other, with another text between them.
+// The texts of values, one after the other, with `between` between any two.
 inline jinja_value joined(jinja_run& run, const jinja_text& between, const std::vector<jinja_value>& items) {
   jinja_text made;
   for (std::size_t i = 0; i < items.size(); ++i) {
@@ -607,7 +613,7 @@ inline jinja_value joined(jinja_run& run, const jinja_text& between, const std::
   return made;
 }
 
-// The text with `with` in the place of `old`, at most `most` times; all if that is negative.
+// The text with `with` in the place of `old`, at most `most` times; everywhere if `most` is negative.
 inline jinja_text replaced(jinja_run& run, const jinja_text& text, const jinja_text& old, const jinja_text& with,
                            std::int64_t most) {
   if (old.bytes.empty()) run.fail("the empty text cannot be replaced");
@@ -624,7 +630,8 @@ inline jinja_text replaced(jinja_run& run, const jinja_text& text, const jinja_t
   return made;
 }
 
-// A text in which characters that mean something in HTML are written out, as it is joined to one marked as safe.
+// The text with the characters that have a meaning in HTML escaped. A text that the filter safe has marked stays as it
+// is.
 inline jinja_text escaped(jinja_run& run, const jinja_text& text) {
   constexpr std::pair<const char*, const char*> written[] = {
       {"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"'", "&#39;"}, {"\"", "&#34;"}};
@@ -636,7 +643,7 @@ inline jinja_text escaped(jinja_run& run, const jinja_text& text) {
 
 // ---- operators
 
-// Every step-th item of a text or a list from begin to end, as in Python; none stands for what is left out.
+// Every step-th item of a text or a list from begin to end, as in Python; none stands for a place that is left out.
 inline jinja_value slice_of(jinja_run& run, const jinja_value& of, const jinja_value& begin, const jinja_value& end,
                             const jinja_value& step) {
   const jinja_list* const list = defined(run, of).sequence();

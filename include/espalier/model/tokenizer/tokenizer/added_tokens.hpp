@@ -31,7 +31,7 @@ struct text_range {
   std::size_t begin = 0, end = 0;
 };
 
-// Finds added tokens in a text: the leftmost, and of those that begin at one position the longest.
+// Finds added tokens in a text: the leftmost first, and the longest if several begin at one position.
 class added_tokens {
  public:
   // Adds a token. Of tokens with equal texts the last one counts; an empty text is never found.
@@ -75,8 +75,8 @@ class added_tokens {
     return taken;
   }
 
-  // Calls on_text(begin, end) and on_token(id) in order; `trusted` are the ranges in which marks are found, in order
-  // and without overlap.
+  // Calls on_token(id) for each token in a text and on_text(begin, end) for each range without tokens, in order.
+  // `trusted` are the ranges in which marks are found, in order and without overlap.
   //
   // Complexity  O(bytes * length of the longest token) at most
   template <class TextT, class TokenT>
@@ -149,7 +149,7 @@ class added_tokens {
   }
 
   std::vector<added_token> tokens_;
-  // A tree of the texts: for a node and a byte the next node, and for each node the token that ends there.
+  // A trie of the texts: the next node for a node and a byte, and the token that ends at each node.
   std::unordered_map<std::uint64_t, std::size_t> children_;
   std::vector<std::size_t> token_at_{none};
 };

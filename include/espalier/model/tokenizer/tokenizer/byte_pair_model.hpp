@@ -23,7 +23,7 @@ struct token_merge {
   std::int32_t rank;
 };
 
-// A table of the pairs of tokens that merge, with open addresses.
+// A hash table of the pairs of tokens that merge, with open addressing.
 class merge_table {
  public:
   struct entry {
@@ -71,8 +71,8 @@ constexpr std::array<token_id, 256> no_byte_tokens() {
   return none;
 }
 
-// Byte-pair encoding of a word: it begins as bytes or characters; as long as any two neighbours merge, the pair of the
-// lowest rank does, the leftmost first.
+// Splits words into tokens by byte-pair encoding: a word begins as a row of bytes or characters; as long as any two
+// neighbours can merge, the pair of the lowest rank merges, of equal ranks the leftmost.
 //
 // Complexity  O(n log n) of n bytes
 // Source      Sennrich et al., Neural Machine Translation of Rare Words with Subword Units, section 3.2

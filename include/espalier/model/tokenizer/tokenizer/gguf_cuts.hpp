@@ -42,9 +42,9 @@ inline constexpr std::string_view deepseek_pattern =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
     R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// The cuts by their names: the patterns are those of the models' own tokenizer.json, where they are known; others have
-// llama.cpp's. Patterns that count a number's digits from its end look at most 300 ahead, so that they take time in
-// proportion to the text: longer numbers are cut otherwise.
+// The cuts by their names. The patterns are taken from the models' own tokenizer.json if it is known, else from
+// llama.cpp. A pattern that counts the digits to the end of a number at each digit looks at most 300 digits ahead, so
+// that it takes time in proportion to the text; longer numbers are cut differently.
 //
 // Source      https://github.com/ggml-org/llama.cpp, src/llama-vocab.cpp, all names of its version in
 //             llama-cpp-python 0.3.36

@@ -59,12 +59,12 @@ inline std::string in_form(std::string text, unicode_form form) {
 enum class text_change {
   lower_case,
   drop_marks,     // combining marks
-  drop_accents,   // marks that take no width, of the text in NFD
+  drop_accents,   // nonspacing marks, once the text is in NFD
   drop_controls,  // control characters and U+FFFD; white space becomes a space
   part_han,       // a space before and after each Chinese character
   trim_left,      // white space at the beginning
   trim_right,     // white space at the end
-  single_spaces   // several spaces become one, and those at the ends none
+  single_spaces   // each run of spaces becomes one space; spaces at the ends are dropped
 };
 
 // Returns the text after a change.
@@ -137,13 +137,13 @@ inline std::string changed(std::string text, text_change change) {
   return result;
 }
 
-// A table of texts and their replacements, as a SentencePiece model holds it: a double array, and the replacements that
-// its leaves point to, each with a zero byte at its end.
+// A table of texts and their replacements, as a SentencePiece model holds it: a trie in a double array, and the
+// replacements that its leaves point to, each with a zero byte at its end.
 //
 // Source      SentencePiece, src/normalizer.cc and third_party/darts_clone
 class character_map {
  public:
-  // Reads the table from its bytes, in whose first four the size of the double array stands.
+  // Reads the table from its bytes. The first four are the size of the double array, in bytes.
   //
   // Errors      model_error for bytes that are no such table
   character_map(std::string_view bytes, const std::string& where) {
@@ -253,7 +253,7 @@ class normaliser {
     text = result.append(text, done);
   }
 
-  // A damaged table may have replacements that are no text.
+  // Returns the text; refuses one that is not UTF-8, because a damaged table may have such replacements.
   static std::string require_utf8(std::string text) {
     for (std::string_view rest = text; !rest.empty();) {
       const utf8_character c = read_utf8(rest);

@@ -24,7 +24,7 @@ inline constexpr std::string_view qwen2_pattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|)"
     R"(\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// The characters that BERT and others take for punctuation: Unicode's, and all of ASCII that are no letters or digits.
+// The characters that BERT and others take for punctuation: Unicode's punctuation, and the symbols of ASCII.
 inline constexpr std::string_view punctuation_pattern = R"([\p{P}$+<=>^`|~])";
 
 // A pattern that matches exactly this text.
@@ -98,7 +98,7 @@ struct pretokenizers {
       raise<model_error>(step.where(), ": \"prepend_scheme\" is \"", scheme, "\", but must be always, first or never.");
     }
     if (!splitter.empty() && before == text_prefix::when::always && prefix.before == text_prefix::when::never) {
-      prefix = {text_prefix::when::each_word, mark};  // of words without spaces
+      prefix = {text_prefix::when::each_word, mark};  // words are taken to have no spaces
       return;
     }
     put_first(step, {before, mark, mark});

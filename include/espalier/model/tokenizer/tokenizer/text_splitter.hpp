@@ -39,7 +39,7 @@ class regex_translation {
   const std::string& result() const { return result_; }
 
  private:
-  // Oniguruma's \w; PCRE2's \w is narrower, and its \s is wider by U+180E.
+  // Oniguruma's \w. PCRE2's \w is narrower, and PCRE2's \s is wider by U+180E.
   static constexpr std::string_view word_class = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 
   [[noreturn]] void refuse(std::string_view what) const {

@@ -186,7 +186,7 @@ class tokenizer_gguf {
     return scores;
   }
 
-  // Reads what the tokens of a SentencePiece model stand for.
+  // Reads the tokens of a SentencePiece model: the bytes that they stand for, and the tokens of characters and bytes.
   void read_sentence_pieces() {
     for (std::size_t i = 0; i < words_.size(); ++i) {
       const auto token = static_cast<token_id>(i);
@@ -206,7 +206,7 @@ class tokenizer_gguf {
     if (model_.unknown < 0) model_.unknown = token_or_none("unknown_token_id");
   }
 
-  // Reads a SentencePiece BPE, which merges to the token of the highest score first.
+  // Reads a SentencePiece BPE, which makes the merge first that gives the token of the highest score.
   void read_scored() {
     adds_begin_ = true;
     read_sentence_pieces();
@@ -244,7 +244,7 @@ class tokenizer_gguf {
     prefix_.doubles = true;
   }
 
-  // Reads a WordPiece, whose tokens that begin a word are written with U+2581.
+  // Reads a WordPiece, in which tokens that begin a word are written with U+2581 before them.
   void read_word_pieces() {
     adds_begin_ = true;
     word_piece_model::parts parts;
@@ -280,7 +280,7 @@ class tokenizer_gguf {
     return ranks;
   }
 
-  // Adds the merges of each word: from any two words that make it up.
+  // Adds, for each word, a merge of every two words that make it up.
   void add_scored_merges(const std::vector<std::int32_t>& ranks) {
     constexpr std::size_t longest = 512;
     for (std::size_t i = 0; i < words_.size(); ++i) {

@@ -119,8 +119,8 @@ class tokenizer_json {
     model_.is_byte_level = words_.is_byte_level;
   }
 
-  // Reads the decoder. A Strip removes the prefix of a text; it is ignored, since a single piece does not know whether
-  // it is the first, and keeps the prefix.
+  // Reads the decoder. A Strip, which removes the prefix of a text, is ignored: a single piece does not know whether it
+  // is the first of the text, and so keeps the prefix.
   void read_decoder() {
     bool has_byte_level = false;
     each_step("decoder", section("decoder"), "decoders", [&](const std::string& type, const json_reader& step) {
@@ -336,7 +336,7 @@ class tokenizer_json {
     return found->second;
   }
 
-  // The token that the post-processor puts before a text.
+  // The token that the post-processor puts before a text; -1 if there is none.
   token_id read_begin() const {
     token_id begin = -1;
     each_step("post_processor", section("post_processor"), "processors",
@@ -376,7 +376,7 @@ class tokenizer_json {
   normaliser normalise_;
   pretokenizers words_;
   std::vector<std::pair<std::string, std::string>> spelled_;  // replacements that the decoder makes in words
-  std::string continues_as_;  // what tokens of a WordPiece that go on with a word begin with, in its decoder
+  std::string continues_as_;  // the decoder's prefix of WordPiece tokens that continue a word
   std::string type_;          // of the model
   std::vector<double> scores_;
   std::unordered_map<std::string, token_id> vocabulary_;

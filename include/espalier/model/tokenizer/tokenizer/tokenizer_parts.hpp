@@ -112,7 +112,7 @@ inline constexpr std::string_view space_mark = "\xE2\x96\x81";
 // The character for bytes that are no text, U+FFFD.
 inline constexpr std::string_view replacement_character = "\xEF\xBF\xBD";
 
-// A number of tokens that no vocabulary has: a file that says more is damaged.
+// The most tokens that a file may have. No vocabulary is that large: a file that says more is damaged.
 inline constexpr int most_tokens = 1 << 21;
 
 // The byte that a token such as <0x0A> stands for, or -1.
@@ -147,7 +147,8 @@ struct tokenizer_parts {
     if (place == ends.end() || *place != token) ends.insert(place, token);
   }
 
-  // Adds to `ends` the special tokens whose names say that they end a text or an answer, listed as ends or not.
+  // Adds to `ends` the special tokens whose names say that they end a text or an answer, even if the file does
+  // not list them as ends.
   void add_named_ends() {
     for (const std::string_view name :
          {"<|endoftext|>", "<|end_of_text|>", "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<end_of_turn>"}) {

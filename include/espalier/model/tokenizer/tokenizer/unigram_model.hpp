@@ -17,8 +17,8 @@
 
 namespace espalier::detail {
 
-// A unigram model of a word: of all ways to make it up from tokens, the one with the greatest sum of scores. A
-// character that is no token by itself is unknown, at a score that is 10 below the least.
+// Splits words into tokens by a unigram model: of all ways to make up a word from tokens, it takes the one with the
+// greatest sum of scores. A character that is no token by itself is unknown, and has a score 10 below the least.
 //
 // Complexity  O(n * length of the longest token * log of the number of tokens) for n bytes
 // Source      Kudo, Subword Regularization, section 3.2; sums are made in double, as in Hugging Face's tokenizers
@@ -31,16 +31,17 @@ class unigram_model {
   };
   struct parts {
     std::vector<scored> tokens{};
-    double least_score = 0.0;                            // of all tokens
-    token_id unknown = -1;                               // stands for neighbouring unknown characters; -1: left out
-    std::array<token_id, 256> bytes = no_byte_tokens();  // tokens of bytes, which unknown characters become first
+    double least_score = 0.0;  // of all tokens
+    token_id unknown = -1;     // token of a run of unknown characters; -1: they are left out
+    // The tokens of single bytes. A run of unknown characters becomes these if all its bytes have one, else `unknown`.
+    std::array<token_id, 256> bytes = no_byte_tokens();
   };
 
   // Memory for the work on one word after the other.
   struct workspace {
     struct node {
       double score = -std::numeric_limits<double>::infinity();
-      std::size_t begin = 0;  // of the token that ends here
+      std::size_t begin = 0;  // where the token begins that ends here
       token_id token = -1;    // -1: an unknown character
     };
     std::vector<node> nodes;

@@ -14,15 +14,15 @@
 
 namespace espalier::detail {
 
-// A WordPiece model of a word: the longest token that it begins with, then the longest that goes on with the rest, and
-// so on. A word that cannot be made up so, or is too long, is unknown as a whole.
+// Splits words into tokens by WordPiece: takes the longest token that the word begins with, then the longest that
+// continues it, and so on. A word that cannot be made up so, or is too long, is unknown as a whole.
 //
 // Complexity  O(most_characters * longest token) for a word
 // Source      Wu et al., Google's Neural Machine Translation System, section 4.1, as in Devlin et al., BERT
 class word_piece_model {
  public:
   struct parts {
-    std::unordered_map<std::string, token_id> begins{}, continues{};  // tokens that begin a word, and others
+    std::unordered_map<std::string, token_id> begins{}, continues{};  // tokens that begin a word, and that continue one
     token_id unknown = -1;                                            // -1: unknown words are left out
     std::size_t most_characters = 100;
   };
