@@ -107,7 +107,8 @@ struct estimated_plan {
 };
 
 //! The plan of one form and number of splits. Its time is the number of thread blocks that a multiprocessor gets, times
-//! the number of blocks of 64 slots that each of them works on, plus the times of starting them and of merging.
+//! the number of blocks of 64 slots that each of them works on, times the form's cost for such a block, plus the times
+//! of starting thread blocks and of merging.
 inline estimated_plan estimate(const attention_shape& shape, const attention_tuning& tuning, const tile_form& form,
                                std::int32_t n_rows, std::int32_t n_sequences, std::int32_t max_context,
                                std::int32_t splits) {
@@ -164,7 +165,7 @@ inline attention_plan plan_attention(const attention_shape& shape, const attenti
   return groups.time < best.time ? groups.plan : best.plan;
 }
 
-//! Number of rows of partial results that plans need for up to max_rows rows: of one sequence, or by position of any
+//! Number of rows of partial results that plans need for up to max_rows rows, of one sequence, or, by position, of any
 //! number of sequences.
 inline std::size_t rows_of_parts(const attention_shape& shape, const attention_tuning& tuning) {
   std::size_t most = 0;

@@ -176,8 +176,8 @@ __device__ inline tile_blocks find_whole_blocks(const tile_place& place, const f
   return {seen, nullptr, n, 64 * n, 0};
 }
 
-//! The blocks of a tile that a split works on, in order: by position, every position_splits-th block; otherwise a run
-//! of blocks.
+//! The blocks of a tile that a split works on, in order: by position, every block whose number is the split's modulo
+//! position_splits; otherwise a run of blocks.
 struct tile_turns {
   std::int32_t begin, step, n;
 
@@ -202,7 +202,7 @@ template <class NumberT, class TileT>
 struct slot_copier {
   static constexpr int lanes_per_row = TileT::chunks;
   static constexpr int rows_at_once = 32 / lanes_per_row;
-  static constexpr int step_rows = rows_at_once * TileT::warps;  // rows of the block
+  static constexpr int step_rows = rows_at_once * TileT::warps;  // rows that all warps copy in one step
   static constexpr int steps = TileT::slots / step_rows;
 
   const kv_view<NumberT>& kv;
