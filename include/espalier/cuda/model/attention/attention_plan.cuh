@@ -17,8 +17,8 @@ namespace espalier::cuda {
 //!
 //! Costs are in units of some 200 ns of a multiprocessor that two thread blocks share, estimated from counts of bytes
 //! and products for compute capability 9.0. On an H200 a unit took 0.13 to 0.23 us, over prefixes of 512 to 16,384
-//! slots and 1 to 1,024 nodes; the form with the least estimate took at most 1 % more than the quicker one for 14 of
-//! these 15 shapes, and 21 % more for 64 nodes after 512 slots (bench/cuda/attention.cu).
+//! slots and 1 to 1,024 nodes; the form with the least estimate, mma.sync or warpgroups, took at most 1 % more than the
+//! quicker of the two for 14 of these 15 shapes, and 21 % more for 64 nodes after 512 slots (bench/cuda/attention.cu).
 struct attention_tuning {
   std::int32_t multiprocessors = 1;
   std::int32_t shared_bytes = 0;     //!< shared memory of a multiprocessor

@@ -144,7 +144,7 @@ namespace espalier::cuda {
 //! their own rows do not see. Rows in depth-first order keep relatives together, so that most blocks are empty. Masks
 //! of the prefix are not read. If rows and heads are few, the context is divided among more thread blocks, whose
 //! results a second kernel merges in a fixed order: results have the same bits every time. Weights and sums are floats;
-//! if values are half or bfloat16 numbers, weights are rounded to that type before they are multiplied.
+//! the tensor cores take weights that are rounded to the type of the values.
 //!
 //! With shape.batch_invariant the keys that a row sees are numbered by position: the prefix, then the row's ancestors
 //! from the root on and itself. Keys 64 b to 64 b + 63 are block b, which belongs to split b % 8. A split adds up its
@@ -222,8 +222,8 @@ class tree_attention {
   //! The launches depend on the fields of the views alone, so a graph can capture them. Padding rows of `out` are left
   //! alone.
   //!
-  //! Shapes      queries [n_rows][n_heads * head_dim], at query_stride; out [n_rows][n_heads * head_dim]: aligned to 16
-  //!             bytes
+  //! Shapes      queries [n_rows][n_heads * head_dim], with query_stride numbers from one row to the next; out
+  //!             [n_rows][n_heads * head_dim]: aligned to 16 bytes
   //! Pre         batch.n_rows <= max_rows; batch.max_context <= max_context; masks show no column from max_context +
   //!             n_rows or from 32,768 on; scores.scale > 0
   void run(const NumberT* queries, const kv_view<NumberT>& kv, std::int32_t layer, const forward_batch_view& batch,

@@ -261,7 +261,7 @@ struct block_draft_weights {
 //!             more a layer if attention divides the context. read: a pass of 2 n_layers + 4 launches and products
 //!             for each chunk of the rows; a chunk has up to max(64, max_texts * (block_length + 1)) rows, the same
 //!             number of each lane. No allocation, no synchronisation: a graph can capture both
-//! Law         a row's numbers do not depend on the numbers in other rows
+//! Law         a text's numbers do not depend on the numbers of other texts
 //! Errors      load: model_error for files that do not fit one another or the target; option_error for a target whose
 //!             option hidden_layers lacks a layer, or for max_texts out of range; cuda_error
 //! Source      Chen et al., DFlash, but with a matrix for the pending token; examples/models/block.py is the reference

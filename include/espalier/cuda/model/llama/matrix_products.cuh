@@ -137,7 +137,7 @@ class matrix_products {
     plan(most);
   }
 
-  //! The least planned number of rows that holds n.
+  //! The least planned number of rows that is at least n.
   //!
   //! Pre         n is at most the largest that has been planned
   int planned(int n) const { return *std::lower_bound(planned_.begin(), planned_.end(), n); }

@@ -22,9 +22,9 @@ inline constexpr int pass_max_layers = 32;
 inline constexpr std::size_t pass_weight_bytes = 96 * 1024;  // bytes of a tile's weights, at most
 
 // One product of the pass. Its outputs are divided into units of eight: the four outputs from first_output(unit) on,
-// and the four that lie `distance` behind them. So one thread gets both outputs of a pair that belongs together: a pair
-// that is rotated, or gate and up. `per` units begin 4 outputs apart; each such run of units begins `span` outputs
-// after the one before it. For heads, per, span and distance are dim / 8, dim and dim / 2.
+// and the four from first_output(unit) + distance on. So one thread gets both outputs of a pair that belongs together:
+// a pair that is rotated, or gate and up. `per` units begin 4 outputs apart; each such run of units begins `span`
+// outputs after the one before it. For heads, per, span and distance are dim / 8, dim and dim / 2.
 //
 // A block multiplies a group of 16 rows by a tile of tile_units units at a time.
 struct pass_product {
