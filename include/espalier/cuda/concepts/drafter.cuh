@@ -125,7 +125,8 @@ concept RenumberingDrafter = Drafter<DrafterT> &&
 };
 
 //! A drafter that keeps rows of each text in a cache of its own. catch_up(n) is called before reserve(), and tells the
-//! drafter that rounds may accept up to n tokens which it was not asked about, since other parts of a joint draft, too.
+//! drafter that rounds may accept up to n tokens which it was not asked about, because other parts of a joint draft,
+//! too.
 //!
 //! Models
 //!   autoregressive, block_diffusion

@@ -20,7 +20,7 @@ namespace espalier::cuda {
 //!
 //! Shapes      base, n [places]; rows [places][max]: the first n of each text count, in ascending order
 struct kept_rows {
-  const std::int32_t* base = nullptr;  //!< rows that were committed before
+  const std::int32_t* base = nullptr;  //!< number of rows that were committed before
   const std::int32_t* rows = nullptr;  //!< the rows to keep, counted from base
   const std::int32_t* n = nullptr;     //!< how many rows are to be kept
   std::int32_t max = 0;                //!< most rows that a text may keep
@@ -37,14 +37,14 @@ struct kept_rows {
 //! Minimal definition
 //!   capacity(), n_sequences() -> int
 //!   ensure(sequence, n, stream)   makes room, so that slots 0 to n - 1 can be written; the only member that may
-//!                                 allocate. Not captured
+//!                                 allocate. Not called while a graph is captured
 //!   commit(texts, kept, stream)   moves the kept rows of each text (kept.base + kept.rows[i], i < kept.n) to the slots
 //!                                 from kept.base on, in every layer of its sequence
 //! Laws
 //!   The laws of espalier::KVStore: a chain that is kept stays where it is; rows before base never change. commit does
 //!   not synchronise
 //! Errors
-//!   input_error from ensure where the store is full; then nothing has changed
+//!   input_error from ensure if the store is full; then nothing has changed
 //! Models
 //!   contiguous_kv, paged_kv; on_host_kv
 template <class KVStoreT>

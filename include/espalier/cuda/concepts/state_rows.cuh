@@ -21,8 +21,8 @@ struct state_rows {
   const batch_sequence* lanes = nullptr;  //!< where the rows of each lane begin in the round's pass
   std::int32_t place = 0;                 //!< place of the text that a prefill reads
   std::int32_t first = 0;                 //!< position in that text of the first row of the prefill's pass
-  std::int32_t begin = 0;                 //!< leading rows of each lane that are left out
-  std::int32_t max = 0;                   //!< rows of each lane that launches are made for
+  std::int32_t begin = 0;                 //!< number of leading rows of each lane that are left out
+  std::int32_t max = 0;                   //!< number of rows of each lane that launches are made for
   const prompt_chunk* chunks = nullptr;   //!< the prompt chunks that a round has read, each a lane; else none
 
   //! The rows of the accepted paths of a round, at most `max` of each.

@@ -28,8 +28,8 @@ namespace espalier::cuda {
 //!   max_asked() -> int         drafted tokens that a tree may hold while it grows from a StepDrafter
 //!   reserve_asked(max_texts)   as reserve, for trees that grow from a StepDrafter: called instead of it, and also for
 //!                              one text
-//!   was() -> moved_nodes       for each node, the number that it had when a StepDrafter was asked about it, read once
-//!                              take() wants nothing more; at addresses that do not change
+//!   was() -> moved_nodes       for each node, the number that it had when a StepDrafter was asked about it; called
+//!                              after take() has returned an empty list; at addresses that do not change
 //! Models
 //!   eagle2, best_first
 template <class PolicyT>
@@ -75,7 +75,7 @@ concept TakesAnswerOfPart = requires(PolicyT& policy, const text_batch& texts, A
   { policy.template take<Index>(texts, answer, stream) } -> std::same_as<node_list>;
 };
 
-// Whether the policy takes the answers of the drafter's part with this number.
+// True if the policy takes the answers of the drafter's part with this number.
 template <class PolicyT, class PartT, std::size_t Index>
 constexpr bool takes_part() {
   using answer = decltype(answer_of(std::declval<PartT&>()));
@@ -102,7 +102,8 @@ constexpr bool takes_answers() {
 template <class PolicyT, class DrafterT>
 concept Takes = takes_answers<PolicyT, DrafterT>();
 
-// Depth of the deepest node that this policy can draft: policy.max_depth() if it has one, else max_nodes().
+// Depth of the deepest node that this policy can draft: max_nodes(), or policy.max_depth() if it has that and it is
+// less.
 template <class PolicyT>
 std::int32_t max_depth(const PolicyT& policy) {
   if constexpr (requires { policy.max_depth(); }) {
@@ -133,16 +134,17 @@ std::int32_t max_depth(const PolicyT& policy) {
 //!                                      the accepted tokens about which the drafters of the other policies were not
 //!                                      asked
 //!   parts() -> tuple of policy&        as espalier::TreePolicy's: each of these policies takes memory with reserve(),
-//!                                      and keeps what it has learnt. With it (see cascade):
+//!                                      and keeps what it has learnt. A policy with parts() also has (see cascade):
 //!     limit_parts(capacities)          takes, before begin(), how many tokens each part of the drafter can hold
-//!     part() -> std::size_t            the part that is asked about the nodes that are wanted
+//!     part() -> std::size_t            number of the drafter's part that is to be asked about the nodes which begin()
+//!                                      or take() has returned last
 //!     take<Index>(texts, answer, stream)   instead of take(): the answer is that of part Index
 //!     was(part) -> moved_nodes         as RebuildingPolicy's
 //! Laws
 //!   The laws of espalier::TreePolicy; the tree is the one that the host's policy of the same name grows from the same
 //!   rows and random numbers. The number of steps and the length of their lists depend on the options alone: where
 //!   there is no node to ask about, the list has no_node. The root is asked about even in a full tree. No member but
-//!   reserve synchronises or allocates
+//!   reserve and reserve_asked synchronises or allocates
 //! Models
 //!   plain, chain, adaptive_chain, sampled_chain, iid_paths, specinfer_static, delayed, best_first, eagle2, fixed,
 //!   dynatree, dyspec_greedy, dyspec_threshold, sequoia, cascade
@@ -182,7 +184,7 @@ void reserve_trees(PolicyT& policy, std::int32_t max_texts) {
 }
 
 //! Lets a drafter make room for the nodes that the policy may ask it about in rounds of so many texts. Each part of a
-//! joint is told first how many tokens the other parts may draft on one path.
+//! joint is told first how many tokens another part may draft on one path.
 template <class PolicyT, class DrafterT>
 void reserve_draft(DrafterT& drafter, const PolicyT& policy, std::int32_t max_texts, fault* found) {
   if constexpr (n_parts<DrafterT> != 1) {

@@ -11,7 +11,8 @@
 
 namespace espalier::cuda {
 
-//! The path that a round has accepted of each text, in the memory of the device. Passed by value into kernels.
+//! The path that a round has accepted in the tree of each text, in the memory of the device. Passed by value into
+//! kernels.
 //!
 //! Shapes      decision, n, base: [places]; nodes, rows: [places][max], of which the first n of each are valid
 //! Law         nodes[0] is the root; nodes[i + 1] is a child of nodes[i]; the last node is decision->accepted. n is 0

@@ -196,8 +196,8 @@ class team {
     }
   }
 
-  //! sync() in two halves: everything written before arrive() is seen after wait(). Work between them delays no other
-  //! thread.
+  //! sync() in two halves: everything written before arrive() is seen after wait(). In a team of several blocks, work
+  //! between the halves delays no other thread; in one block, wait() alone is the barrier.
   __device__ detail::cluster_arrival arrive() const {
     return blocks_ > 1 ? detail::arrive_at_cluster() : detail::cluster_arrival{};
   }
@@ -240,8 +240,8 @@ class team {
   //! Adds x to `sum`, to which all threads add, in memory that all of them see.
   __device__ void add(unsigned long long& sum, unsigned long long x) const { atomicAdd(&sum, x); }
 
-  //! Combines one value of each thread, of 4 or 8 bytes. The result of `combine` must not depend on the order of the
-  //! values: max, min, sums of integers.
+  //! Combines one value of each thread, of 4 or 8 bytes, for all threads. The result of `combine` must not depend on
+  //! the order of the values: max, min, sums of integers.
   template <class ValueT, class CombineT>
   __device__ ValueT reduce(ValueT value, const CombineT& combine) const {
     for (int half = 16; half > 0; half /= 2)

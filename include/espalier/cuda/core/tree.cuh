@@ -17,8 +17,8 @@ namespace espalier::cuda {
 //! Errors      option_error for a capacity outside 0 to 1048576; cuda_error if there is no memory
 class tree {
  public:
-  //! Each tree has room for `capacity` draws; the root is not counted. `more` words follow the trees, so that data that
-  //! is copied together with them can lie there.
+  //! Makes n_trees trees with room for `capacity` draws each; the root is not counted. `more` words follow the trees,
+  //! so that data that is copied together with them can lie there.
   explicit tree(std::int32_t capacity, std::int32_t n_trees = 1, std::size_t more = 0) : capacity_(capacity) {
     require_option("tree capacity", capacity, 0, 1 << 20);
     words_ = device_array<std::int32_t>(n_words(capacity) * static_cast<std::size_t>(n_trees) + more);

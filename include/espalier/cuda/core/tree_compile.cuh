@@ -231,8 +231,8 @@ ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
 //! Source      Xiong et al., DySpec, appendix C (orders)
 class tree_compiler {
  public:
-  //! Has room for trees of `capacity` nodes each, the root not counted. The batch has room for `spare_rows` further
-  //! rows, and as many further sequences, which the caller writes.
+  //! Makes a compiler with room for n_sequences trees of `capacity` nodes each, roots not counted. The batch has room
+  //! for `spare_rows` further rows, and as many further sequences, which the caller writes.
   tree_compiler(std::int32_t capacity, node_order order, std::int32_t n_sequences = 1, std::int32_t spare_rows = 0)
       : capacity_(capacity), n_sequences_(n_sequences), order_(order) {
     require_option("nodes to compile", capacity, 0, 1024);

@@ -36,7 +36,7 @@ class block_tree_order {
     std::int32_t below[places];  // [n] the caller gives the node's own weight; becomes the weight of its subtree
     std::int32_t rank[places];   // [n] the resulting rank
     std::int32_t above[places];  // [n] an ancestor of each node; in sort_siblings also the nodes in order
-    std::int32_t first[places];  // [n] by parent: weight of all nodes before its first child, as sort_siblings sorts
+    std::int32_t first[places];  // [n] by parent: weight of all nodes that sort_siblings puts before its first child
     warp_sums sums;
   };
 
@@ -45,7 +45,8 @@ class block_tree_order {
   //! Sets rank[u] to the weight of all nodes that come before u in preorder. Children go in order of their index or, if
   //! heavy_first, the heaviest subtree first. Returns the number of bits of the largest depth, at least 1.
   //!
-  //! Pre         parent and below are set; if not by each(), a barrier follows. All inner nodes weigh inner_weight
+  //! Pre         parent and below are set; if not by each(), a barrier has been passed since. All inner nodes weigh
+  //!             inner_weight
   //! Post        a barrier has been passed
   __device__ int preorder(bool heavy_first, std::int32_t inner_weight) {
     each([&](int u) { m_.above[u] = m_.parent[u]; });
@@ -148,9 +149,9 @@ class block_tree_order {
     });
   }
 
-  // Pointer doubling: after step k, `above` of every node is its ancestor 2^k levels up, and `below` is the weight of
-  // the node and its descendants less than 2^k levels down. Returns the number of steps; all depths are less than
-  // 2^steps.
+  // Sets below[u] to the weight of the subtree of u, by pointer doubling: after step k, `above` of every node is its
+  // ancestor 2^k levels up, and `below` is the weight of the node and its descendants less than 2^k levels down.
+  // Returns the number of steps; all depths are less than 2^steps.
   __device__ int add_to_ancestors() {
     int steps = 0;
     for (bool more = true; more; ++steps) {

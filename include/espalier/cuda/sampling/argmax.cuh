@@ -37,8 +37,8 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void argmax_kernel(vocab_rows<
 
 //! Writes, for each row, the token with the largest logit, ties to the lower id: espalier::argmax on the device.
 //!
-//! Shapes      logits [n_rows][vocab]; out [n_rows], -1 where a row is faulty
-//! Complexity  one launch, one pass; a cluster of eight blocks works on a row, one block where there are no clusters,
+//! Shapes      logits [n_rows][vocab]; out [n_rows], -1 for a row that is refused
+//! Complexity  one launch, one pass; a cluster of eight blocks works on a row, one block if there are no clusters,
 //!             or for a vocabulary of at most 8192 tokens. No synchronisation
 //! Errors      option_error for a vocabulary outside 1 to 2^20; cuda_error; a fault for a row that espalier::argmax
 //!             refuses. The fault names the row `from`, with the number of the row as its index

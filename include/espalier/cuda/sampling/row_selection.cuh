@@ -54,7 +54,7 @@ struct number_bins {
     const auto step = static_cast<std::int32_t>((::min(::max(size, smallest), largest) - smallest) >> shift);
     return is_positive ? n / 2 + step : n / 2 - 1 - step;
   }
-  // The order_of the smallest number of a bin. Pre: 0 <= bin < n
+  // Returns order_of the smallest number of a bin. Pre: 0 <= bin < n
   __device__ static std::uint32_t begin(std::int32_t bin) {
     if (bin == 0) return 0;
     if (bin == n / 2) return zero;
@@ -176,7 +176,7 @@ struct row_share {
   static constexpr std::int32_t block_groups = 64;
 
   std::int32_t n_blocks;     // blocks of numbers in the row
-  std::int32_t merged_bits;  // 2^merged_bits groups keep one maximum together: more than 0 where memory is short
+  std::int32_t merged_bits;  // 2^merged_bits groups keep one maximum together: more than 0 if memory is short
   std::int32_t team_blocks;  // thread blocks of the team
 
   // Number of pairs of blocks of numbers that thread block `rank` of the team reads. Pairs are dealt out in turn.

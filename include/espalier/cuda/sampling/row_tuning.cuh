@@ -18,7 +18,7 @@ struct row_tuning {
   unsigned threads;  // threads of a block: a multiple of 32, at least 256
   unsigned blocks;   // blocks of a cluster
 
-  // The launch with one team for each of n rows of each lane.
+  // Returns the shape of a launch with one team for each of n rows of each lane.
   launch_shape shape(std::int32_t n, std::size_t shared_bytes, std::int32_t n_lanes = 1) const {
     return {dim3(static_cast<unsigned>(n) * blocks, static_cast<unsigned>(n_lanes)), threads, shared_bytes, blocks};
   }
@@ -28,9 +28,9 @@ struct row_tuning {
 
 inline constexpr unsigned row_threads = 512;
 
-// Returns the shape for code that was compiled for this major architecture. Where there are clusters, a row has
-// `blocks` blocks: eight are as many as every such device grants, and 15 rows are then 120 blocks. Short rows, where a
-// barrier of the cluster costs more than reading the row, have one block.
+// Returns the shape for code that was compiled for this major architecture. If there are clusters, a row has `blocks`
+// blocks; eight are the most that every device with clusters can launch. Short rows, for which a barrier of the cluster
+// costs more than reading the row, have one block.
 constexpr row_tuning row_tuning_of(int compiled_major, std::int32_t vocab, unsigned blocks = 8) {
   return {row_threads, compiled_major >= 9 && vocab > 8192 ? blocks : 1U};
 }

@@ -27,10 +27,10 @@ namespace detail {
 
 struct sampler_memory {
   team::memory team_memory;
-  alignas(16) unsigned char of_sampler[16];  // layout.bytes
+  alignas(16) unsigned char of_sampler[16];  // [layout.bytes]
 };
 
-// The arrays in which sampler_kernel writes. Shapes: rows [places][n_nodes][vocab], row_of [places][n_nodes], found
+// The arrays to which sampler_kernel writes. Shapes: rows [places][n_nodes][vocab], row_of [places][n_nodes], found
 // [places]
 struct sampled_rows_memory {
   float* rows;
@@ -39,8 +39,7 @@ struct sampled_rows_memory {
   fault* found;
 };
 
-// Turns the logits of one pass into probabilities: grid column x is a team for entry x of the list, grid row y is lane
-// y.
+// Turns the logits of one pass into probabilities: team x of grid row y works for entry x of the list of lane y.
 template <class LogitT>
 ESPALIER_KERNEL __launch_bounds__(row_threads,
                                   1) void sampler_kernel(vocab_rows<LogitT> logits, sampling_options options,
@@ -58,7 +57,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads,
   team_sampler<LogitT> sampler(options, layout, who, memory.of_sampler);
   float* row = out.rows + static_cast<std::ptrdiff_t>(at) * logits.vocab;
   if (!sampler.probabilities(logits.at(entry), logits.vocab, row, out.found + here.place, from.numbered(u))) {
-    // Zeros, so that nobody reads an older row here.
+    // Writes zeros, so that nobody reads an older row here.
     for (std::int32_t i = static_cast<std::int32_t>(who.rank()); i < logits.vocab;
          i += static_cast<std::int32_t>(who.size()))
       row[i] = 0;
@@ -73,7 +72,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads,
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
-//! Complexity  one launch; a cluster of eight blocks works on a row, one block where there are no clusters, or for a
+//! Complexity  one launch; a cluster of eight blocks works on a row, one block if there are no clusters, or for a
 //!             vocabulary of at most 8192 tokens; passes over the row as team_sampler. No synchronisation, no
 //!             allocation
 //! Law         the rows are team_sampler's

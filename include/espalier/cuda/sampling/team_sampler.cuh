@@ -88,7 +88,7 @@ class team_nucleus {
   __device__ team_cut find(double mass, double total) {
     mass_ = mass;
     from_low_ = total;
-    // In rows of language models the last weight mostly lies between these two.
+    // In rows of language models the last kept weight mostly lies between these two, 2^-12 and 2^-6.
     for (unsigned a = 0x39800000U, b = 0x3C800000U; !is_few() && high_ - low_ > 1;) {
       probe(a, b);
       a = low_ + (high_ - low_) / 3;
@@ -107,7 +107,7 @@ class team_nucleus {
  private:
   static constexpr std::int32_t few = 1024;
 
-  // Whether at most `few` weights can lie in [low_, high_): none of them is smaller than low_.
+  // True if at most `few` weights can lie in [low_, high_), given their sum: none of them is smaller than low_.
   __device__ bool is_few() const { return from_low_ - above_ <= few * static_cast<double>(__uint_as_float(low_)); }
 
   __device__ void update(unsigned at, double from) {
@@ -148,7 +148,7 @@ class team_nucleus {
     return n;
   }
 
-  // The bits of the weight at which the sum of the sorted weights reaches the mass.
+  // Returns the bits of the weight at which the sum of the sorted weights reaches the mass.
   __device__ unsigned last_of_few(std::int32_t n) const {
     return who_.once([&] {
       double from = above_;
@@ -183,7 +183,7 @@ class team_nucleus {
     above_ = sums.of[1];
   }
 
-  // The token of the last kept weight among those that equal `least`.
+  // Returns the token of the last kept weight among the weights that equal `least`.
   __device__ token_id last_tie(float least, double ties, double equal) const {
     if (ties >= equal) return every_tie;
     const WeightsT weights = weights_;
@@ -267,7 +267,7 @@ inline team_sampler_layout team_sampler_layout::of_any(std::int32_t vocab, unsig
 //!             for temperature alone or with min-p (maximum, exponentials), about seven more with top-p, for the cut; 1
 //!             with top-k, and a look at about k groups of 16. probabilities: one more. Only the probabilities are
 //!             written
-//! Law         bit for bit the rows of espalier::sampler<float>, where neither compiler fuses products and sums
+//! Law         bit for bit the rows of espalier::sampler<float>, if neither compiler fuses products and sums
 //! Pre         all threads of the team make the same calls; blocks of 256 threads or more
 template <class LogitT>
 class team_sampler {
@@ -357,7 +357,7 @@ class team_sampler {
     return largest != bad && detail::number_of(largest) > -INFINITY;
   }
 
-  // The transform of a refused row. This happens seldom: it reads the row again to find the first bad logit.
+  // Returns the transform of a refused row. Reads the row again to find the first bad logit, which happens seldom.
   __device__ __noinline__ row_transform refusal(std::uint64_t largest, const detail::row_reader<LogitT>& reader) const {
     if (largest != bad) return row_transform::refusing(fault::kind::no_token, 0);
     auto first = static_cast<std::int32_t>(who_.rank());
@@ -483,8 +483,8 @@ class team_sampler {
     transform.inverse = static_cast<float>(1.0 / mass);
   }
 
-  // Applies top-p and min-p to the k largest numbers, or to as many as are above minus infinity. Each block finds these
-  // numbers for itself, and each of its warps finds the cut.
+  // Applies top-p and min-p to the k largest numbers, or to all numbers above minus infinity if these are fewer. Each
+  // block sorts these numbers for itself, and each of its warps finds the cut.
   __device__ void take_top(const detail::row_reader<LogitT>& reader, row_transform& transform) {
     detail::selection_memory& shared = memory_->selection;
     const std::int32_t n = selection(reader).find(options_.top_k, -FLT_MAX, transform.best, [] {});

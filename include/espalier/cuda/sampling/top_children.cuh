@@ -41,10 +41,10 @@ namespace detail {
 
 struct top_children_memory {
   selection_memory selection;
-  alignas(16) std::uint32_t maxima[4];  // [own_maxima()] one for each group of the block's share, or for several groups
+  alignas(16) std::uint32_t maxima[4];  // [own_maxima()] the largest number of each group, or of several
 };
 
-// Fills a list from entry n on, and writes its length n. Called by a block.
+// Fills a list with empty entries from entry n on, and writes its length n. Called by a block.
 __device__ inline void write_no_children(const child_lists& out, std::int32_t entry, std::int32_t n) {
   if (out.counts != nullptr && threadIdx.x == 0) out.counts[entry] = n;
   for (std::int32_t i = n + static_cast<std::int32_t>(threadIdx.x); i < out.k;
@@ -56,7 +56,7 @@ __device__ inline void write_no_children(const child_lists& out, std::int32_t en
   }
 }
 
-// Finds the lists of one launch: grid column x is a team for entry x of the node list, grid row y is lane y.
+// Finds the lists of one launch: team x of grid row y works for entry x of the node list of lane y.
 template <class NumberT>
 ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_children_kernel(text_batch texts, text_rows all_rows,
                                                                            row_share share, node_list nodes,
@@ -116,7 +116,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_children_kernel(text_
 
 //! Finds the most probable tokens after many nodes, from rows of probabilities: the device's espalier::top_k.
 //!
-//! Complexity  one launch; a cluster of eight blocks works on a node, one block where there are no clusters, or for a
+//! Complexity  one launch; a cluster of eight blocks works on a node, one block if there are no clusters, or for a
 //!             vocabulary of at most 8192 tokens. A row is read once from memory, and about k groups of 16 once more.
 //!             Uses shared memory alone; no synchronisation
 //! Law         token for token and bit for bit what espalier::top_k finds; log-probabilities are those that trees keep

@@ -29,7 +29,7 @@ namespace espalier::cuda {
 //! Shapes      tokens, log_probs: [n_rows][k], most probable first; entries past the end of a list are token 0 and
 //!             minus infinity. counts [n_rows]: the length of each list. log_totals [n_rows]: the log of the sum of
 //!             e^(logit / temperature), NaN for a refused row. counts and log_totals may be nullptr, and are not
-//!             written then. of_blocks writes [places][n_rows] in place of [n_rows]
+//!             written then. of_blocks writes [places][n_rows] instead of [n_rows]
 struct token_lists {
   token_id* tokens = nullptr;
   float* log_probs = nullptr;
@@ -83,7 +83,7 @@ struct listed_rows {
   std::int32_t n_rows;
 };
 
-// Finds the lists of one launch: grid column x is a team for row x, grid row y is lane y.
+// Finds the lists of one launch: team x of grid row y works for row x of lane y.
 template <class LogitT>
 ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_rows<LogitT> logits, listed_rows rows,
                                                                          float scale, row_share share,
@@ -185,7 +185,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
 }  // namespace detail
 
 //! Finds the most probable tokens of many rows of logits with their log probabilities, and the log of the sum that
-//! normalises each row: the device's espalier::top_tokens. A cluster of eight blocks works on a row, one block where
+//! normalises each row: the device's espalier::top_tokens. A cluster of eight blocks works on a row, one block if
 //! there are no clusters, or for a vocabulary of at most 8192 tokens.
 //!
 //! LogitT is float, __half or __nv_bfloat16.
@@ -195,7 +195,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
 //!             row. Some 25 operations a number, three waits of the cluster. Uses the blocks' shared memory alone; no
 //!             synchronisation
 //! Law         tokens, log probabilities and log totals are bit for bit those of espalier::top_tokens<float>::of_logits
-//!             on the logits times 1.0F / temperature, where neither compiler fuses products and sums
+//!             on the logits times 1.0F / temperature, if neither compiler fuses products and sums
 //! Errors      option_error for a vocabulary outside 1 to 2^20, k outside 0 to 1024, a temperature outside 0.001 to 100
 //!             or rows of another vocabulary; cuda_error; a fault if a logit is NaN or plus infinity or all are minus
 //!             infinity: the list of that row is empty. The fault names the row `from`, with the number of the row as

@@ -19,7 +19,7 @@ struct attention_shape {
   std::int32_t max_rows = 1;      //!< rows of a batch, padding included
   std::int32_t max_context = 1;   //!< slots of a sequence
   std::int32_t query_stride = 0;  //!< numbers from one row of queries to the next; 0: n_heads * head_dim
-  bool batch_invariant = false;   //!< sums depend on positions alone: see the law of tree_attention
+  bool batch_invariant = false;   //!< sums are added in the order of positions: see the law of tree_attention
 
   //! Number of slots of a sequence for a backend's option max_context: `wanted`, or if that is 0 the number of
   //! positions and room for a tree of 1024 nodes with its root.
@@ -39,8 +39,9 @@ struct attention_scores {
 
 namespace espalier::cuda::detail {
 
-//! The greatest score of a row and head in a split, and the sum of its weights, each relative to that score. If the row
-//! saw nothing in the split: minus infinity and 0, and attention_arguments::parts has no numbers for it.
+//! The result of a split for one row and head: the greatest score, and the sum of the weights, which are relative to
+//! that score. If the row saw nothing in the split: minus infinity and 0, and attention_arguments::parts has no numbers
+//! for it.
 struct part_score {
   float most;
   float total;
@@ -48,9 +49,9 @@ struct part_score {
 
 //! The arguments of the kernels of attention, which get them by value.
 //!
-//! Shapes      queries [n_rows] at query_stride; out [n_rows][n_heads][head_dim]; parts
-//!             [n_splits][n_rows][n_heads][head_dim]: weighted sums of values; part_scores [n_splits][n_rows][n_heads];
-//!             whole_blocks [n_rows][n_heads]
+//! Shapes      queries [n_rows], with query_stride numbers from one row to the next; out [n_rows][n_heads][head_dim];
+//!             parts [n_splits][n_rows][n_heads][head_dim]: weighted sums of values; part_scores
+//!             [n_splits][n_rows][n_heads]; whole_blocks [n_rows][n_heads]
 template <class NumberT>
 struct attention_arguments {
   const NumberT* queries;
@@ -75,7 +76,7 @@ struct attention_arguments {
   bool by_position;         // whether the split of a key follows from its position among the keys that the row sees
 };
 
-//! Largest number of columns of a mask: slots from a prefix's end on.
+//! Largest number of columns of a mask. Each column is a slot after the prefix.
 inline constexpr std::int32_t max_mask_columns = 32768;
 
 //! Number of splits of attention by position: block b of 64 keys belongs to split b % position_splits.

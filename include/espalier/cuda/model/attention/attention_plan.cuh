@@ -17,8 +17,8 @@ namespace espalier::cuda {
 //!
 //! Costs are in units of some 200 ns of a multiprocessor that two thread blocks share, estimated from counts of bytes
 //! and products for compute capability 9.0. On an H200 a unit took 0.13 to 0.23 us, over prefixes of 512 to 16,384
-//! slots and 1 to 1,024 nodes; the form with the least estimate took at most 1 % more than the quicker one for 14 of
-//! these 15 shapes, and 21 % more for 64 nodes after 512 slots (bench/cuda/attention.cu).
+//! slots and 1 to 1,024 nodes; the form with the least estimate, mma.sync or warpgroups, took at most 1 % more than the
+//! quicker of the two for 14 of these 15 shapes, and 21 % more for 64 nodes after 512 slots (bench/cuda/attention.cu).
 struct attention_tuning {
   std::int32_t multiprocessors = 1;
   std::int32_t shared_bytes = 0;     //!< shared memory of a multiprocessor
@@ -107,7 +107,8 @@ struct estimated_plan {
 };
 
 //! The plan of one form and number of splits. Its time is the number of thread blocks that a multiprocessor gets, times
-//! the number of blocks of 64 slots that each of them works on, plus the times of starting them and of merging.
+//! the number of blocks of 64 slots that each of them works on, times the form's cost for such a block, plus the times
+//! of starting thread blocks and of merging.
 inline estimated_plan estimate(const attention_shape& shape, const attention_tuning& tuning, const tile_form& form,
                                std::int32_t n_rows, std::int32_t n_sequences, std::int32_t max_context,
                                std::int32_t splits) {
@@ -164,7 +165,7 @@ inline attention_plan plan_attention(const attention_shape& shape, const attenti
   return groups.time < best.time ? groups.plan : best.plan;
 }
 
-//! Number of rows of partial results that plans need for up to max_rows rows: of one sequence, or by position of any
+//! Number of rows of partial results that plans need for up to max_rows rows, of one sequence, or, by position, of any
 //! number of sequences.
 inline std::size_t rows_of_parts(const attention_shape& shape, const attention_tuning& tuning) {
   std::size_t most = 0;

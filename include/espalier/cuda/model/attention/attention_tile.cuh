@@ -176,8 +176,8 @@ __device__ inline tile_blocks find_whole_blocks(const tile_place& place, const f
   return {seen, nullptr, n, 64 * n, 0};
 }
 
-//! The blocks of a tile that a split works on, in order: by position, every position_splits-th block; otherwise a run
-//! of blocks.
+//! The blocks of a tile that a split works on, in order: by position, every block whose number is the split's modulo
+//! position_splits; otherwise a run of blocks.
 struct tile_turns {
   std::int32_t begin, step, n;
 
@@ -196,13 +196,13 @@ struct tile_turns {
 //! slot that no row of the tile sees is not read, and becomes zero: its weight is zero, and zero times NaN would be
 //! NaN.
 //!
-//! A warp copies the same rows of every block. Each lane finds the position of one of these rows in the cache, and
-//! tells the other lanes.
+//! A warp copies the same slots of every block. Each lane finds where one of these slots lies in the cache, and tells
+//! the other lanes.
 template <class NumberT, class TileT>
 struct slot_copier {
   static constexpr int lanes_per_row = TileT::chunks;
   static constexpr int rows_at_once = 32 / lanes_per_row;
-  static constexpr int step_rows = rows_at_once * TileT::warps;  // rows of the block
+  static constexpr int step_rows = rows_at_once * TileT::warps;  // slots that all warps copy in one step
   static constexpr int steps = TileT::slots / step_rows;
 
   const kv_view<NumberT>& kv;
@@ -211,7 +211,7 @@ struct slot_copier {
   const NumberT* first_key;  // this lane's chunk of row 0 of the cache
   std::int64_t to_values;    // distance from keys to values, in numbers
   std::uint32_t offset;      // offset of this lane's chunk in the first step
-  std::int32_t own = -1;     // position in the cache of the row that this lane finds; -1: no row of the tile sees it
+  std::int32_t own = -1;     // position in the cache of the slot that this lane finds; -1: no row of the tile sees it
 
   __device__ slot_copier(const kv_view<NumberT>& kv_, const tile_place& place_, const tile_blocks& blocks_)
       : kv(kv_), place(place_), blocks(blocks_) {
@@ -222,7 +222,7 @@ struct slot_copier {
   }
 
   __device__ void keys(ptx::shared_address to, std::int32_t block) {
-    // Lane i finds the row that lane group i % rows_at_once copies in step i / rows_at_once.
+    // Lane i finds the slot that lane group i % rows_at_once copies in step i / rows_at_once.
     const auto i = static_cast<std::int32_t>(threadIdx.x % (steps * rows_at_once));
     const std::int32_t column =
         i / rows_at_once * step_rows + static_cast<std::int32_t>(threadIdx.x / 32) * rows_at_once + i % rows_at_once;

@@ -20,7 +20,7 @@
 
 namespace espalier::cuda::detail {
 
-//! A warp as the team that adds up in path_attention, for 16 query heads of one row.
+//! A TeamT of path_attention: one warp, which adds up for 16 query heads of one row.
 template <class NumberT, int dim>
 struct path_warp {
   using tile = attention_tile<NumberT, dim, 1>;
@@ -43,8 +43,9 @@ struct path_warp {
   }
 };
 
-//! A warpgroup as the team, for up to 64 query heads, by wgmma as warpgroup_attention, whose sums it continues. The
-//! tensor cores take 64 rows anyway; rows beyond the group's heads are zero.
+//! A TeamT of path_attention: one warpgroup, which adds up for up to 64 query heads of one row by wgmma, as
+//! warpgroup_attention does, whose sums it continues. The tensor cores take 64 rows anyway; rows beyond the group's
+//! heads are zero.
 template <class NumberT, int dim>
 struct path_warpgroup {
   using tile = warpgroup_tile<NumberT, dim>;
@@ -88,7 +89,7 @@ struct path_tile {
 
 //! The order in which a team takes the blocks of 64 keys: split by split.
 struct path_order {
-  std::int32_t begin, end;     // the blocks of the row
+  std::int32_t begin, end;     // the blocks that the row itself sums
   std::int32_t team, n_teams;  // this team has splits team, team + n_teams, ...
 
   //! The first block of the split, or of the team's next split that has a block; `end` if there is none.
@@ -105,9 +106,9 @@ struct path_order {
   }
 };
 
-//! Computes attention by position for one row: over the blocks of 64 keys of its own path that its tile has not summed,
-//! and then over all splits. A key is added in the same order wherever it is stored, so the sums are those that a tile
-//! makes if the block is in the prefix.
+//! Computes attention by position for one row: sums the blocks of 64 keys that the row's tile has not summed, and then
+//! merges all splits. Keys are added in the same order wherever they are stored, so a block gives the same bits here as
+//! in a tile.
 //!
 //! A team sums whole splits. While it works on a block's keys, the block's values are being copied, and then the keys
 //! of the next block.
@@ -231,7 +232,7 @@ __device__ void attend_path(const attention_arguments<NumberT>& a) {
     ptx::copy_async_wait<1>();
     TeamT::meet_with_copies(team);
     TeamT::add(state, weights, value_address);
-    // Restores the sums of a head whose tile has summed this block already.
+    // If a head's tile has summed this block already, restores the head's sums.
     ESPALIER_UNROLL
     for (int lower = 0; lower < 2; ++lower) {
       if (block < own_begin[lower]) begin(split, lower);

@@ -87,8 +87,8 @@ struct warp_attention {
     }
   }
 
-  //! Sets to minus infinity the scores that row i / 4 + 8 * lower of group g does not see, i being the lane. `seen` has
-  //! the row's bits of the block.
+  //! Sets to minus infinity the scores of the slots that row i / 4 + 8 * lower of group g does not see, i being the
+  //! lane. `seen` has the row's bits of the block.
   __device__ static void hide(scores& of, int g, int lower, uint2 seen) {
     const std::uint32_t shift = 2 * (threadIdx.x % 4);
     const std::uint32_t words[2] = {seen.x >> shift, seen.y >> shift};
@@ -254,8 +254,8 @@ __device__ inline std::uint32_t first_bits(std::int32_t n) {
   return n >= 32 ? ~0U : n <= 0 ? 0U : (1U << n) - 1U;
 }
 
-//! Attention of a tile of rows over a part of the context, on tensor cores; by position, over the blocks that all rows
-//! see whole.
+//! Computes attention of a tile of rows over one split of the context, on tensor cores. With a.by_position, the tile
+//! works only on the blocks of which all its rows see every slot.
 //!
 //! Blocks of 64 keys and of 64 values follow each other through two or four buffers. While one buffer is worked on, the
 //! next ones are being filled. One barrier for each buffer tells that it is full and that the one before is free.
@@ -344,7 +344,7 @@ ESPALIER_KERNEL __launch_bounds__(128, 2) void tile_attention(attention_argument
     if (turn == 0) state.keep_queries();
     copy_values(turn + a.n_stages - 1);
 
-    // The bits that this lane's rows see of the block; needed unless they see all of it.
+    // seen_by() returns one bit for each slot of the block, set if a row of this lane sees the slot.
     const std::int32_t block = turns.block(turn);
     const bool in_tree = block >= blocks.n_first;
     const std::int32_t left = blocks.first_end - 64 * block;

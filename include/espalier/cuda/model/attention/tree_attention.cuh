@@ -75,7 +75,8 @@ ESPALIER_KERNEL __launch_bounds__(32 * plain_attention_warps) void plain_attenti
     __syncwarp();
     keys.list(a.kv, block, rows);
     for (std::int32_t first = 0; first < row_keys::block && rows[first] >= 0; first += 32) {
-      const std::int32_t hidden = begin - (row_keys::block * block + first);  // of these 32 keys, before the window
+      // The number of these 32 keys that lie before the window, or a number below 1.
+      const std::int32_t hidden = begin - (row_keys::block * block + first);
       const std::int32_t own = lane < hidden ? -1 : rows[first + lane];
       float score = -INFINITY;
       if (own >= 0) {
@@ -136,14 +137,14 @@ ESPALIER_KERNEL __launch_bounds__(32 * plain_attention_warps) void plain_attenti
 namespace espalier::cuda {
 
 //! Attention of the rows of a forward batch over one layer of a cache: all slots of the prefix, then the slots of the
-//! tree that the row's mask shows. The object owns the memory in which partial results of the context are merged.
+//! tree that the row's mask shows. The object owns the memory for the partial results of the splits of the context.
 //!
 //! The query heads that share keys and values share a tile: 64 to 192 pairs of row and head, by blocks of 64 slots.
 //! Blocks of the tree's columns that no row of a tile sees are neither read nor computed, and warps skip blocks that
 //! their own rows do not see. Rows in depth-first order keep relatives together, so that most blocks are empty. Masks
 //! of the prefix are not read. If rows and heads are few, the context is divided among more thread blocks, whose
 //! results a second kernel merges in a fixed order: results have the same bits every time. Weights and sums are floats;
-//! if values are half or bfloat16 numbers, weights are rounded to that type before they are multiplied.
+//! the tensor cores take weights that are rounded to the type of the values.
 //!
 //! With shape.batch_invariant the keys that a row sees are numbered by position: the prefix, then the row's ancestors
 //! from the root on and itself. Keys 64 b to 64 b + 63 are block b, which belongs to split b % 8. A split adds up its
@@ -172,7 +173,7 @@ namespace espalier::cuda {
 //!             byte of the caches' keys and values or more. On an H200 wgmma takes 0.7 of mma.sync's time there
 //!             (docs/algorithms/device.md); before compute capability 9.0 there is mma.sync alone. With warpgroups the
 //!             second cache is read once for 192 rows, and 192 rows of 128 take, for 64 slots, these clocks of a
-//!             multiprocessor by count (some 2,200 of an H200 with 1,024 nodes, 3,100 with 64):
+//!             multiprocessor by count (measured on an H200: some 2,200 with 1,024 nodes, 3,100 with 64):
 //!             wgmma 1,536; shared memory 1,408 (scores read 96 KiB, values 48, copies write 32); the second cache
 //!             1,365; instructions of other kinds some 1,300; exponentials 768. With batch_invariant the parts of 8
 //!             splits are always moved, and a row reads its last blocks itself, mostly one or two: 256 n_kv_heads
@@ -212,7 +213,7 @@ class tree_attention {
 
   const attention_shape& shape() const { return shape_; }
 
-  //! Whether sums can be made by wgmma: tuning.warpgroups is set, and the program has code for this type and head
+  //! True if sums can be made by wgmma: tuning.warpgroups is set, and the program has code for this type and head
   //! dimension that runs on the present device. If so, all sums by position are made by it, others where the costs say
   //! so.
   bool has_warpgroups() const { return tuning_.warpgroups; }
@@ -221,8 +222,8 @@ class tree_attention {
   //! The launches depend on the fields of the views alone, so a graph can capture them. Padding rows of `out` are left
   //! alone.
   //!
-  //! Shapes      queries [n_rows][n_heads * head_dim], at query_stride; out [n_rows][n_heads * head_dim]: aligned to 16
-  //!             bytes
+  //! Shapes      queries [n_rows][n_heads * head_dim], with query_stride numbers from one row to the next; out
+  //!             [n_rows][n_heads * head_dim]: aligned to 16 bytes
   //! Pre         batch.n_rows <= max_rows; batch.max_context <= max_context; masks show no column from max_context +
   //!             n_rows or from 32,768 on; scores.scale > 0
   void run(const NumberT* queries, const kv_view<NumberT>& kv, std::int32_t layer, const forward_batch_view& batch,
@@ -269,7 +270,7 @@ class tree_attention {
     return static_cast<unsigned>((items + per_block - 1) / per_block);
   }
 
-  // Whether the kernels by wgmma are compiled for the present device. Empty kernels have launch bounds of 32 threads.
+  // True if the kernels by wgmma are compiled for the present device. Empty kernels have launch bounds of 32 threads.
   template <int dim>
   static bool is_compiled() {
     cudaFuncAttributes attributes = {};
@@ -284,7 +285,8 @@ class tree_attention {
     return false;
   }
 
-  // Tiles know neither caps nor windows. With batch_invariant the kernel must not depend on the context's length.
+  // True if tiles can compute this attention: they know neither caps nor windows. With batch_invariant the answer must
+  // not depend on the context's length.
   bool takes_tiles(const detail::attention_arguments<NumberT>& a) const {
     const bool sees_all = a.window == 0 || (!a.by_position && a.window >= a.batch.max_context + a.batch.n_rows);
     return sees_all && a.cap == 0.0F;
@@ -317,7 +319,7 @@ class tree_attention {
   void launch_tile_kernel(detail::attention_arguments<NumberT>& a, const detail::attention_plan& plan,
                           cudaStream_t stream) const {
     using tile = detail::attention_tile<NumberT, dim, row_groups>;
-    // Two stages if two blocks can still share a multiprocessor, which keeps 1 KiB of each block for itself.
+    // Two stages if resident_blocks blocks then still fit on a multiprocessor, which reserves 1 KiB for each of them.
     const std::int32_t room = tuning_.shared_bytes / tuning_.resident_blocks - 1024;
     a.n_stages = static_cast<std::int64_t>(tile::shared_bytes(2, a.seen_words)) <= room ? 2 : 1;
     const launch_shape shape{.grid = dim3(static_cast<unsigned>(plan.n_tiles), static_cast<unsigned>(a.n_splits),

@@ -142,22 +142,21 @@ ESPALIER_KERNEL __launch_bounds__(ptx::has_warpgroup_products ? warpgroup_tile<N
     ptx::take_registers<tile::group_registers>();
     const std::int32_t group = warp / tile::warps - 1;
     if (group >= n_groups) return;
-    const std::int32_t group_query = group * tile::group_rows;  // first query of the warpgroup, of the warp, of the
-                                                                // lane
-    const std::int32_t first_query = group_query + warp % tile::warps * 16;
-    const std::int32_t own_query = first_query + lane / 4;
+    const std::int32_t group_query = group * tile::group_rows;               // first query of the warpgroup
+    const std::int32_t first_query = group_query + warp % tile::warps * 16;  // first query of the warp
+    const std::int32_t own_query = first_query + lane / 4;                   // first query of the lane
     const auto release = [&](std::uint32_t use) {
       __syncwarp();
       if (lane == 0) ptx::arrive(free(use));
     };
-    // Whether some row of the warpgroup sees something of the block of a turn; the same in all its threads.
+    // True if some row of the warpgroup sees a slot of the turn's block; the same in all threads of the warpgroup.
     const auto sees = [&](std::int32_t turn) {
       if (turns.block(turn) < blocks.n_first) return true;
       const auto bits = *reinterpret_cast<const uint4*>(mask_of(turn, group_query + 2 * lane));
       return __any_sync(0xFFFFFFFFU, (bits.x | bits.y | bits.z | bits.w) != 0) != 0;
     };
-    // The first turn, from the given one on, in which the warpgroup sees something, once its keys have arrived. The
-    // turns before are skipped.
+    // Returns the first turn, from the given one on, of whose block the warpgroup sees something, and waits for its
+    // keys. Releases the buffers of the turns before it.
     const auto next_seen = [&](std::int32_t turn) {
       for (; turn < turns.n; ++turn) {
         const std::uint32_t use = keys_of(turn);

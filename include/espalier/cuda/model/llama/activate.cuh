@@ -15,7 +15,7 @@
 namespace espalier::cuda::detail {
 
 // The arguments of activate(), which computes the activation between the two products of an MLP: silu(gate) * up, or
-// gelu(gate) * up by the form with tanh, or gelu(up), its exact form, where there is no gate.
+// gelu(gate) * up by the form with tanh, or gelu(up), its exact form, if there is no gate.
 //
 // Shapes: in [rows][gate, up][width], or [rows][width] without a gate; bias as a row of in, or null; out [rows][width]
 template <class NumberT>

@@ -44,11 +44,12 @@
 
 namespace espalier::cuda::detail {
 
-// The rows of one pass of a block draft, which the device writes: arrays of a forward_batch_view, with one sequence for
-// each lane. All sequences have the same number of rows. A sequence's number is its text's place in the context.
+// The rows of one pass of a block draft: arrays of a forward_batch_view, which kernels write, with one sequence for
+// each lane. All sequences have the same number of rows. The number of a sequence is the place of its text in the
+// context.
 //
-// Shapes: positions (and slots), sequence_of [rows]; mask [rows][words], all rows of a lane see each other; sequences,
-// pending [lanes]
+// Shapes: positions, which are the slots too, and sequence_of [rows]; mask [rows][words], all rows of a lane see each
+// other; sequences, pending [lanes]
 struct block_draft_rows {
   std::int32_t* positions;
   std::int32_t* sequence_of;
@@ -84,7 +85,8 @@ struct gather_job {
   NumberT* features;
 };
 
-// Block (i, lane) gathers row i of a lane. Rows that are not there, or lie beyond the last position, become padding.
+// Block (i, lane) gathers row i of a lane. Rows that `from` does not have, or that lie beyond the last position, become
+// padding.
 template <class NumberT>
 ESPALIER_KERNEL void gather_states(gather_job<NumberT> job, state_rows from, block_draft_rows to) {
   const auto lane = static_cast<std::int32_t>(blockIdx.y), n = static_cast<std::int32_t>(gridDim.x);
@@ -105,7 +107,8 @@ ESPALIER_KERNEL void gather_states(gather_job<NumberT> job, state_rows from, blo
   }
 }
 
-// One block for each row: copies the state from which the row's keys and values are computed to `kept`, by position.
+// Copies the state of each row, from which its keys and values are computed, to the place of its text and its position
+// in `kept`. One thread block works on one row.
 //
 // Shapes: states [rows][width]; kept [places][max_positions][width]
 template <class NumberT>
@@ -120,8 +123,8 @@ ESPALIER_KERNEL void keep_states(const NumberT* states, NumberT* kept, std::int3
     to[k] = from[k];
 }
 
-// One block of threads for each lane: writes the rows of a drafted block, the pending token's row first. A text beyond
-// the last position gets padding.
+// Writes the rows of a drafted block, the pending token's row first. If the pending token lies beyond the last
+// position, the rows are padding. One thread block works on one lane.
 template <class UnusedT = void>
 ESPALIER_KERNEL void open_block(block_draft_rows to, text_batch texts, std::int32_t n, std::int32_t max_positions) {
   const text_in_batch here = texts.here();
@@ -142,9 +145,9 @@ ESPALIER_KERNEL void open_block(block_draft_rows to, text_batch texts, std::int3
   to.pending[here.lane] = is_there ? here.text.tokens[position] : 0;
 }
 
-// Block (row, lane) writes a row of the stream: the sum of `root` (the product of the pending token's normed embedding
-// with the matrix `pending`), the last state of the context, and, in the rows of tokens that are not yet written, the
-// row of `masked` that tells them apart.
+// Block (row, lane) writes a row of the stream, which is a sum of two or three parts: `root` (the product of the
+// pending token's normed embedding with the matrix `pending`), the last state of the context, and, in each row but the
+// pending token's, that row's own row of `masked`.
 //
 // Shapes: root [lanes][width]; states [places][max_positions][width]; masked [rows - 1][width]; stream
 // [lanes][rows][width]
@@ -169,7 +172,7 @@ ESPALIER_KERNEL void begin_block(const float* root, const NumberT* states, const
 
 namespace espalier::cuda {
 
-//! The weights of a block draft in the memory of the device, matrices as NumberT in rows of inputs, norms as float.
+//! The weights of a block draft in the memory of the device, matrices as NumberT, row by row, norms as float.
 //! Query, key and value projections are one matrix, rows in that order; so are gate and up.
 //!
 //! Complexity  load: reads the file once; host memory for 2^21 numbers. Synchronises
@@ -245,20 +248,20 @@ struct block_draft_weights {
   };
 };
 
-//! A block-diffusion draft on the device: espalier::block_draft_model's twin, from the same folders. It uses the
-//! target's embedding and output matrix.
+//! A block-diffusion draft on the device. It loads the same folders as espalier::block_draft_model on the host, except
+//! those of a DFlash block. It uses the target's embedding and output matrix.
 //!
 //!     auto target = cuda::llama_backend<__half>::load("models/target", {.hidden_layers = {1, 3, 5}});
 //!     cuda::block_diffusion drafter(cuda::block_draft_model<__half>::load("models/block", target));
 //!
-//! Types of numbers are those of llama_backend.
+//! NumberT and LogitT mean the same as in llama_backend.
 //!
 //! Shapes      config.json and model.safetensors in the folder
 //! Complexity  forward: one pass of length + 1 rows for each lane, of 9 n_layers + 7 launches and products, and one
-//!             more a layer where attention divides the context. read: a pass of 2 n_layers + 4 launches and products
-//!             for each chunk of the rows; a chunk has up to max(64, max_texts * (block_length + 1)) rows, equally many
-//!             of each lane. No allocation, no synchronisation: a graph can capture both
-//! Law         a row's numbers do not depend on the numbers in other rows
+//!             more a layer if attention divides the context. read: a pass of 2 n_layers + 4 launches and products
+//!             for each chunk of the rows; a chunk has up to max(64, max_texts * (block_length + 1)) rows, the same
+//!             number of each lane. No allocation, no synchronisation: a graph can capture both
+//! Law         a text's numbers do not depend on the numbers of other texts
 //! Errors      load: model_error for files that do not fit one another or the target; option_error for a target whose
 //!             option hidden_layers lacks a layer, or for max_texts out of range; cuda_error
 //! Source      Chen et al., DFlash, but with a matrix for the pending token; examples/models/block.py is the reference
@@ -336,7 +339,7 @@ class block_draft_model {
   const block_draft_config& config() const { return config_; }
   std::size_t weight_bytes() const { return weights_.bytes(); }
 
-  //! A context in which nothing has been read, for so many texts.
+  //! Makes a context for max_texts texts, of which nothing has been read yet.
   //!
   //! Errors      option_error for more texts than the model was made for
   context_type make_context(std::int32_t max_texts) const {
@@ -351,7 +354,8 @@ class block_draft_model {
     return context;
   }
 
-  //! Reads the target's hidden states of these rows of its last pass. Rows beyond max_positions() are left out.
+  //! Adds these rows of the target's last pass to the context, by their hidden states. Rows beyond max_positions() are
+  //! left out.
   template <class BackendT>
   void read(context_type& context, const BackendT& backend, const state_rows& rows, cudaStream_t stream) {
     const std::int32_t at_once = (std::max)(1, most_rows() / rows.n_lanes());
@@ -359,7 +363,7 @@ class block_draft_model {
       read_part(context, backend, rows.part(done, (std::min)(rows.max - done, at_once)), stream);
   }
 
-  //! The logits of the next `length` tokens of each text. Beyond max_positions() they mean nothing.
+  //! Returns the logits of the next `length` tokens of each text. Beyond max_positions() they mean nothing.
   //!
   //! Shapes      [lanes][length][vocab_size], at the same address always
   //! Pre         the states of all tokens but the last were read; 1 <= length <= block_length()
@@ -381,7 +385,7 @@ class block_draft_model {
 
   static constexpr int read_rows = 64;  // number of rows for which every model has room in a pass of read()
 
-  // The steps by which keys and values of states go into the cache, layer after layer.
+  // Returns the steps that write keys and values of states to the cache, layer after layer.
   static std::vector<detail::model_step> steps_of_reading(const block_draft_config& config) {
     std::vector<detail::model_step> reading;
     const detail::model_steps of_two_matrices(config, {}, true);
@@ -406,7 +410,7 @@ class block_draft_model {
     float* kept(int) const { return nullptr; }
   };
 
-  // Launches some steps with the heads of a configuration.
+  // Launches these steps. `config` is config_, or read_config_ for the steps of a read.
   void walk(std::span<const detail::model_step> steps, const model_config& config, const context_type& context,
             const forward_batch_view& batch, cudaStream_t stream) const {
     place here{*this, context, batch.n_sequences, batch.n_rows / batch.n_sequences};
@@ -537,7 +541,7 @@ class block_draft_model {
   int vocab_size_;
   int max_positions_;
   detail::model_steps steps_;
-  model_config read_config_;  // without heads of queries
+  model_config read_config_;  // config_ without query heads: a read computes no queries
   std::vector<detail::model_step> read_steps_;
   detail::rotary_tables rotary_;
   AttentionT attention_;

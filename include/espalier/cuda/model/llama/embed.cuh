@@ -14,11 +14,12 @@
 
 namespace espalier::cuda::detail {
 
-// The arguments of embed(): rows of the embedding, or of a part of it, become rows of the stream. A token that the
-// table does not have gives NaN in the row. If the table is a rank's part, the row is then taken from the rank that has
-// the token; for a token outside the whole vocabulary NaN reaches the logits, where a verifier reports it.
+// The arguments of embed(), which writes the embedding of each token, times `scale`, into a row of the stream. A token
+// that the table does not have gives a row of NaN. If the table is one rank's part of the vocabulary, the row is then
+// taken from the rank that has the token; a token outside the whole vocabulary makes the logits NaN, which a verifier
+// reports.
 //
-// Shapes: tokens [rows]; table [vocab][width], whose first row is of token `first`; stream [rows][width]
+// Shapes: tokens [rows]; table [vocab][width], which begins with the embedding of token `first`; stream [rows][width]
 template <class NumberT>
 struct embed_job {
   const token_id* tokens = nullptr;

@@ -51,36 +51,38 @@ struct llama_options {
   }
 };
 
-//! A transformer on the device: espalier::llama_backend's twin, the same models from the same files, but for those with
-//! recurrent layers.
+//! A transformer on the device. It loads the same models from the same files as espalier::llama_backend on the host,
+//! except models with recurrent layers.
 //!
 //! Weights, keys, values and activations are NumberT; the residual stream, norms and all sums are float, and so are the
-//! logits, unless LogitT says otherwise. cuBLASLt computes the products, AttentionT the attention; one kernel each
-//! computes the steps between them.
+//! logits, unless LogitT says otherwise. cuBLASLt computes the products, AttentionT the attention, and kernels of the
+//! library the steps between them.
 //!
-//! On compute capability 9.0 and later the library's kernels begin while the kernel before them ends; a product of
-//! cuBLASLt begins when all kernels before it have ended. The library's kernels leave the memory idle, so they ask for
-//! the first columns of the next product's weights, which then wait in the second-level cache.
+//! On compute capability 9.0 and later, the library's kernels may begin while the kernel before them ends; a product of
+//! cuBLASLt begins when all kernels before it have ended. The library's kernels use little of the memory's bandwidth,
+//! so they ask for the first columns of the next product's weights, which are then in the second-level cache when the
+//! product begins.
 //!
-//! If NumberT has 16 bits, AttentionT is tree_attention, and persistent_pass::fits() takes the model, whose weights
-//! must then stay in the second-level cache, each pass is one launch of persistent_pass instead.
+//! If NumberT has 16 bits, AttentionT is tree_attention, and persistent_pass::fits() is true (the weights are then so
+//! small that they stay in the second-level cache), each pass is one launch of persistent_pass instead.
 //!
 //!     auto target = cuda::llama_backend<__nv_bfloat16>::load("models/target", {.max_rows = 257});
 //!
 //! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size]
 //! Complexity  a pass is 3 + 9 n_layers launches and products, whatever the batch holds. GPT-NeoX with a parallel
-//!             residual has one a layer fewer. There is one more where the last layer is among hidden_layers, one
-//!             where logits are capped, and one a layer where attention divides the context. Products run for the
-//!             least planned number of rows that holds the batch: the numbers of forward_bucket(), max_rows, and those
-//!             that reserve() has added. No allocation, no search for algorithms, no synchronisation: a graph can
-//!             capture it
-//! Law         Backend's, within rounding. The same batch gives the same bits. A row's bits do not depend on the
-//!             numbers in other rows. They depend on the number of rows: by it cuBLASLt chooses algorithms, and
+//!             residual has one a layer fewer. There is one more if the last layer is among hidden_layers, one if
+//!             logits are capped, and one a layer if attention divides the context. Products run for the least planned
+//!             number of rows that is enough for the batch. Planned are the numbers of forward_bucket(), max_rows, and
+//!             those that reserve() has added. No allocation, no search for algorithms, no synchronisation: a graph
+//!             can capture it
+//! Law         the laws of Backend, within rounding. The same batch gives the same bits. A row's bits do not depend on
+//!             the numbers in other rows. They depend on the number of rows: by it cuBLASLt chooses algorithms, and
 //!             attention the parts of a context. With batch_invariant a row's bits depend on its own token, the tokens
 //!             that it sees, and their positions, and on nothing else. They are the same in plain decoding, in a tree
 //!             with its nodes in any order, and in a prompt cut anywhere, so greedy texts are those of plain decoding,
 //!             token for token. For that each product keeps one algorithm, which does not divide sums, and attention
-//!             sums by position: tree_attention does, and another AttentionT finds the option in its shape
+//!             sums by position: tree_attention does so, and another AttentionT must if
+//!             attention_shape::batch_invariant is set
 //! Errors      load: model_error for files that do not fit, option_error, cuda_error. forward: input_error for more
 //!             than max_rows() rows, or a cache made for another model; a token outside the vocabulary or a position
 //!             beyond the last gives NaN logits, as NaN weights do
@@ -141,14 +143,14 @@ class llama_backend {
   //! transformer.
   std::shared_ptr<const weights_type> weights() const { return weights_; }
 
-  //! Plans products for exactly so many rows, for when batches of so many rows or outputs come often. A graph cannot
-  //! capture it.
+  //! Plans products for exactly this number of rows, which is worth it if many batches have so many rows or outputs. A
+  //! graph cannot capture it.
   void reserve(int rows) {
     require_option("rows", rows, 1, max_rows_);
     if (!persistent_) products_.plan(rows);
   }
 
-  //! The logits of the rows in batch.outputs; where that is null, output i is row i.
+  //! Computes a pass and returns the logits of the rows in batch.outputs; if that is null, output i is row i.
   template <class KVStoreT>
   requires requires(KVStoreT& kv) {
     { kv.view() } -> std::same_as<kv_view<NumberT>>;

@@ -81,8 +81,8 @@ class lt_object {
 //! as column-major, so it is asked for Y = transposed(W) X, where W is inputs by outputs, X inputs by rows and Y
 //! outputs by rows, with leading dimensions inputs, inputs and outputs.
 //!
-//! Products are added first. Then numbers of rows are planned: plan() asks cuBLASLt for an algorithm, once for each
-//! product and number of rows. multiply() takes planned numbers of rows only.
+//! First, add() is called for each product. Then plan() is called for numbers of rows: it asks cuBLASLt for an
+//! algorithm, once for each product and number of rows. multiply() takes planned numbers of rows only.
 //!
 //! Sums are in float. With float weights nothing is rounded to TF32.
 //!
@@ -119,7 +119,7 @@ class matrix_products {
     return static_cast<int>(products_.size()) - 1;
   }
 
-  //! Chooses the algorithms for this number of rows; does nothing where that was done before.
+  //! Chooses the algorithms for this number of rows; does nothing if that was done before.
   void plan(int rows) {
     if (std::binary_search(planned_.begin(), planned_.end(), rows)) return;
     for (product& p : products_) {
@@ -137,7 +137,7 @@ class matrix_products {
     plan(most);
   }
 
-  //! The least planned number of rows that holds n.
+  //! The least planned number of rows that is at least n.
   //!
   //! Pre         n is at most the largest that has been planned
   int planned(int n) const { return *std::lower_bound(planned_.begin(), planned_.end(), n); }

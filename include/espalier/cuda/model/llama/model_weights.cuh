@@ -32,7 +32,7 @@ inline void require_on_device(const model_config& c) {
                      "host's, espalier::llama_backend, does.");
 }
 
-// The part of a model that a device holds if it is the only one: all rows of all matrices. The part of a rank is
+// A PartT of weight_upload for a device that holds the whole model: all rows of all matrices. The PartT of a rank is
 // espalier::detail::rank_rows.
 struct whole_rows {
   const model_config& config;
@@ -49,8 +49,8 @@ struct whole_rows {
   }
 };
 
-// Copies the tensors that model_tensors or block_draft_tensors reads to the memory of their parts, as far as PartT says
-// that they are held.
+// Copies the tensors that model_tensors or block_draft_tensors reads to their arrays in `weights`. PartT says which
+// rows and columns of them these arrays hold.
 template <class NumberT, class WeightsT, class PartT>
 struct weight_upload {
   using part_place = espalier::detail::part_place;
@@ -60,7 +60,7 @@ struct weight_upload {
   const PartT& part;
   row_upload<NumberT> upload{};
   std::vector<float> floats{};
-  std::int64_t weights_taken = 0;  // numbers of matrices that were read
+  std::int64_t weights_taken = 0;  // number of weights of matrices read so far
 
   bool wants(part_place place, int row) const { return part.own_row(place, row) >= 0; }
   espalier::detail::column_range inputs(part_place place, weight_type type) const {
@@ -78,7 +78,7 @@ struct weight_upload {
         part.is_cut(place) && linear.inputs > 0 ? part.inputs_of(place).begin - inputs(place, values.type).begin : 0;
     add_row(matrix, part.own_row(place, row), values, first, linear.inputs);
   }
-  // Makes n numbers of `values`, from `first` on, a row of a matrix.
+  // Copies n numbers of `values`, from number `first` on, to a row of a matrix with n columns.
   void add_row(NumberT* matrix, int row, const weight_row& values, int first, int n) {
     weights_taken += values.n;
     floats.resize(static_cast<std::size_t>(values.n));
@@ -97,7 +97,7 @@ struct weight_upload {
       upload_vector(to + first, values, n);  // these biases are whole on each rank
       return;
     }
-    // Copies the biases that are held, run by run.
+    // Copies the biases that this part holds, in runs that lie one after another.
     for (int i = 0, end = 0; i < n; i = end) {
       const int first_own = part.own_output(place, first + i);
       for (end = i + 1; first_own >= 0 && end < n && part.own_output(place, first + end) == first_own + end - i;)
@@ -109,8 +109,8 @@ struct weight_upload {
 
 }  // namespace detail
 
-//! The weights of a transformer in the memory of the device: espalier::model_weights' twin, matrices as NumberT in rows
-//! of inputs, norms and biases as float.
+//! The weights of a transformer in the memory of the device, as espalier::model_weights on the host: matrices as
+//! NumberT, row by row, norms and biases as float.
 //!
 //! Query, key and value projections are one matrix, rows in that order; so are gate and up. A tied embedding is held
 //! once.
@@ -148,15 +148,15 @@ struct model_weights {
 
   detail::array_pieces<NumberT> matrices;
   detail::array_pieces<float> vectors;
-  NumberT* embedding = nullptr;  //!< [vocab_size][hidden_size]; the head's matrix where tied
+  NumberT* embedding = nullptr;  //!< [vocab_size][hidden_size]; the head's matrix if tied
   std::vector<layer_type> layers;
   norm_type final_norm;
   linear_type head;
 
   std::size_t bytes() const { return matrices.bytes() + vectors.bytes(); }
 
-  //! Takes memory for the weights of a model, or of a part of it, which the caller fills. The matrices begin with the
-  //! head's, the norms and biases with the first layer's norm.
+  //! Allocates memory for the weights of a model, or of a part of it, which the caller fills. `matrices` begins with
+  //! the matrix of the head, `vectors` with the first layer's attention_norm.
   static model_weights of_shape(const model_config& config) { return of_shape(config, detail::whole_rows{config}); }
   template <class PartT>
   static model_weights of_shape(const model_config& config, const PartT& part) {
@@ -202,7 +202,7 @@ struct model_weights {
       const auto [outputs, inputs] = part.held(place);
       return linear_type{matrix(times * outputs, inputs), vector(has_bias, times * outputs), inputs};
     };
-    // The biases of products that go back to the stream are whole.
+    // The bias of a product that is added to the stream is whole on each rank.
     const auto back = [&](espalier::detail::part_place place, bool has_bias) {
       const auto [outputs, inputs] = part.held(place);
       return linear_type{matrix(outputs, inputs), vector(has_bias, c.hidden_size), inputs};

@@ -16,9 +16,9 @@
 namespace espalier::cuda::detail {
 
 // The arguments of normalise(), which makes the inputs of products from rows of the residual stream. It adds the biases
-// that the products before have left out, copies the row to `keep` where that is given, and normalises it by up to two
-// norms: a norm with a bias is LayerNorm, one without a bias is RMSNorm. Where `output` is given, the biases are added
-// to `output`, and the RMSNorm of `output` is added to the stream.
+// that the products before have left out, copies the row to `keep` if that is given, and normalises it by up to two
+// norms: a norm with a bias is LayerNorm, one without a bias is RMSNorm. If `output` is given, the biases are added to
+// `output`, and the RMSNorm of `output` is added to the stream.
 //
 // Shapes: stream, output, keep [rows][width]; added, output_scale, scale, bias [width]; out [n][width]
 template <class NumberT>
@@ -37,13 +37,14 @@ struct normalise_job {
   float* keep = nullptr;                // where a copy of the stream goes, or null
   norm norms[2];
   const std::int32_t* rows =
-      nullptr;  // [n] the row that out[i] is made of, -1: none; null: row i. With it, `out` alone is written
+      nullptr;  // [n] the row of the stream that out[i] is made from, -1: none; null: row i. If it is given, settles
+                // must be false and keep null
   std::int32_t width = 0;
   std::int32_t n = 0;  // rows of `out`; blocks beyond them ask for `next`
   float epsilon = 0;
   read_ahead next{};
 
-  // A job over this stream that has nothing to do yet.
+  // Returns a job over this stream that has nothing to do yet.
   static normalise_job of(float* stream, int width, float epsilon) {
     normalise_job job;
     job.stream = stream;
@@ -52,14 +53,14 @@ struct normalise_job {
     return job;
   }
 
-  // Adds a product's bias, or nothing where it is null, before the next norm. At most two are added.
+  // Makes the job add a product's bias before it normalises; null: no bias. A job can add two biases at most.
   void add_later(const float* bias) {
     if (bias == nullptr) return;
     added[added[0] == nullptr ? 0 : 1] = bias;
     settles = true;
   }
 
-  // Adds the RMSNorm, with this scale, of the rows of a product to the stream before the next norm.
+  // Makes the job add the RMSNorm of a product's rows, with this scale, to the stream before it normalises.
   void add_normed(const float* product, const float* scale) {
     output = product, output_scale = scale;
     settles = true;
@@ -75,7 +76,7 @@ struct normalise_memory {
   float sum;
 };
 
-// The sum of the values of all threads, which every thread gets. The order of adding is the same in each block.
+// Returns to every thread of a block the sum of the values of all its threads. Each block adds in the same order.
 __device__ inline float block_sum(normalise_memory& memory, float value) {
   const float sum = normalise_memory::reduce_type(memory.storage).Sum(value);
   if (threadIdx.x == 0) memory.sum = sum;
@@ -85,8 +86,8 @@ __device__ inline float block_sum(normalise_memory& memory, float value) {
   return all;
 }
 
-// The kernel of normalise(): one block for each row. A thread reads its numbers of a row once and keeps them, as far as
-// they are no more than 8 runs.
+// The kernel of normalise(): one block for each row. A thread reads its first 8 runs of numbers of a row once and keeps
+// them; it reads further runs anew for each sum over the row.
 template <class NumberT, int RunT>
 ESPALIER_KERNEL void normalise_rows(normalise_job<NumberT> job) {
   if (!job.next.ask_beside(job.n)) return;

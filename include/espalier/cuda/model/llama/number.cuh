@@ -21,7 +21,7 @@ inline constexpr cudaDataType_t data_type_of = std::is_same_v<NumberT, float>   
                                                : std::is_same_v<NumberT, __half> ? CUDA_R_16F
                                                                                  : CUDA_R_16BF;
 
-// Numbers that one instruction moves.
+// NT neighbouring numbers, which one instruction loads or stores.
 template <class NumberT, int NT>
 struct alignas(NT * sizeof(NumberT)) number_run {
   NumberT at[NT];
@@ -43,7 +43,7 @@ inline constexpr int run_of(int width) {
   return width % 4 == 0 ? 4 : 1;
 }
 
-// Calls visit(std::integral_constant<int, n>) for the run of a width.
+// Calls visit(std::integral_constant<int, n>()) with n = run_of(width).
 template <class VisitT>
 void with_run_of(int width, VisitT&& visit) {
   if (run_of(width) == 4) {

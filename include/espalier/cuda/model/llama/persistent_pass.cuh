@@ -56,14 +56,15 @@ inline pass_product plan_product(pass_product product, std::int32_t n_rows, std:
   return product;
 }
 
-// Returns the row of the batch that row i of a product is made from: row i, or -1 where that is padding.
+// A RowT of multiply_rows for a product over all rows of the batch: returns i, or -1 if row i is padding.
 struct batch_rows {
   const pass_row* rows;
 
   __device__ std::int32_t operator()(std::int32_t i) const { return rows[i].sequence >= 0 ? i : -1; }
 };
 
-// Returns the row of the batch that row i of a product is made from: the row of output i, or -1 for none or padding.
+// A RowT of multiply_rows for a product over the outputs of the batch: returns the row of output i, or -1 if there is
+// none or it is padding.
 struct output_rows {
   const pass_row* rows;
   const std::int32_t* outputs;
@@ -73,8 +74,8 @@ struct output_rows {
   }
 };
 
-// One block's work in the whole pass. The blocks meet five times a layer; while they wait, the weights of the next
-// product are on their way.
+// The work of one thread block in a whole pass. All blocks wait for one another five times a layer. Before a block
+// waits, it starts to copy its weights of the next product into shared memory.
 template <class NumberT, class LogitT, int dim, class BarrierT>
 class pass_block {
  public:
@@ -144,7 +145,7 @@ class pass_block {
       multiply(job.query_key_value_product, layer.query_key_value, normed(stream_load{job.stream, job.hidden}), target);
       return;
     }
-    // Each row is loaded by a block of the first tile of columns, so those blocks write the stream.
+    // Each row is loaded by several blocks. The one that works on the first tile of columns writes it to the stream.
     const bool writes = static_cast<std::int32_t>(blockIdx.x) % job.query_key_value_product.tile_blocks == 0;
     multiply(job.query_key_value_product, layer.query_key_value,
              normed(embedding_load<NumberT>{batch.tokens, job.embedding, job.vocab, job.hidden,
@@ -195,7 +196,8 @@ class pass_block {
     ptx::copy_async_commit();
   }
 
-  // Waits for all blocks, and for the weights of the product that comes next.
+  // Waits for all blocks, and for this block's weights of `product`, which comes next, and its norm's scale, if not
+  // null.
   __device__ void meet(const pass_product& product, const NumberT* matrix, const float* scale) {
     barrier.arrive();
     fetch(product, matrix, scale);
@@ -213,14 +215,15 @@ ESPALIER_KERNEL __launch_bounds__(pass_threads, 1) void run_pass(const __grid_co
 
 }  // namespace detail
 
-//! A small transformer's whole pass as one launch. The blocks stay on the device and meet after each step, so there is
-//! no launch between one product and the next. Weights come from the second-level cache.
+//! Runs the whole forward pass of a small transformer as one launch. Its thread blocks run from the first step to the
+//! last and wait for one another after each step, so there is no launch between one product and the next. Weights come
+//! from the second-level cache.
 //!
-//! A layer is five steps: norm, query, key and value product, rotation and cache rows; attention; output product; norm,
-//! gate and up product and activation; down product. While the blocks wait for one another, each brings its weights of
-//! the next product into shared memory. A model of up to 4 MB runs in one cluster of sixteen blocks, whose barriers
-//! are short. A larger model runs on all multiprocessors, and so does any model where the device or the program has no
-//! such clusters.
+//! A layer is five steps: (1) norm, product of query, key and value, rotation, writing the cache rows; (2) attention;
+//! (3) output product; (4) norm, product of gate and up, activation; (5) down product. While the blocks wait for one
+//! another, each copies its weights of the next product into shared memory. A model of up to 4 MB runs in one cluster
+//! of sixteen blocks, whose barriers are short. A larger model runs on all multiprocessors, and so does any model if
+//! the device or the program has no such clusters.
 //!
 //! Complexity  one launch; 5 n_layers barriers; weights are read from the second-level cache, at most once for each 16
 //!             rows
@@ -233,10 +236,10 @@ class persistent_pass {
   using weights_type = model_weights<NumberT>;
   using memory_type = detail::model_memory<NumberT, LogitT>;
 
-  //! True for models of the Llama family without biases and norms of heads, with heads of 32 or 64 dimensions, at most
-  //! 16 query heads for a key-value head, at most 32 layers, and sizes that are multiples of 8, if the weights take at
-  //! most three quarters of the second-level cache, the rows fit in shared memory, and the device has cooperative
-  //! launches.
+  //! True for models of the Llama family that have no biases and no norms of heads, heads of 32 or 64 dimensions, at
+  //! most 16 query heads for a key-value head, at most 32 layers, and sizes that are multiples of 8, if the weights
+  //! take at most three quarters of the second-level cache, the rows fit in shared memory, and the device has
+  //! cooperative launches.
   static bool fits(const model_config& c, const detail::model_steps& steps, int max_rows) {
     const bool plain = c.gated_mlp && !c.parallel_residual && !c.layer_norm && !c.query_bias && !c.attention_out_bias &&
                        !c.mlp_bias && !c.query_key_norm && c.rotary_dims == c.head_dim && c.embedding_scale == 1.0F &&
@@ -251,7 +254,7 @@ class persistent_pass {
                static_cast<std::size_t>(device.shared_bytes);
   }
 
-  //! Pre         fits(config, steps, max_rows); weights, tables and memory live as long as this
+  //! Pre         fits(config, steps, max_rows); weights, tables and memory live as long as this object
   persistent_pass(const model_config& config, const detail::model_steps& steps, const weights_type& weights,
                   const detail::rotary_table& rotary, const memory_type& memory)
       : config_(config), device_(this_device()), arrivals_(1) {
@@ -310,7 +313,7 @@ class persistent_pass {
            (std::max)(detail::product_work_bytes(n_chunks, tile_units), attention);
   }
 
-  // Whether the kernel computes a step.
+  // True if the kernel can compute this step.
   static bool knows(const detail::model_step& step) {
     switch (step.kind) {
       case detail::step_kind::embed:
@@ -329,7 +332,7 @@ class persistent_pass {
     }
   }
 
-  // Puts the norm or the matrix of a step where the kernel looks for it.
+  // Stores the address of a step's norm or matrix in job_, where the kernel reads it.
   void take(const detail::model_step& step, const weights_type& weights) {
     using part = detail::model_part;
     if (step.layer < 0) return;
@@ -379,13 +382,13 @@ class persistent_pass {
     job_.epsilon = static_cast<float>(c.norm_epsilon);
   }
 
-  // Whether a cluster of sixteen blocks can run: not every device with clusters has room for so many.
+  // True if a cluster of sixteen blocks can run: some devices with clusters have no room for so many blocks.
   bool cluster_fits() const {
     const auto kernel = config_.head_dim == 64 ? &detail::run_pass<NumberT, LogitT, 64, cluster_barrier>
                                                : &detail::run_pass<NumberT, LogitT, 32, cluster_barrier>;
     cudaFuncAttributes attributes = {};
     require(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
-    if (attributes.ptxVersion < 90) return false;  // compiled without clusters, whatever the device has
+    if (attributes.ptxVersion < 90) return false;  // compiled for devices without clusters
     const launch_shape shape{.grid = cluster_blocks,
                              .threads = detail::pass_threads,
                              .shared_bytes = static_cast<std::size_t>(device_.shared_bytes),

@@ -36,7 +36,8 @@ struct rotary_table {
   device_array<float> cosine, sine;  // [positions][dims / 2]
 };
 
-// The tables of a model: one for all layers, and one for layers with a window where those have a base of their own.
+// The rotary tables of a model. `local` is for the layers with a window, if the model gives these a base of their own;
+// `all` is for all other layers.
 struct rotary_tables {
   rotary_tables(const model_config& c, int positions)
       : all(positions, c.rotary_dims, c.rope_theta, c.scaling),
@@ -45,12 +46,12 @@ struct rotary_tables {
   rotary_table all, local;
 };
 
-// The arguments of rotate(), which brings queries, keys and values from their product into attention: biases are added,
-// each head of query and key is normalised where the model does so, pairs (i, i + rotary_dims / 2) are rotated by the
-// row's position. Queries stay in place; keys and values go to the row's cache slot.
+// The arguments of rotate(), which prepares the queries, keys and values that their product gives for attention: it
+// adds biases, normalises each head of query and key if the model does so, and rotates pairs (i, i + rotary_dims / 2)
+// of queries and keys by the row's position. Queries stay in place; keys and values go to the row's cache slot.
 //
-// Shapes: projected [rows][n_heads + 2 n_kv_heads][head_dim]; bias as a row of it, or null; norms [head_dim] or null;
-// cosine, sine [max_positions][rotary_dims / 2]
+// Shapes: projected [rows][n_heads + 2 n_kv_heads][head_dim]; bias [n_heads + 2 n_kv_heads][head_dim] or null; norms
+// [head_dim] or null; cosine, sine [max_positions][rotary_dims / 2]
 template <class NumberT>
 struct rotate_job {
   NumberT* projected = nullptr;
@@ -64,11 +65,11 @@ struct rotate_job {
   std::int32_t n_kv_heads = 0;
   std::int32_t head_dim = 0;
   std::int32_t rotary_dims = 0;
-  std::int32_t max_positions = 0;  // a position that is not below it gives NaN
+  std::int32_t max_positions = 0;  // a position outside 0 to max_positions - 1 gives NaN
   std::int32_t layer = 0;
   read_ahead next{};  // weights that blocks beyond the batch's rows ask for
 
-  // The job for all heads that a configuration has.
+  // Returns the job of a step for all heads that a configuration has.
   template <class LayerT>
   static rotate_job of(const model_config& config, const rotary_tables& tables, const LayerT& layer, NumberT* projected,
                        const espalier::detail::model_step& step) {

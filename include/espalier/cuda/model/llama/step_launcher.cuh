@@ -58,7 +58,7 @@ struct step_products {
 template <class NumberT, class LogitT>
 struct model_memory {
   float* stream = nullptr;
-  float* output = nullptr;  // [rows][hidden_size] a product whose norm is added to the stream, in models with one
+  float* output = nullptr;  // [rows][hidden_size] a product, if the model adds the norm of it to the stream
   NumberT* normed = nullptr;
   NumberT* mlp_normed = nullptr;
   NumberT* projected = nullptr;
@@ -87,22 +87,22 @@ struct model_memory {
 
 inline constexpr int cap_threads = 256;
 
-// Each x of n numbers becomes cap * tanh(x / cap).
+// Replaces each of n numbers x by cap * tanh(x / cap).
 template <class NumberT>
 ESPALIER_KERNEL void cap_numbers(NumberT* numbers, std::int64_t n, float cap) {
   const std::int64_t i = std::int64_t{blockIdx.x} * cap_threads + threadIdx.x;
   if (i < n) numbers[i] = NumberT(cap * tanhf(static_cast<float>(numbers[i]) / cap));
 }
 
-// The walk over a transformer's steps on one device, made for one pass: each step is a product, a kernel, or a part of
-// the kernel that comes next. The kernel of a norm also does what the steps before it have left: it adds a product's
-// bias and its norm, and copies a layer's output. Norms that follow one another are one kernel. Kernels that leave
-// memory idle ask for the beginning of the next product's weights.
+// Launches the steps of a transformer on one device, for one pass. A step is a product, a kernel, or a part of the
+// kernel that comes next. The kernel of a norm also does what the steps before it have left undone: it adds a product's
+// bias, or the norm of a product, and copies a layer's output. Norms that follow one another are one kernel. Kernels
+// that leave memory idle ask for the beginning of the next product's weights.
 //
 // WeightsT is laid out as model_weights. PlaceT says what differs between a model on one device, a rank and a draft:
 //   embed(batch, stream)                        fills the stream
 //   add(step, number, linear, x, rows, stream)  computes the product of attention_out or down, without its bias: adds
-//                                               it to memory.stream where step.adds, else writes it to memory.output
+//                                               it to memory.stream if step.adds, else writes it to memory.output
 //   stream_changed()                            is called when a norm has written to the stream
 //   kept(layer) -> float*                       the memory to which the stream after a layer is copied
 template <class NumberT, class LogitT, class AttentionT, class WeightsT, class PlaceT>
@@ -119,7 +119,7 @@ class step_launcher {
   std::size_t read_ahead_bytes;
   PlaceT& place;
 
-  // Runs these steps of the model; ends after the last layer where the batch asks for no logits.
+  // Runs these steps of the model. If the batch asks for no logits, it ends after the last layer.
   void run(std::span<const model_step> made, const kv_view<NumberT>& kv, const forward_batch_view& batch,
            cudaStream_t stream) const {
     const int rows = products.planned(batch.n_rows);
@@ -220,7 +220,8 @@ class step_launcher {
               cudaStream_t stream) const {
     if (config.n_kv_heads == 0) return;
     auto job = rotate_job<NumberT>::of(config, rotary, layer_of(step), memory.projected, step);
-    // Attention reads the context in between. If that takes too much of the cache, the weights are not asked for.
+    // Attention runs before the next product and reads the context. If that takes too much of the second-level cache,
+    // the product's weights are not asked for.
     const std::size_t context =
         2 * sizeof(NumberT) * static_cast<std::size_t>(config.kv_size()) * static_cast<std::size_t>(batch.max_context);
     if (context <= 2 * read_ahead_bytes) job.next = ahead(steps[step.next]);
@@ -247,7 +248,7 @@ class step_launcher {
            memory.logits, n, cap);
   }
 
-  // The beginning of a product's weights, for a kernel before it to ask for.
+  // Returns the beginning of a product's weights, which a kernel before the product asks for.
   read_ahead ahead(const model_step& product) const {
     const linear_type& linear = linear_of(product);
     return read_ahead::of(linear.matrix, static_cast<std::size_t>(outputs_of(product)),

@@ -37,7 +37,7 @@ struct nccl_options {
 //! A communicator of ranks with a GPU each, over NCCL. Its exchanges are enqueued in the caller's stream.
 //!
 //! The constructor uses `ranks`, a communicator of the host such as mpi_communicator, once: to share NCCL's id. The
-//! caller may go on using it, for example for the class `agreement`. A thread watches: where a pass takes longer than
+//! caller may go on using it, for example for the class `agreement`. A thread watches: if a pass takes longer than
 //! the timeout, or NCCL says that something went wrong, it aborts NCCL's communicator. Then streams go on, but what
 //! they compute is no result any more, and new ranks are needed. NCCL does not say which rank is gone.
 //!
@@ -45,8 +45,8 @@ struct nccl_options {
 //!             among them; for each pass two further small kernels, which mark its begin and its end. NCCL connects the
 //!             ranks in the constructor. On the host a call polls until NCCL has enqueued it
 //! Errors      rank_error that names the call, within the timeout, on each rank that is alive; option_error; cuda_error
-//! Pre         the present device is of this rank alone; one thread makes calls; what has been enqueued has ended, and
-//!             graphs that hold calls are gone, before this ends
+//! Pre         no other rank uses the present device; one thread makes calls; before this object is destroyed, all
+//!             enqueued work has ended, and graphs that hold calls are gone
 class nccl_communicator {
  public:
   template <espalier::Communicator RanksT>
@@ -76,7 +76,7 @@ class nccl_communicator {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  //! Whether a call has failed, or a pass has taken too long.
+  //! True if a call has failed, or a pass has taken too long.
   bool broken() const { return marks_.broken(); }
 
   void begin_pass(cudaStream_t stream) { marks_.begin(stream); }
@@ -186,8 +186,8 @@ class nccl_communicator {
     if (marks_.broken()) raise<rank_error>(said_);
   }
 
-  // Sets said_ and has NCCL's communicator aborted. The watching thread does it, since ncclCommAbort may wait until
-  // graphs are gone. Before that thread exists there are no graphs, and this function aborts itself.
+  // Sets said_ and has NCCL's communicator aborted. The watching thread aborts it, since ncclCommAbort may wait until
+  // graphs are gone. Before that thread exists there are no graphs, and this function calls ncclCommAbort itself.
   void break_off(const std::string& what) {
     said_ = what + ", says rank " + std::to_string(rank_) +
             ": a rank is dead or late. The text goes on from its last committed token with new ranks.";

@@ -9,7 +9,8 @@
 
 namespace espalier::cuda {
 
-//! espalier::Communicator on the device: its calls are work in a stream, which moves blocks of one size between ranks.
+//! A communicator of ranks on the device, as espalier::Communicator is on the host. Its calls are work in a stream,
+//! which moves blocks of one size between ranks.
 //!
 //! Minimal definition
 //!   rank(), size() -> int               0 <= rank() < size()
@@ -17,7 +18,7 @@ namespace espalier::cuda {
 //!   all_gather(data, bytes, stream)     data: a block of so many bytes for each rank, one after another. This rank's
 //!                                       block is filled before the call, all blocks are after it
 //!   all_to_all(from, to, bytes, stream) sends block r of `from` to rank r; block r of `to` comes from rank r
-//!   end_pass(rows, bytes, stream)       the pass ends, and these rows are its result; where a call between ranks has
+//!   end_pass(rows, bytes, stream)       the pass ends, and these rows are its result; if a call between ranks has
 //!                                       failed, every byte of the rows becomes 0xFF, which is NaN
 //!   raise_failure()                     throws the failure of a call between ranks, if there was one
 //! Laws

@@ -59,9 +59,9 @@ struct parallel_options {
   }
 };
 
-//! A rank's part of a transformer's weights in the memory of its device: espalier::rank_weights' twin. Norms are whole,
-//! and so are the biases of attention_out and down. Of each matrix the rank has the rows of some outputs, its part.
-//! With rank_split::sums it has all outputs of attention_out and down, but only the inputs of its part.
+//! A rank's part of a transformer's weights in the memory of its device, as espalier::rank_weights on the host. Norms
+//! are whole, and so are the biases of attention_out and down. Of each matrix the rank has the rows of some outputs,
+//! its part. With rank_split::sums it has all outputs of attention_out and down, but only the inputs of its part.
 //!
 //! Complexity  as espalier::rank_weights; host memory for 2^21 numbers. Synchronises
 //! Errors      as model_weights
@@ -98,7 +98,7 @@ namespace espalier::cuda::detail {
 template <class NumberT, class LogitT>
 struct rank_buffers {
   NumberT* normed = nullptr;       // [max_rows][hidden]
-  NumberT* mlp_normed = nullptr;   // [max_rows][hidden], where the residual is parallel
+  NumberT* mlp_normed = nullptr;   // [max_rows][hidden], if the residual is parallel
   NumberT* projected = nullptr;    // [max_rows][own queries + 2 own kv_size]
   NumberT* wide = nullptr;         // [max_rows][gate, up][own intermediate]
   NumberT* blocks = nullptr;       // results of attention or activation, rank after rank
@@ -164,10 +164,10 @@ struct rank_buffers {
 
 namespace espalier::cuda {
 
-//! The device's transformer over ranks, each with a device of its own: espalier::parallel_backend's twin, for the
-//! models that llama_backend runs. All ranks make the same passes. Each has its part of the weights and of the cache,
-//! runs a decoder of its own with the same parts, seed and prompt, and gets the same logits. Ranks exchange rows by
-//! work in the stream, which a graph of a round can hold.
+//! A transformer that is divided among ranks, each with a device of its own, as espalier::parallel_backend on the host,
+//! for the models that llama_backend runs. All ranks make the same passes. Each has its part of the weights and of the
+//! cache, runs a decoder of its own with the same parts, seed and prompt, and gets the same logits. Ranks exchange rows
+//! by work in the stream, which a graph of a round can hold.
 //!
 //! Shapes      logits [n_outputs][vocab_size] on each rank; the cache has layers() layers of cache_row() numbers
 //! Complexity  calls between ranks: one for the embedding, one for the logits, and four for each layer. In a pass of n
@@ -176,15 +176,15 @@ namespace espalier::cuda {
 //!             bytes, where s is the size of a NumberT, or with rank_split::sums 16 n / R hidden bytes; and for each
 //!             output vocab / R logits, or with rank_logits::maxima 8 bytes. No allocation, no synchronisation: a
 //!             graph can capture it
-//! Law         Backend's, within rounding. Logits are the same on each rank, bit for bit. With batch_invariant a row's
-//!             bits depend as in llama_backend on its tokens and positions alone. With batch_invariant and
-//!             rank_split::outputs a row has the bits that llama_backend with batch_invariant gives without
-//!             persistent_pass, whatever the number of ranks. This takes for granted that cuBLASLt sums an output in a
-//!             part of a matrix as in the whole; products take the algorithm of the whole matrix
+//! Law         the laws of Backend, within rounding. Logits are the same on each rank, bit for bit. With
+//!             batch_invariant a row's bits depend as in llama_backend on its tokens and positions alone. With
+//!             batch_invariant and rank_split::outputs a row has the bits that llama_backend with batch_invariant gives
+//!             without persistent_pass, whatever the number of ranks. This takes for granted that cuBLASLt sums an
+//!             output in a part of a matrix as in the whole; products take the algorithm of the whole matrix
 //! Law         with rank_split::sums, parts of a sum are added in the order of ranks, on the rank that has the output
 //! Law         with rank_logits::maxima, as in espalier::parallel_backend, only `greedy` may read the rows
 //! Errors      load: model_error, option_error, cuda_error. forward: input_error as in llama_backend; rank_error after
-//!             a rank has died or come late. Where that happens during a pass, or ranks have different tokens or
+//!             a rank has died or come late. If that happens during a pass, or ranks have different tokens or
 //!             positions, the logits are NaN, and raise_failure() throws rank_error
 //! Pre         that of llama_backend; the ranks' batches have the same shapes
 //! Source      Shoeybi et al., Megatron-LM, section 3, for rank_split::sums
@@ -236,18 +236,18 @@ class parallel_backend {
   const weights_type& weights() const { return weights_; }
 
   //! layers() returns the number of layers of this rank's cache, cache_row() the numbers in one of its rows: the keys
-  //! of the rank's key-value heads, or of one head, which stays empty, where the rank has none.
+  //! of the rank's key-value heads, or of one head, which stays empty, if the rank has none.
   int layers() const { return config_.n_layers; }
   int cache_row() const { return (std::max)(part_.kv_size(config_), config_.head_dim); }
 
-  //! Plans products for exactly so many rows, for when batches of so many rows or outputs come often. A graph cannot
-  //! capture it.
+  //! Plans products for exactly this number of rows, which is worth it if many batches have so many rows or outputs. A
+  //! graph cannot capture it.
   void reserve(int rows) {
     require_option("rows", rows, 1, max_rows());
     products_.plan(rows);
   }
 
-  //! The logits of the rows in batch.outputs; where that is null, output i is row i.
+  //! Computes a pass and returns the logits of the rows in batch.outputs; if that is null, output i is row i.
   template <class KVStoreT>
   requires requires(KVStoreT& kv) {
     { kv.view() } -> std::same_as<kv_view<NumberT>>;
@@ -287,7 +287,7 @@ class parallel_backend {
   bool sums() const { return options_.split == rank_split::sums; }
   std::size_t logits_of(int n) const { return static_cast<std::size_t>(n) * static_cast<std::size_t>(vocab_size()); }
 
-  // The configuration with the sizes that this rank has of the model.
+  // Returns the configuration of this rank's part of the model.
   model_config own_config() const {
     model_config own = config_;
     own.n_heads = own_queries() / config_.head_dim;
@@ -312,7 +312,7 @@ class parallel_backend {
   void add_products() {
     const int hidden = config_.hidden_size;
     constexpr cudaDataType_t numbers = detail::data_type_of<NumberT>;
-    // Adds a product, or gives -1 where this rank has no part of the matrix.
+    // Adds a product and returns its number, or -1 if this rank has no part of the matrix.
     const auto add = [&](int outputs, int inputs, cudaDataType_t result, bool accumulate, int whole_outputs) {
       if (outputs == 0 || inputs == 0) return -1;
       return products_.add(outputs, inputs, result, accumulate, 256, whole_outputs);
@@ -369,8 +369,8 @@ class parallel_backend {
     if (n_outputs > 0) share_logits(logits, n_outputs, stream);
   }
 
-  // The PlaceT of step_launcher for a rank, which has a part of each matrix: ranks complete together the products that
-  // go back to the stream.
+  // The PlaceT of step_launcher for a rank, which has a part of each matrix: products that go back to the stream are
+  // computed by all ranks together.
   struct place {
     parallel_backend& of;
     int n;  // rows of the batch
@@ -410,8 +410,8 @@ class parallel_backend {
     own_block_is_stale_ = true;
   }
 
-  // Adds W x, without the bias, to the stream, or writes it to buffers_.output where a norm comes between. Each rank
-  // has its own part of x.
+  // Adds W x, without the bias, to the stream, or writes it to buffers_.output if the model normalises it before it is
+  // added. Each rank has its own part of x.
   void go_back(const detail::model_step& step, int product, const linear_type& linear, const blocks_of<NumberT>& x,
                int n, int rows, cudaStream_t stream) {
     const blocks_of<float> back(buffers_.hidden_blocks, hidden_, rows);

@@ -14,9 +14,10 @@
 
 namespace espalier::cuda::detail {
 
-// Words in page-locked memory by which a stream and the host tell one another of passes over ranks.
+// Words in page-locked memory by which a stream tells the host of its passes over ranks, and the host tells the stream
+// of a failure.
 struct pass_words {
-  std::uint32_t begun, ended;  // numbers of passes
+  std::uint32_t begun, ended;  // how many passes have begun, and how many have ended
   std::uint32_t broken;        // not 0: calls between ranks have failed
 };
 
@@ -48,12 +49,12 @@ class pass_marks {
 
   // Pre: rows are aligned to 4 bytes, and bytes is a multiple of 4.
   void end(void* rows, std::size_t bytes, cudaStream_t stream) const {
-    constexpr unsigned blocks = 32;  // so many are of use only after a failure
+    constexpr unsigned blocks = 32;  // more than one is of use only after a failure
     launch("end_pass", end_pass<>, {.grid = blocks, .threads = end_pass_threads}, stream, words_.data(),
            static_cast<std::uint32_t*>(rows), bytes / sizeof(std::uint32_t));
   }
 
-  // Makes NaN of the rows of each pass that ends from now on, since calls between ranks have failed.
+  // Called when calls between ranks have failed: the rows of each pass that ends from now on become NaN.
   void break_off() const { std::atomic_ref(words_[0].broken).store(1); }
   bool broken() const { return std::atomic_ref(words_[0].broken).load() != 0; }
 

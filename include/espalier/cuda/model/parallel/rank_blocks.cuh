@@ -115,7 +115,7 @@ inline void add(const float* rows, int n, const rank_blocks<float>& parts, int o
 
 // The arguments of choose(), which takes the embedding of each token from the rank whose part of the vocabulary has it.
 // A token outside the vocabulary gives NaN, and so does a row for which a rank has another token or position than rank
-// 0; the host is told that rank.
+// 0; the number of that rank is written to `parted`.
 //
 // Shapes: tokens [rows]; from: a block of each rank, `stride` words apart, of floats [rows][width], tokens [rows] and
 // positions [rows]; to [rows][width]
@@ -127,7 +127,7 @@ struct embedding_choice {
   std::int32_t rows = 0;
   std::int32_t width = 0;
   float* to = nullptr;
-  std::int32_t* parted = nullptr;  // gets a rank that differs from rank 0
+  std::int32_t* parted = nullptr;  // gets the number of a rank that differs from rank 0
 
   static std::int64_t stride_of(std::int64_t rows, std::int32_t width) { return (rows * (width + 2) + 63) / 64 * 64; }
   // Returns the tokens [rows] of a rank; its positions [rows] follow them.

@@ -20,7 +20,7 @@
 
 namespace espalier::cuda {
 
-//! The passes of a model of PyTorch on the device, as target or as draft, in the decoder's stream and over the
+//! A model of PyTorch on the device, as target or as draft. Its passes run in the decoder's stream and over the
 //! library's own cache.
 //!
 //!     cuda::torch_backend target(torch_module::load("smollm2.pt", at::Device(at::kCUDA, 0)), {.max_positions = 2048});
@@ -28,7 +28,7 @@ namespace espalier::cuda {
 //!
 //! Shapes      forward -> [n_outputs][vocab_size] float on the device, valid until the next call
 //! Complexity  one call of the module; one launch for its mask
-//! Law         Backend's, within PyTorch's rounding, which depends on how many rows a pass has
+//! Law         the laws of Backend, within PyTorch's rounding, which depends on how many rows a pass has
 //! Errors      option_error for a module that is not on a GPU, and if a graph captures the pass, because PyTorch's
 //!             allocator does not know of the capture: make decoders with replay = false; input_error for a cache of
 //!             another shape, of several texts, or without a slot beyond the longest text; torch_error if the module
@@ -49,7 +49,7 @@ class torch_backend {
     if (!device_.has_index()) device_ = at::Device(at::kCUDA, c10::cuda::current_device());
   }
 
-  //! A cache for one text, with a slot beyond the longest text, into which padding rows write.
+  //! Makes a cache for one text, with a slot beyond the longest text, into which padding rows write.
   contiguous_kv<float> cache() const {
     const torch_shape& shape = module_.shape();
     contiguous_kv<float> kv(shape.n_layers, shape.row_size, 1, max_positions() + 1);
@@ -109,7 +109,7 @@ class torch_backend {
     return at::from_blob(const_cast<std::int32_t*>(data), {n}, options(at::kInt)).to(at::kLong);
   }
 
-  // A tensor over the cache: [layers][capacity][row_size]
+  // Returns a tensor over the keys or the values of the cache: [layers][capacity][row_size].
   at::Tensor rows_at(const contiguous_kv<float>& kv, float* first) const {
     const auto view = kv.view();
     const std::int64_t next_layer = kv.n_layers() > 1 ? view.key(1, 0, 0) - view.key(0, 0, 0) : 0;

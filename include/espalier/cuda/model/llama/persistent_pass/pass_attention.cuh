@@ -13,18 +13,19 @@
 
 namespace espalier::cuda::detail {
 
-// Attention of a persistent pass. The keys that a row sees are numbered by their position in the row's text: key p is
-// in slot p as long as the slots follow one another; the later keys are in the slots that the set bits of the row's
-// mask show, in order. Keys are summed in blocks of 16: warp w takes blocks w, w + pass_warps, ..., and the sums of the
-// warps are merged in order. So a row's bits depend on its text alone, and not on which of its keys lie in a tree.
+// Attention of a persistent pass. The keys that a row sees are numbered by their position in the row's text: key p of
+// the prefix is in slot p; the keys after the prefix are in the slots that the set bits of the row's mask show, in
+// order. Keys are summed in blocks of 16: warp w takes blocks w, w + pass_warps, ..., and the sums of the warps are
+// merged in order. So a row's bits depend on its text alone, and not on which of its keys lie in a tree.
 
-inline constexpr int pass_queries = 16;  // pairs of row and head that share keys
-inline constexpr int pass_keys = 16;     // keys of a block
+inline constexpr int pass_queries = 16;  // pairs of row and query head for which one block of threads works
+inline constexpr int pass_keys = 16;     // keys that are summed together, as one block of keys
 
 template <int dim>
-inline constexpr int pass_value_stride = 2 * dim + 16;  // bytes; eight rows lie in different banks
+inline constexpr int pass_value_stride = 2 * dim + 16;  // bytes from one value to the next; eight values
+                                                        // in a row lie in different banks
 
-// Bytes of `work` for attention.
+// Returns how many bytes of pass_memory::work attention needs.
 template <int dim>
 constexpr std::size_t attention_work_bytes() {
   constexpr std::size_t values = std::size_t{pass_warps} * pass_keys * pass_value_stride<dim>;
@@ -87,7 +88,7 @@ struct pass_attention {
   std::int32_t first_row;
   std::int32_t n_rows;
 
-  // The state of this warp, of which lane i has queries i / 4 and i / 4 + 8.
+  // The state of this warp. Lane i holds a part of the state of queries i / 4 and i / 4 + 8.
   std::uint32_t query[chunks][2][4] = {};
   float sum[dim / 8][4] = {};
   float most[2] = {-INFINITY, -INFINITY};
@@ -114,9 +115,9 @@ struct pass_attention {
     }
   }
 
-  // Adds a block of keys to the sums of one row, or of all rows if only_row is -1. `values` is this warp's memory for
-  // the values of the keys. The block is summed by itself first, and then added to those rows alone: its weights in
-  // other rows are 0, but 0 times infinity or NaN is not 0.
+  // Adds a block of keys to the sums of row `only_row`, or of all rows if only_row is -1. `values` is this warp's
+  // memory for the values of the keys. The block is summed by itself first, and then added to the sums of those rows
+  // alone. It could not be added to the other rows with weights of 0, because 0 times infinity or NaN is not 0.
   __device__ void add_block(std::int32_t block, std::int32_t only_row, ptx::shared_address values) {
     const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
     const std::int32_t own = block * pass_keys + lane % pass_keys;
@@ -190,8 +191,8 @@ struct pass_attention {
     __syncwarp();
   }
 
-  // Turns scores into weights, which are 0 where a row does not see the key. `sees` tells whether the block is for the
-  // row; `keep` is the factor that brings the row's sums so far to the scale of the weights.
+  // Turns scores into weights, which are 0 where a row does not see the key. sees[k] becomes true if the block is for
+  // the row of this lane's query k; keep[k] becomes the factor that brings the sums so far to the scale of the weights.
   __device__ void weigh(float (&score)[2][4], bool (&sees)[2], float (&keep)[2], std::int32_t block,
                         std::int32_t only_row) {
     const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
@@ -230,7 +231,7 @@ struct pass_attention {
     }
   }
 
-  // Leaves the warp's sums in shared memory: [warp][query][most, total, dim].
+  // Writes the warp's sums to shared memory, [pass_warps][pass_queries][dim + 2]: most, total, and dim sums.
   __device__ void leave(float* sums) {
     const auto lane = static_cast<std::int32_t>(threadIdx.x % 32), warp = static_cast<std::int32_t>(threadIdx.x / 32);
     ESPALIER_UNROLL

@@ -15,16 +15,16 @@ namespace espalier::cuda::detail {
 inline constexpr int pass_warps = 16;
 inline constexpr int pass_threads = 32 * pass_warps;
 inline constexpr int pass_tile_rows = 16;  // rows of a tile; one warp loads each row, and stores its sums
-inline constexpr int pass_chunk = 32;      // inputs that a lane quartet loads at once: 16 bytes a lane
+inline constexpr int pass_chunk = 32;      // inputs that four lanes load at once: 16 bytes a lane
 inline constexpr int pass_parts = 4;       // parts of a product's inputs; their sums are added in order
 inline constexpr int pass_max_units = 16;  // units of a tile, at most
 inline constexpr int pass_max_layers = 32;
 inline constexpr std::size_t pass_weight_bytes = 96 * 1024;  // bytes of a tile's weights, at most
 
-// One product of the pass. Its outputs are divided into units of eight: unit u is four outputs from (u / per) * span +
-// (u % per) * 4 on, and the four that lie `distance` behind them. So one thread gets both of two outputs that belong
-// together: the two of a rotated pair, or gate and up. `per` units follow one another by 4; then the next ones begin
-// `span` further. For heads, per, span and distance are dim / 8, dim and dim / 2.
+// One product of the pass. Its outputs are divided into units of eight: the four outputs from first_output(unit) on,
+// and the four from first_output(unit) + distance on. So one thread gets both outputs of a pair that belongs together:
+// a pair that is rotated, or gate and up. `per` units begin 4 outputs apart; each such run of units begins `span`
+// outputs after the one before it. For heads, per, span and distance are dim / 8, dim and dim / 2.
 //
 // A block multiplies a group of 16 rows by a tile of tile_units units at a time.
 struct pass_product {
@@ -62,11 +62,11 @@ struct pass_layer {
   float* keep = nullptr;  // gets a copy of the stream after the layer, if not null
 };
 
-// The arguments of a pass, but for cache and batch.
+// The arguments of a pass, except the cache and the batch.
 //
 // Shapes: embedding, head [vocab][hidden]; cosine, sine [max_positions][head_dim / 2]; stream [rows][hidden]; queries
-// [rows][n_heads head_dim], at query_stride; attended [rows][n_heads head_dim]; activated [rows][intermediate]; logits
-// [n_outputs][vocab]
+// [rows][n_heads head_dim], with query_stride numbers from one row to the next; attended [rows][n_heads head_dim];
+// activated [rows][intermediate]; logits [n_outputs][vocab]
 template <class NumberT, class LogitT>
 struct pass_job {
   pass_layer<NumberT> layers[pass_max_layers];
@@ -88,29 +88,29 @@ struct pass_job {
   std::int32_t n_kv_heads = 0;
   std::int32_t intermediate = 0;
   std::int32_t vocab = 0;
-  std::int32_t max_positions = 0;  // a position that is not below it gives NaN
+  std::int32_t max_positions = 0;  // a position outside 0 to max_positions - 1 gives NaN
   std::int32_t query_stride = 0;
   std::int32_t attention_rows = 1;  // rows whose attention, for one key-value head, a block computes together
   std::int32_t weight_bytes = 0;    // bytes of shared memory for a tile of weights
   float epsilon = 0;
 };
 
-// A row of the batch, as far as a block has to know it.
+// The data of a row of the batch that a thread block needs.
 struct pass_row {
-  std::int32_t sequence = -1;  // number of its sequence in the store; -1: padding
+  std::int32_t sequence = -1;  // number of the row's sequence in the cache; -1: padding
   std::int32_t position = 0;
-  std::int32_t cache_row = -1;  // row of a layer's cache to which its key goes, -1: none
+  std::int32_t cache_row = -1;  // row of a layer's cache to which the key is written, -1: none
   std::int32_t prefix = 0;
-  std::int32_t straight = 0;  // how many of the keys that it sees, from the first on, lie in slots 0, 1, ...
-  std::int32_t seen = 0;      // keys that it sees
+  std::int32_t straight = 0;  // so many of the keys that the row sees, from the first on, lie in slots 0, 1, ...
+  std::int32_t seen = 0;      // number of keys that the row sees
   std::int32_t mask_begin = 0;
   std::int32_t mask_words = 0;
 };
 
-// The block's shared memory.
+// The shared memory of a thread block.
 struct pass_memory {
   pass_row* rows;         // [n_rows]
-  std::int32_t* outputs;  // [n_outputs] the row of each, -1: none
+  std::int32_t* outputs;  // [n_outputs] the batch's row of each output, -1: none
   float* scale;           // [hidden] the scale of the norm before the next product
   unsigned char* weights;
   unsigned char* work;  // memory for a product or for attention

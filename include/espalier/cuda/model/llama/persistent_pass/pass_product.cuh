@@ -15,11 +15,12 @@
 
 namespace espalier::cuda::detail {
 
-// Runs of eight numbers lie in shared memory as the tensor cores' lanes want them: lane i has run i % 4 of a chunk, of
-// row i / 4. So a lane's 16 bytes are inputs 8 (i % 4) to 8 (i % 4) + 7 of both factors, and the inputs that one
-// instruction multiplies are not neighbours: their order is the same in both, which is enough.
+// Rows and weights lie in shared memory in runs of eight numbers, 16 bytes, in the order in which the lanes of a warp
+// read them for the tensor cores: of each chunk of 32 inputs, lane i reads run i % 4 of row i / 4, or of output i / 4
+// of a unit. So the inputs that one instruction multiplies are not neighbours. This does not matter, since rows and
+// weights have their inputs in the same order.
 
-// Starts to copy a tile of weights, with zeros beyond the inputs. Called by all threads of the block.
+// Starts to copy a tile of weights, with zeros after the last input. Called by all threads of the block.
 template <class NumberT>
 __device__ void fetch_weights(const pass_product& product, const NumberT* matrix, std::int32_t tile,
                               unsigned char* to) {
@@ -47,7 +48,7 @@ __device__ inline std::int32_t place_of_run(std::int32_t row, std::int32_t run) 
   return (run / 4 * pass_tile_rows + row) * 4 + run % 4;
 }
 
-// Brings a row into a tile as it is. Called by a whole warp.
+// A SourceT of multiply_rows: starts to copy a row into a tile as it is. Called by a whole warp.
 template <class NumberT>
 struct plain_rows {
   const NumberT* from;
@@ -64,8 +65,8 @@ struct plain_rows {
   }
 };
 
-// Brings a row of floats, of which LoadT gives eight numbers at a time, through a norm into a tile. Called by a whole
-// warp.
+// A SourceT of multiply_rows: writes the RMSNorm of a row of floats into a tile. LoadT gives eight numbers of the row
+// at a time. Called by a whole warp.
 template <class NumberT, class LoadT>
 struct normed_rows {
   LoadT load;
@@ -112,8 +113,8 @@ struct stream_load {
   }
 };
 
-// Gives eight numbers of a row of the embedding, and writes them to `stream` if that is not null. A token outside the
-// vocabulary gives NaN.
+// A LoadT of normed_rows: gives eight numbers of the embedding of a row's token, and writes them to `stream` if that is
+// not null. A token outside the vocabulary gives NaN.
 template <class NumberT>
 struct embedding_load {
   const token_id* tokens;
@@ -138,7 +139,8 @@ struct embedding_load {
   }
 };
 
-// Sums the parts of a tile: warp w sums part w % pass_parts of the inputs. Units go round among the warps of a part.
+// Multiplies a tile of rows by a tile of weights, and leaves in `sums` one sum for each part of the inputs: part p is
+// chunks p, p + pass_parts, .... Warp w sums part w % pass_parts; the warps of a part take the units in turn.
 template <class NumberT>
 __device__ void multiply_tile(const uint4* x, const uint4* weights, float* sums, std::int32_t n_units,
                               std::int32_t n_chunks) {
@@ -170,7 +172,7 @@ __device__ void multiply_tile(const uint4* x, const uint4* weights, float* sums,
   }
 }
 
-// Bytes of `work` for a product.
+// Returns how many bytes of pass_memory::work a product needs.
 inline std::size_t product_work_bytes(std::int32_t n_chunks, std::int32_t tile_units) {
   const auto stride = static_cast<std::size_t>(8 * (tile_units | 1));
   return static_cast<std::size_t>(n_chunks) * pass_tile_rows * 64 +
@@ -178,11 +180,12 @@ inline std::size_t product_work_bytes(std::int32_t n_chunks, std::int32_t tile_u
 }
 
 // Computes the block's share of a product of n_rows rows, whose first tile of weights has been fetched. RowT gives the
-// row of the batch that a row of the product is made from, or -1. SourceT brings that row into the tile. TargetT gets
-// sums i and i + 4 of a unit, and reads its own inputs before the sums are there.
+// row of the batch that belongs to a row of the product, or -1. SourceT brings that row of the batch into the tile.
+// TargetT::prepare() reads what TargetT::store() needs besides the sums, before the sums are there; store() gets sums i
+// and i + 4 of a unit.
 //
-// Each sum is over four parts of the inputs, each of which is summed chunk by chunk: no row's bits depend on the
-// others.
+// A sum is made of the sums of four parts of the inputs, each of which is added up chunk by chunk: no row's bits depend
+// on other rows.
 template <class NumberT, class RowT, class SourceT, class TargetT>
 __device__ void multiply_rows(const pass_product& product, const pass_memory& memory, const NumberT* matrix,
                               std::int32_t n_rows, const RowT& row_of, const SourceT& source, const TargetT& target) {
@@ -231,7 +234,8 @@ __device__ void multiply_rows(const pass_product& product, const pass_memory& me
   ptx::copy_async_wait<0>();
 }
 
-// Stores queries, keys and values: pairs of a head are rotated by the row's position; keys and values go to the cache.
+// A TargetT of multiply_rows: rotates the pairs of queries and keys by the row's position, and writes queries to
+// `queries`, keys and values to the cache.
 template <class NumberT, int dim>
 struct head_target {
   struct ready_type {
@@ -276,7 +280,7 @@ struct head_target {
   }
 };
 
-// Adds the sums to the stream, and copies the result to `keep` if that is not null.
+// A TargetT of multiply_rows: adds the sums to the stream, and copies the result to `keep` if that is not null.
 struct stream_target {
   struct ready_type {
     float at[2];
@@ -302,7 +306,7 @@ struct stream_target {
   }
 };
 
-// Stores silu(gate) * up.
+// A TargetT of multiply_rows: writes silu(gate) * up.
 template <class NumberT>
 struct activated_target {
   struct ready_type {};
