@@ -152,8 +152,8 @@ struct round_ticket {
 //! (it is no RenumberingDrafter), trees are whole, and texts that find no room in a pass wait for the next, as on the
 //! host. Log-probabilities and saved texts are for espalier::batch_decoder alone.
 //!
-//! If pages run out, the last text in turn gives up its place and is read again later. Full pages that a store shares
-//! are read once.
+//! If pages run out, the last text in turn gives up its place and is read again later. The tokens of full pages that a
+//! store shares are read once.
 //!
 //! Complexity  a step on the host: one graph launch, two copies (outcomes, and the trees of all places), one event,
 //!             O(texts); on the device as decoder's, with max_nodes() + 1 rows for each text or as many as they
@@ -161,7 +161,7 @@ struct round_ticket {
 //!             but the one that it takes in, except after a failure, where rounds begin to draft again, and for models
 //!             of the host that read prompts
 //! Law         a text is the one that decoder writes with the same parts, prompt, stop conditions and text_options,
-//!             whoever else is served, where the backends are batch-invariant. Where rows are short, or costs are
+//!             whatever other texts are served, if the backends are batch-invariant. If rows are short or costs are
 //!             given, its trees depend on the other texts: its tokens are still the same with greedy and target_only,
 //!             and another draw of the same distribution with other verifiers
 //! Errors      as espalier::batch_decoder; option_error for max_rows below max_texts, or below a whole tree where trees

@@ -56,8 +56,8 @@ class team_draft_rows {
 
 namespace detail {
 
-// A residual of a target row that tells its node (target().node()) and the share of the draft that was taken
-// (now().share).
+// A residual that gives the node of its target row (target().node()) and the share of the draft's row that was taken
+// from it (now().share).
 template <class TermsT>
 concept RestOfNode = requires(const TermsT& terms) {
   terms.target().node();
