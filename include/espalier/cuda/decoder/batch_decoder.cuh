@@ -158,8 +158,8 @@ struct round_ticket {
 //! Complexity  a step on the host: one graph launch, two copies (outcomes, and the trees of all places), one event,
 //!             O(texts); on the device as decoder's, with max_nodes() + 1 rows for each text or as many as they
 //!             share, the number of texts rounded up to a power of two, or to max_texts. The host waits for no round
-//!             but the one that it takes in, except after a failure, where rounds begin to draft again, and for models
-//!             of the host that read prompts
+//!             but the one that it takes in, except after a failure, when rounds begin to draft again, and when models
+//!             of the host read prompts
 //! Law         a text is the one that decoder writes with the same parts, prompt, stop conditions and text_options,
 //!             whatever other texts are served, if the backends are batch-invariant. If rows are short or costs are
 //!             given, its trees depend on the other texts: its tokens are still the same with greedy and target_only,
@@ -242,8 +242,8 @@ class batch_decoder
     this->texts().resume(id, more, std::move(stop), rounds_.context(), rounds_.vocab_size());
   }
 
-  //! Reads prompts, enqueues the next rounds, and waits for the oldest one and takes it in, until a text has something
-  //! to tell or no round is under way. Returns what texts have written since the last step; nothing if there are only
+  //! Reads prompts, enqueues the next rounds, and waits for the oldest one and takes it in, until there are events or
+  //! no round is under way. Returns what texts have written since the last step; nothing if there are only
   //! prompts to read. piece_of gives the bytes of tokens; only stop strings need it. The events are valid until the
   //! next step.
   template <class PieceT = no_pieces>

@@ -99,7 +99,7 @@ class decoder {
     begin(prompt, std::move(stop), options_.text);
   }
 
-  //! Appends `more` tokens (or none) to the text that stands, and goes on after them; begins a text if there is none.
+  //! Appends `more` tokens (or none) to the present text, and goes on after them; begins a text if there is none.
   //! Rows in the caches are used again, and so is the state that the policy has learnt. Synchronises.
   void resume(std::span<const token_id> more, stop_conditions stop = {}) {
     if (text_.state() == status::idle) return begin(more, std::move(stop));

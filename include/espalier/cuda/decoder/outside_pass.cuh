@@ -15,7 +15,7 @@ struct outside_pass {
   forward_batch_view batch{};     //!< the rows to forward, over the target's cache, in the memory of the device; valid
                                   //!< in the order of the stream until the logits are handed over, or the step is given
                                   //!< up. A pass that reads a prompt alone has no outputs: its logits are vocab_rows{}
-  cudaStream_t stream = nullptr;  //!< the decoder's stream: the batch is ready for what is enqueued there
+  cudaStream_t stream = nullptr;  //!< the decoder's stream: the batch is ready for work that is enqueued there
 
   explicit operator bool() const { return batch.n_rows > 0; }
 };

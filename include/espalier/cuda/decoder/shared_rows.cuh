@@ -48,7 +48,7 @@ struct text_gains {
   std::int32_t seen[levels]{};  // for drawn trees: the most draws that a round had in each level
 
   static constexpr float kept = 0.96F;         // factor of the weight of earlier rounds in each round
-  static constexpr float weight = 4;           // weight of what is assumed before any round
+  static constexpr float weight = 4;           // tokens or levels that the assumption before any round counts as
   static constexpr float usual_share = 0.75F;  // share of levels that is assumed to be accepted before any round
 
   // Returns the log of the ratio of tokens that were accepted to tokens that were expected to be accepted.

@@ -257,7 +257,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void change_rows(const row_cha
       who.sync();
     }
     const std::int32_t lane_begin = in.lanes == nullptr ? here.lane * in.n_rows : in.lanes[here.lane].row_begin;
-    // The logits of a backend may be changed where they are: see Backend.
+    // The logits of a backend may be changed in place: see Backend.
     auto* const row = const_cast<LogitT*>(in.logits.at(lane_begin + row_in_lane));
     const row_changer<LogitT> changer(row, in.logits.vocab, memory, allowed, who);
     if (changer.is_possible())
@@ -282,7 +282,7 @@ struct processed_pass {
 //
 // For each text that is written the stream has a copy of the text's processor, which follows the text in the stream's
 // order, so that a round may be enqueued before the outcome of the one before it is known. Only one thread at a time
-// asks processors, since constraints may share what they have found.
+// asks processors, since constraints may share data.
 template <class ProcessorT>
 class text_processors {
   static_assert(ListingProcessor<ProcessorT>,

@@ -223,7 +223,7 @@ class prefix_levels {
   }
 
   // Counts the children that may matter of each node of the level from `begin` on, and sets first_child, the index at
-  // which they will begin. Returns the number of all of them.
+  // which they will begin. Returns how many children there are in all.
   __device__ std::int32_t count_children(std::int32_t begin, std::int32_t row) {
     const std::int32_t last = pool_.last_bucket;
     std::int32_t total = 0;
