@@ -25,8 +25,8 @@ struct callable_options {
   }
 };
 
-//! Makes a backend on the device from a function object, for example one that calls another inference engine. The
-//! function gets the batch as addresses on the device, and enqueues its work in the stream.
+//! A backend on the device over a function object, for example one that calls another inference engine. The function
+//! gets the batch as addresses on the device, and enqueues its work in the stream.
 //!
 //!     auto target = cuda::make_callable_backend<__half>({.vocab_size = 151936}, my_model);
 //!     // my_model(kv, batch, stream) -> vocab_rows<__half>; it stores keys and values in kv.view()

@@ -126,8 +126,8 @@ struct on_host_options {
   }
 };
 
-//! Makes a backend on the device from a backend of the host, over an on_host_kv. The batch is copied to the host, the
-//! host's model computes it, and its logits are copied back, all in the order of the stream.
+//! A backend on the device over a backend of the host, for an on_host_kv. The batch is copied to the host, the host's
+//! model computes it, and its logits are copied back, all in the order of the stream.
 //!
 //!     cuda::on_host target(host_backend);
 //!     cuda::on_host_kv kv(host_kv);

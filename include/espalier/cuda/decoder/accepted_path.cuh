@@ -53,9 +53,9 @@ ESPALIER_KERNEL void find_path(text_batch texts, const VerdictT* decision, const
 
 }  // namespace detail
 
-//! Finds the paths that verdicts accept, for the parts that commit them, and holds their memory.
+//! The accepted paths of a round's texts in the memory of the device, and the search that writes them there.
 //!
-//! Complexity  one launch of a thread a text, O(depth). No synchronisation
+//! Complexity  one launch with one thread for each text, O(depth). No synchronisation
 //! Errors      cuda_error where there is no memory
 class accepted_path {
  public:

@@ -71,7 +71,7 @@ struct text_place
   std::int32_t n_read = 0;       // number of leading tokens in the target's cache, or about to be
   std::int32_t n_known = 0;      // number of leading tokens of which the host knows that they are in the target's cache
   std::int32_t n_drafted = 0;    // number of leading tokens in the draft's cache
-  std::int32_t n_under_way = 0;  // rounds of this text whose outcomes were not taken in
+  std::int32_t n_under_way = 0;  // rounds of this text whose outcomes have not been taken in yet
   bool is_ready = false;         // its prompt is read, or about to be: rounds may begin
   bool is_drafted_for = false;   // the draft's cache follows the text
   bool has_rows = false;         // the caches have rows of this place, with a text or without
@@ -113,7 +113,7 @@ struct text_place
   }
 };
 
-// The texts of a round under way, by lane. A text that has left its place since has another `turn`.
+// The texts of a round under way, by lane. If a text has left its place since, the `turn` of the place has changed.
 template <class PlaceT, class RowsT>
 struct round_ticket {
   struct participant {
@@ -152,16 +152,16 @@ struct round_ticket {
 //! (it is no RenumberingDrafter), trees are whole, and texts that find no room in a pass wait for the next, as on the
 //! host. Log-probabilities and saved texts are for espalier::batch_decoder alone.
 //!
-//! If pages run out, the last text in turn gives up its place and is read again later. Full pages that a store shares
-//! are read once.
+//! If pages run out, the last text in turn gives up its place and is read again later. The tokens of full pages that a
+//! store shares are read once.
 //!
 //! Complexity  a step on the host: one graph launch, two copies (outcomes, and the trees of all places), one event,
 //!             O(texts); on the device as decoder's, with max_nodes() + 1 rows for each text or as many as they
 //!             share, the number of texts rounded up to a power of two, or to max_texts. The host waits for no round
-//!             but the one that it takes in, except after a failure, where rounds begin to draft again, and for models
-//!             of the host that read prompts
+//!             but the one that it takes in, except after a failure, when rounds begin to draft again, and when models
+//!             of the host read prompts
 //! Law         a text is the one that decoder writes with the same parts, prompt, stop conditions and text_options,
-//!             whoever else is served, where the backends are batch-invariant. Where rows are short, or costs are
+//!             whatever other texts are served, if the backends are batch-invariant. If rows are short or costs are
 //!             given, its trees depend on the other texts: its tokens are still the same with greedy and target_only,
 //!             and another draw of the same distribution with other verifiers
 //! Errors      as espalier::batch_decoder; option_error for max_rows below max_texts, or below a whole tree where trees
@@ -242,8 +242,8 @@ class batch_decoder
     this->texts().resume(id, more, std::move(stop), rounds_.context(), rounds_.vocab_size());
   }
 
-  //! Reads prompts, enqueues the next rounds, and waits for the oldest one and takes it in, until a text has something
-  //! to tell or no round is under way. Returns what texts have written since the last step; nothing if there are only
+  //! Reads prompts, enqueues the next rounds, and waits for the oldest one and takes it in, until there are events or
+  //! no round is under way. Returns what texts have written since the last step; nothing if there are only
   //! prompts to read. piece_of gives the bytes of tokens; only stop strings need it. The events are valid until the
   //! next step.
   template <class PieceT = no_pieces>
@@ -264,7 +264,7 @@ class batch_decoder
   //! The first half of a step, for an engine that makes the target's passes itself: enqueues the drafting of a round,
   //! and returns the pass that the step needs next. The engine enqueues the pass in its stream, or elsewhere, and hands
   //! the logits to end_step(), or tells fail_pass() that it cannot. In between other decoders go on, and texts may be
-  //! added, forked and cancelled here. The texts are those that step() writes; without graphs, and without a round
+  //! added, forked and cancelled here. The texts are those that step() writes, but no graph is used and no round is
   //! enqueued ahead.
   //!
   //!     while (!decode.idle()) {
@@ -276,7 +276,7 @@ class batch_decoder
   //! The passes of a draft model are made inside. A round that step() has enqueued ahead is taken in here, and then the
   //! step needs no pass.
   //!
-  //! Post        no pass: the step is over, and events() tells what texts have written
+  //! Post        if no pass is returned, the step is over, and events() tells what texts have written
   //! Errors      as step(); input_error if a pass is under way
   template <class PieceT = no_pieces>
   outside_pass begin_step(const PieceT& piece_of = {}) {
@@ -467,8 +467,8 @@ class batch_decoder
     return false;
   }
 
-  // Takes note that the next n tokens of a prompt are about to be read, in the stream's order. Once the whole prompt
-  // is, rounds may begin.
+  // Takes note that the next n tokens of a prompt are about to be read, in the stream's order. After the last token of
+  // the prompt, rounds may begin.
   void reads_on(place& p, std::int32_t n) {
     p.n_read += n;
     this->record().prompt_rows += n;
@@ -495,7 +495,7 @@ class batch_decoder
     p.n_drafted = p.goal();
   }
 
-  // Gives up the rounds under way: all texts go on from where the host has them, with the rows that it knows of.
+  // Gives up the rounds under way: all texts go on from the tokens that the host has, with the rows that it knows of.
   void go_back() {
     rounds_.give_up();
     for (place& p : this->all_places())
@@ -524,7 +524,7 @@ class batch_decoder
     auto rows = rounds_.rows_of(planned, mean_size());
     const bool drafts = rows.drafts();
     if (drafts && std::any_of(lanes_.begin(), lanes_.end(), [](const place* p) { return !p->is_drafted_for; })) {
-      if (rounds_.n_under_way() > 0) return false;  // first the host learns what was written without a draft
+      if (rounds_.n_under_way() > 0) return false;  // first the host takes in the rounds without a draft
       for (place* p : lanes_) {
         if (!p->is_drafted_for) this->attempt(*p, [&] { follow(*p, p->n_drafted); });
       }

@@ -39,17 +39,18 @@ namespace espalier::cuda {
 //! prompt is read in one step. Log-probabilities and saved texts are for espalier::decoder alone.
 //!
 //! A processor stays on the host: the stream calls it there in the middle of a round, for each pass of the draft and
-//! for the target's, on a thread of the CUDA runtime. Between begin() and the end of a text, nobody else may use what
-//! the processor's constraint shares with other constraints.
+//! for the target's, on a thread of the CUDA runtime. Between begin() and the end of a text, no other code may use
+//! the data that the processor's constraint shares with other constraints.
 //!
 //! Complexity  a round on the host: one graph launch, two copies, one event; on the device, the policy's draft passes,
 //!             one target pass of 1 + max_nodes() rows, and no allocation
 //! Law         the text is the one that espalier::decoder writes with the same parts, seed and logits. If the host cut
 //!             a round at a stop token or string, a policy that learns has seen the whole round when resume() goes on
 //! Pre         a drafter serves one decoder, whose text it reads
-//! Errors      option_error, input_error when parts or prompt do not fit; numeric_error as espalier::decoder, and the
-//!             exceptions of a processor, both one step later than there; cuda_error. After an error of step(), the
-//!             text stands at its last committed token, and step() may be called again
+//! Errors      option_error, input_error when parts or prompt do not fit; numeric_error and the exceptions of a
+//!             processor as espalier::decoder; cuda_error. An exception that a part throws while a round is enqueued
+//!             may come one step earlier than there. After an error of step(), the text stands at its last committed
+//!             token, and step() may be called again
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 class decoder {
@@ -98,7 +99,7 @@ class decoder {
     begin(prompt, std::move(stop), options_.text);
   }
 
-  //! Appends `more` tokens (or none) to the text that stands, and goes on after them; begins a text if there is none.
+  //! Appends `more` tokens (or none) to the present text, and goes on after them; begins a text if there is none.
   //! Rows in the caches are used again, and so is the state that the policy has learnt. Synchronises.
   void resume(std::span<const token_id> more, stop_conditions stop = {}) {
     if (text_.state() == status::idle) return begin(more, std::move(stop));
@@ -129,8 +130,8 @@ class decoder {
 
   //! The first half of a step, for an engine that makes the target's passes itself: enqueues the drafting, and returns
   //! the pass that the step needs next. The engine enqueues the pass in its stream, or elsewhere, and hands the logits
-  //! to end_step(), or calls give_up(); meanwhile other decoders go on. The host waits where step() waits for a
-  //! prompt. The text is the one that step() writes; without a graph, and without a round enqueued ahead.
+  //! to end_step(), or calls give_up(); meanwhile other decoders go on. As in step(), the host waits until a prompt
+  //! is read. The text is the one that step() writes, but no graph is used and no round is enqueued ahead.
   //!
   //!     while (decode.current().running()) {
   //!       for (cuda::outside_pass p = decode.begin_step(); p; p = decode.end_step(engine.logits_of(p))) {
@@ -140,7 +141,7 @@ class decoder {
   //! The passes of a draft model are made inside. A round that step() has enqueued ahead is taken in here, and then the
   //! step needs no pass.
   //!
-  //! Post        no pass: the step is over, or no text is running; last_round() tells
+  //! Post        if no pass is returned, the step is over and last_round() is its record, or no text was running
   //! Errors      as step(); input_error if a pass is under way
   template <class PieceT = no_pieces>
   outside_pass begin_step(const PieceT& piece_of = {}) {
@@ -160,11 +161,11 @@ class decoder {
   //! committing are enqueued, and the host waits for their outcome.
   //!
   //! Shapes      logits [batch.n_outputs][vocab_size], in the memory of the device; a text's processor changes them in
-  //!             place. They may still be under way in the stream of the pass: an engine that makes the pass in another
-  //!             one lets the stream of the pass wait for it (cudaStreamWaitEvent)
+  //!             place. They need not be complete yet if they are computed in the stream of the pass. An engine that
+  //!             computes them in another stream lets the stream of the pass wait for that one (cudaStreamWaitEvent)
   //! Post        as begin_step()
-  //! Errors      as step(), but of this round, not of the one before; input_error if no pass is under way, and for
-  //!             logits of another shape, after which the pass still is under way
+  //! Errors      as step(), but of this round alone; input_error if no pass is under way, and for logits of another
+  //!             shape, after which the pass still is under way
   template <class PieceT = no_pieces>
   outside_pass end_step(vocab_rows<typename rounds_type::number> logits, const PieceT& piece_of = {}) {
     if (!pass_) raise<input_error>("no pass is under way: begin_step() comes first.");
@@ -209,12 +210,13 @@ class decoder {
 
   //! The text so far, as the host has it.
   const espalier::text& current() const { return text_; }
-  //! The record of the last round; valid until the next round or text. Its `seconds` are those from one outcome to the
-  //! next, since the host does not see the parts of a round.
+  //! The record of the last round; valid until the next round or text. Its seconds.on_device is the time from one
+  //! outcome to the next, since the host does not see the parts of a round.
   const round_record& last_round() const { return record_; }
 
  private:
-  // Gives up the rounds under way if one fails or the text ends: both sides go on from the host's text.
+  // A guard that gives up the rounds under way at its end, unless `finished` is true: after an exception, or if the
+  // text has ended, host and device go on from the host's text.
   struct flight_guard {
     decoder& self;
     bool finished = false;
@@ -270,9 +272,9 @@ class decoder {
   // Number of tokens that are read before rounds begin: all but the last, which the first round reads.
   std::int32_t goal() const { return text_.size() - 1; }
 
-  // Begins to bring the device in step with the host's text: its tokens, its rows in both caches, and no fault. Returns
-  // true if the tokens from number n_read_ on are to be read, and finish_reading() to be called. Returns false if the
-  // device is in step.
+  // Begins to bring the device in step with the host's text: puts the text there, clears its fault, and finds the rows
+  // that the caches hold. Returns true if the caller then is to read the tokens from number n_read_ to goal() - 1, if
+  // there are any, and to call finish_reading(). Returns false if the device is in step already.
   bool begin_in_step() {
     if (in_step_) {
       require_own_cache();
@@ -284,7 +286,8 @@ class decoder {
     n_known_ = n_read_ = (std::min)(n_held(), rounds_type::reads_features ? n_drafted_ : goal());
     rounds_.put(0, text_);
     rounds_.follow(0, text_, processor_);
-    if constexpr (SharingKVStore<kv_type>) rounds_.kv().truncate(options_.sequence, n_known_);  // to be written anew
+    // The rows behind n_known_ are written anew.
+    if constexpr (SharingKVStore<kv_type>) rounds_.kv().truncate(options_.sequence, n_known_);
     return true;
   }
   void finish_reading() {

@@ -50,7 +50,8 @@ void grow(PolicyT& policy, const text_batch& texts, DrafterT& drafter, cudaStrea
     if constexpr (asks_parts) part = policy.part();
     espalier::detail::with_part(drafter, part, step);
   }
-  // OfT makes the type of the policy a parameter of the lambda: else nvcc asks for was() of policies that lack it.
+  // OfT makes the type of the policy a parameter of the lambda: otherwise nvcc compiles the calls of was() for policies
+  // that have no was(), too.
   for_each_part(
       drafter, [&]<class PartT, class OfT = PolicyT>(PartT & one, auto index) {
         OfT& of = policy;

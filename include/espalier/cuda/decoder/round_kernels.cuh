@@ -13,11 +13,11 @@
 #include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 
-//! The kernels that put texts in their places, and that open and close a round; and what a round leaves for the host.
+//! The kernels that put texts in their places, and that open and close a round, and a round's outcome for the host.
 namespace espalier::cuda::detail {
 
-// Writes a text's state and clears its fault; run by one thread. The state is an argument, so that nobody waits for
-// memory of the host.
+// Writes a text's state and clears its fault; run by one thread. The state is passed by value, so that it need not be
+// copied from memory of the host.
 template <class StateT>
 ESPALIER_KERNEL void put_state(StateT* to, StateT state, fault* found) {
   *to = state;
@@ -44,11 +44,12 @@ struct round_outcome {
   fault found;
   verdict decision;        // the verdict as far as it is committed; its token is -1 if nothing is committed
   std::int32_t ends = -1;  // depth of the first node on the accepted path after which nothing may follow, or -1
-  float expected = 0;      // in entry i: tokens that all texts would have gained with 2^i rows for each lane
+  float expected = 0;      // entry i, whatever lane i is: tokens that all texts together are expected to gain from a
+                           // pass with 2^i rows for each lane
 };
 
-// Opens a round; one thread works for a lane. The tree becomes a root alone, the text's last token. It may grow as far
-// as a text of `longest` tokens goes, by max_nodes draws at most, and not at all if the text may get only one more
+// Opens a round; one thread works for a lane. The tree becomes a root alone, the text's last token. Its limit is
+// `longest` minus the number of tokens of the text, but at most max_nodes, and 0 if the text may get only one more
 // token.
 template <class UnusedT = void>
 ESPALIER_KERNEL void open_round(text_batch texts, std::int32_t max_nodes, std::int32_t longest) {
@@ -63,7 +64,8 @@ ESPALIER_KERNEL void open_round(text_batch texts, std::int32_t max_nodes, std::i
   here.tree.reset(here.text.tokens[state.size - 1], limit);
 }
 
-// The nodes after which nothing may follow. Shapes: of [places][nodes], nullptr if no node is known to be one
+// The nodes after which nothing may follow. Shapes: of [places][nodes]: 1 for such a node, else 0; nullptr if no such
+// node is known
 struct ends_view {
   const std::int32_t* of;
   std::int32_t nodes;

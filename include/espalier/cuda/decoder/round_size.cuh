@@ -16,9 +16,10 @@
 
 namespace espalier::cuda::detail {
 
-// Chooses the number of rows of a round's pass of the target: one for each lane, twice as many, four times, ..., or all
-// that trees may have. With costs it is the number with which most tokens a second are expected, by what the latest
-// rounds gained; without costs it is all. The host chooses before a round, so the choice depends on no draw.
+// The choice of the number of rows that trees have in a round's pass of the target: one for each lane, twice as many,
+// four times, ..., or all that trees may have. With costs it is the number with which the most tokens a second are
+// expected, by the gains that the latest rounds have estimated; without costs it is all. The host chooses before a
+// round, so the choice depends on no draw of that round.
 class round_size {
  public:
   round_size(std::optional<cost_model> costs, std::int32_t max_nodes, std::int32_t max_rows)

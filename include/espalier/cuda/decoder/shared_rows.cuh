@@ -22,9 +22,9 @@
 
 namespace espalier::cuda::detail {
 
-// A gain is the number of tokens that a further row of a text's tree is expected to add to the text. Gains are told
-// apart in eighths of a factor of two: a gain in bin b is between 2^(-(b + 1) / 8) and 2^(-b / 8). The first bin has
-// all gains of 1 and more, the last all of 2^-32 and less.
+// A gain is the number of tokens that a further row of a text's tree is expected to add to the text. Gains are sorted
+// into bins: a gain in bin b is between 2^(-(b + 1) / 8) and 2^(-b / 8). The first bin also has all gains above 1, and
+// the last one all below 2^-32.
 inline constexpr std::int32_t gain_bins = 256;
 inline constexpr float bins_a_nat = 11.5415603F;  // 8 / ln 2
 
@@ -33,24 +33,25 @@ ESPALIER_HOST_DEVICE inline std::int32_t gain_bin(float log_gain) {
   const float b = -bins_a_nat * log_gain;
   return b > 0 ? (b < static_cast<float>(gain_bins - 1) ? static_cast<std::int32_t>(b) : gain_bins - 1) : 0;
 }
-// Returns the gain in the middle of a bin, on the scale of logarithms.
+// Returns the gain in the middle of a bin: the geometric mean of its bounds.
 ESPALIER_HOST_DEVICE inline float gain_of_bin(std::int32_t b) {
   return espalier::detail::exp2_of_minus((static_cast<float>(b) + 0.5F) * 0.125F);
 }
 
-// Sums over the rounds of a text, in which earlier rounds lose weight.
+// Statistics of the rounds of a text. In the sums `hoped` and `got`, earlier rounds lose weight.
 struct text_gains {
-  static constexpr std::int32_t levels = 32;  // levels that are told apart
+  static constexpr std::int32_t levels = 32;  // levels of a tree that are counted
 
-  float hoped = 0;              // tokens that were expected to be accepted; of drawn trees: levels that were looked at
+  float hoped = 0;              // tokens that were expected to be accepted; for drawn trees: levels that the verifier
+                                // has looked at
   float got = 0;                // tokens that were accepted
-  std::int32_t seen[levels]{};  // of drawn trees: most draws of a level
+  std::int32_t seen[levels]{};  // for drawn trees: the most draws that a round had in each level
 
-  static constexpr float kept = 0.96F;         // part of the weight of earlier rounds that each round leaves
-  static constexpr float weight = 4;           // weight of what is assumed before any round
+  static constexpr float kept = 0.96F;         // factor of the weight of earlier rounds in each round
+  static constexpr float weight = 4;           // tokens or levels that the assumption before any round counts as
   static constexpr float usual_share = 0.75F;  // share of levels that is assumed to be accepted before any round
 
-  // Returns the log of the number of accepted tokens for each token that was expected to be accepted.
+  // Returns the log of the ratio of tokens that were accepted to tokens that were expected to be accepted.
   ESPALIER_HOST_DEVICE float log_worth() const {
     return static_cast<float>(espalier::detail::log_of(static_cast<double>((got + weight) / (hoped + weight))));
   }
@@ -161,17 +162,18 @@ inline constexpr unsigned share_threads = 256;
 
 struct share_memory {
   std::int32_t rows[gain_bins];        // rows in a bin, of all texts
-  std::int32_t before[gain_bins + 1];  // rows in the bins before it
+  std::int32_t before[gain_bins + 1];  // rows in all bins before this one
   warp_sums sums;
   std::int32_t roots;   // number of lanes that are not empty
   std::int32_t limits;  // sum of the limits of all trees
   tree_share all;       // the share of all texts together, as if they were one text
-  std::int32_t even;    // rows that each text gets beside its share, if rows are left when every bin has its rows
+  std::int32_t even;    // rows that each text gets beside its share, if there are more rows than all bins have
 };
 
 // Shares out `n_rows` rows over all lanes, roots included: the rows that gain most; among rows of the same bin, those
-// of the first lanes. Run by one block. If rows are shared before trees are drawn, each tree's limit becomes its text's
-// share, and rows that are left are divided evenly; if there is room for the largest trees, the limits stay the same.
+// of the first lanes. Run by one block. If rows are shared before trees are drawn, each tree's limit is lowered to its
+// text's share, and rows that are left are divided evenly; if there is room for the largest trees, the limits stay the
+// same.
 template <class GainsT>
 ESPALIER_KERNEL void __launch_bounds__(share_threads)
     share_rows(text_batch texts, share_arrays arrays, std::int32_t n_rows) {
@@ -224,10 +226,11 @@ ESPALIER_KERNEL void __launch_bounds__(share_threads)
     });
     better = __reduce_add_sync(0xFFFFFFFFU, better);
     equal = __reduce_add_sync(0xFFFFFFFFU, equal);
+    // Until the loop below writes the share, `bin` is the number of rows in better bins.
     if (thread % 32 == 0) arrays.shares[here.place] = {better, equal};
   });
   __syncthreads();
-  std::int32_t taken = 0;  // rows of the last bin, by the lanes before
+  std::int32_t taken = 0;  // rows of the last bin that the lanes before have
   for (std::int32_t first = 0; first < texts.n; first += threads) {
     const text_in_batch here = first + thread < texts.n ? texts.at(first + thread) : text_in_batch{0, -1, {}, {}};
     const tree_share has = here.place < 0 ? tree_share{0, 0} : arrays.shares[here.place];
@@ -248,8 +251,8 @@ ESPALIER_KERNEL void __launch_bounds__(share_threads)
 
 // The arrays of cut_trees. Shapes: [places][stride]
 struct cut_arrays {
-  node_id* now;  // of a node of the tree that was grown: its number after the cut, or no_node
-  node_id* was;  // of a node after the cut: its number before
+  node_id* now;  // by number before the cut: the node's number after the cut, or no_node
+  node_id* was;  // by number after the cut: the node's number before the cut
   std::int32_t stride;
 };
 
@@ -257,8 +260,8 @@ struct cut_memory {
   warp_sums sums;
 };
 
-// Cuts trees whose nodes have one draw each to the nodes that the texts' shares are for; one block works for a lane. A
-// node comes after its parent, and is in no better bin than its parent, so that the nodes that stay are a tree.
+// Cuts trees whose nodes have one draw each to the nodes within the texts' shares; one block works for a lane. A node
+// comes after its parent, and is in no better bin than its parent, so that the nodes that stay are a tree.
 template <class GainsT>
 ESPALIER_KERNEL void __launch_bounds__(share_threads)
     cut_trees(text_batch texts, const text_gains* all_gains, const tree_share* shares, cut_arrays to) {
@@ -326,9 +329,9 @@ ESPALIER_KERNEL void __launch_bounds__(share_threads)
   if (thread == 0) *tree.size = {n_kept, n_kept - 1, n_kept - 1};
 }
 
-// Shares out the rows of a round's pass over the texts' trees: those rows are taken that are expected to gain most, to
-// whichever text they belong, and a tree may be left with its root alone. What a row is expected to gain follows from
-// the draft's probabilities, corrected by what each text's rounds have shown.
+// The shares of the texts' trees in the rows of a round's pass: those rows are taken that are expected to gain most, to
+// whichever text they belong, and a tree may be left with its root alone. The expected gain of a row follows from the
+// draft's probabilities, corrected by what each text's rounds have shown.
 //
 // Trees that are drawn (DrawsV): each text's limit is set before anything is drawn, from earlier rounds alone. The text
 // gets the levels that are likeliest to be accepted, whatever will be drawn there. Other trees are grown whole, and cut

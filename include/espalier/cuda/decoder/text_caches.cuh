@@ -120,7 +120,8 @@ class text_caches {
   }
 
   // Makes the sequence of this place the longest beginning of these tokens that the cache has, and returns its length:
-  // 0 for a drafter that reads hidden states, since it needs the states of all tokens.
+  // 0 if the store does not know the tokens of its rows, and for a drafter that reads hidden states, since it needs the
+  // states of all tokens.
   std::int32_t adopt(std::int32_t place, std::span<const token_id> tokens) {
     if constexpr (PrefixKVStore<kv_type>) {
       const std::int32_t s = sequence(place);
@@ -160,7 +161,8 @@ class text_caches {
       }
     });
   }
-  // Returns the next pass of read(), whose batch is enqueued. If it is made outside, close_read() comes after it.
+  // Returns the next pass of read(), and enqueues the kernel that writes its batch. If the pass is made outside,
+  // close_read() is called after it.
   outside_pass open_read(std::int32_t place, std::int32_t first, std::int32_t end) {
     return {prefill_.open(kv_, sequence(place), text_at(place), first, end, max_rows_, stream_.get()), stream_.get()};
   }
@@ -227,7 +229,7 @@ class text_caches {
 
   // Calls f(), which enqueues passes that leave no outcome for the host, and throws what a model of the host has thrown
   // in them. Waits for the stream before and after: a failure of a round that is under way is kept for that round, and
-  // not taken for one of these passes.
+  // not thrown as a failure of these passes.
   template <class FunctionT>
   void told(const FunctionT& f) {
     if constexpr (!models_fail) return f();

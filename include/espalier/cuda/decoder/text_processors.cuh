@@ -43,8 +43,8 @@ namespace espalier::cuda::detail {
 // of the host that the device can reach, too.
 //
 // Shapes      words [lanes][4 + 3 nodes + last]: place (-1: the lane is empty), number of nodes of the tree, number of
-//             tokens of the text, number of the last tokens below; tokens, parents [nodes], asked [nodes], the text's
-//             last tokens [last]
+//             tokens of the text, number of last tokens that are given; tokens, parents [nodes], asked [nodes], the
+//             text's last tokens [last]
 struct asked_on_host {
   std::int32_t* words;
   std::int32_t nodes;
@@ -137,7 +137,7 @@ struct change_memory {
   token_id own[near_tokens];  // tokens of the row's first own steps
 };
 
-// How many numbers of a row belong to tokens that can be drawn, and how many are bad: NaN or plus infinity.
+// Two counts of the numbers of a row: those whose tokens can be drawn, and bad ones, which are NaN or plus infinity.
 struct row_census {
   std::int32_t possible = 0, bad = 0;
 
@@ -149,7 +149,7 @@ struct row_census {
   }
 };
 
-// Makes one row's changes, with a team.
+// The changes of one row, made by a team.
 template <class LogitT>
 class row_changer {
  public:
@@ -257,7 +257,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void change_rows(const row_cha
       who.sync();
     }
     const std::int32_t lane_begin = in.lanes == nullptr ? here.lane * in.n_rows : in.lanes[here.lane].row_begin;
-    // A backend lets those who read its logits change them: see Backend.
+    // The logits of a backend may be changed in place: see Backend.
     auto* const row = const_cast<LogitT*>(in.logits.at(lane_begin + row_in_lane));
     const row_changer<LogitT> changer(row, in.logits.vocab, memory, allowed, who);
     if (changer.is_possible())
@@ -268,7 +268,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void change_rows(const row_cha
   who.sync();  // no block ends while another one reads its shared memory
 }
 
-// Where a pass of the target has the rows of each tree's nodes.
+// The rows of the trees' nodes in a pass of the target.
 struct processed_pass {
   std::int32_t n_rows;              // the most rows of a lane
   const std::int32_t* row_of_node;  // [lanes][n_rows]
@@ -282,7 +282,7 @@ struct processed_pass {
 //
 // For each text that is written the stream has a copy of the text's processor, which follows the text in the stream's
 // order, so that a round may be enqueued before the outcome of the one before it is known. Only one thread at a time
-// asks processors, since constraints may share what they have found.
+// asks processors, since constraints may share data.
 template <class ProcessorT>
 class text_processors {
   static_assert(ListingProcessor<ProcessorT>,
@@ -363,7 +363,7 @@ class text_processors {
     return row_processor<LogitT>(draft_);
   }
 
-  // Shapes [places][nodes]: 1 if nothing may follow a node, else 0.
+  // Returns 1 for each node that nothing may follow, else 0. Shapes: [places][nodes]
   const std::int32_t* ends() const { return ends_.data(); }
   std::int32_t n_nodes() const { return nodes_; }
 
@@ -380,8 +380,8 @@ class text_processors {
   };
 
   struct place {
-    std::shared_ptr<follower> latest;   // the processor that the host has given last
-    std::shared_ptr<follower> current;  // the processor that the stream has come to
+    std::shared_ptr<follower> latest;   // the processor of the last call of follow()
+    std::shared_ptr<follower> current;  // the processor that list() uses at the present point of the stream's order
     std::vector<pinned_array<row_change>> rooms;
     std::atomic<std::size_t> most_steps = 0;  // the most steps that a round has listed
     std::span<row_change> room;               // the last of rooms; used under the lock
@@ -559,12 +559,12 @@ class text_processors {
   std::vector<std::unique_ptr<call>> calls_;
   draft_rows draft_;
   std::mutex asking_;
-  row_changes shared_, own_;  // of a text's root, and of one of its nodes
+  row_changes shared_, own_;  // changes of the row of a text's root, and of the row of one node
   std::vector<token_id> path_;
   host_failure failure_;
 };
 
-// The processors of texts that have none: does nothing.
+// The text_processors of texts without a processor: does nothing.
 template <>
 class text_processors<no_processor> {
  public:

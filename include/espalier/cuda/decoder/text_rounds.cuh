@@ -426,7 +426,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     put_learnt(policy_, place, learnt.first(n_bytes), stream_.get());
     if (shared_) put_bytes(shared_->gains().data() + place, learnt.subspan(n_bytes), stream_.get());
   }
-  // Returns the values that a text begins with if its policy has options of its own.
+  // Returns the learnt values that a text begins with if it has these options of its own for the policy.
   template <class OptionsT>
   std::vector<std::byte> learnt_with(const OptionsT& options) const {
     return policy_.learnt_with(options);

@@ -84,7 +84,7 @@ __device__ inline void pad_row(const draft_memory& to, std::int32_t row) {
   to.sequence_of[row] = -1;
 }
 
-// Writes the rows of one text into a pass.
+// The rows of one text in a pass, to be written.
 struct draft_lane {
   const draft_memory& to;
   const text_in_batch& here;
@@ -120,8 +120,8 @@ __device__ inline void pad_lane(const draft_memory& to, std::int32_t lane, std::
   if (threadIdx.x == 0) to.sequences[lane] = {0, lane * n_rows, lane * n_rows, 0, 0, to.words};
 }
 
-// Writes the first rows of a round; a block works for a lane. They are the last n_pending tokens of the text; the lane
-// is empty if the text is longer than the draft can read.
+// Writes the first rows of a round; a block works for a lane. They are the last n_pending tokens of the text; all rows
+// are padding if the text is longer than the draft can read.
 template <class UnusedT = void>
 ESPALIER_KERNEL void draft_root(draft_memory to, text_batch texts) {
   const text_in_batch here = texts.here();
@@ -243,11 +243,11 @@ ESPALIER_KERNEL void move_columns(text_batch texts, NodesT moved, std::int32_t* 
 
 }  // namespace detail
 
-//! Makes the forward batches of a draft model that is asked level by level about the trees of several texts. It knows
+//! The forward batches of a draft model that is asked level by level about the trees of several texts. The object knows
 //! which scratch row of the draft's cache each node has, and which rows each node sees.
 //!
-//! Complexity  root, level, renumber: one launch of a block for each lane; commit: such a launch and the store's
-//!             commit. No synchronisation, no allocation
+//! Complexity  root, level, renumber: one launch with a block for each lane; commit: one launch with a thread for each
+//!             lane, and the store's commit. No synchronisation, no allocation
 //! Law         scratch rows are given in the order in which nodes are asked about, so that the scratch rows of a path
 //!             ascend
 class draft_batch {
@@ -390,7 +390,8 @@ class draft_batch {
 //! Backend and store are kept by reference when given as lvalues, by value otherwise. The text in place i has sequence
 //! number `sequence` + i of the store.
 //!
-//! Shapes      rows() [places][max_nodes + 1][vocab], the row of node u at u
+//! Shapes      rows() [places][max_nodes + 1][vocab], the row of a node at the number that the node had when it was
+//!             asked about
 //! Complexity  propose: one pass over as many rows for each lane as the list has entries, padding included. For the
 //!             root there are two rows, the text's last two tokens; in a joint whose other drafters may have brought in
 //!             n tokens there are n + 1 rows, and at least two. No synchronisation, no allocation
@@ -452,7 +453,7 @@ class autoregressive {
     if constexpr (SharingKVStore<kv_type>) {
       const auto needed = context.first(static_cast<std::size_t>(last));
       if (n_known == 0) first = kv_.adopt(sequence_ + place, needed, stream);
-      kv_.truncate(sequence_ + place, first);  // these rows will be written anew
+      kv_.truncate(sequence_ + place, first);  // further rows are written anew
       prefill_.run(backend_, kv_, sequence_ + place, text, first, last, stream);
       if constexpr (detail::KeepsFailure<backend_type>) {  // rows that were not computed must not be remembered
         require(cudaStreamSynchronize(stream), "cudaStreamSynchronize");

@@ -136,7 +136,7 @@ class prompt_rows {
 
 }  // namespace detail
 
-//! Brings a cache on the device up to a text, chunk by chunk: token i of the text gets slot i.
+//! The reading of a text into a cache on the device, chunk by chunk: token i of the text gets slot i.
 //!
 //! Complexity  one pass of the backend and one launch for each `chunk` tokens, or for as many as the backend's
 //!             max_rows() if that is fewer; allocates when a pass has more rows than any before. No synchronisation

@@ -11,19 +11,19 @@
 
 namespace espalier::cuda::interop {
 
-//! A tree that a format of another engine cannot hold. Kernels do not throw: a conversion leaves the misfit in the
-//! memory of the device, if it was given one that is set to {} before, and the host raises it.
+//! The reason why a format of another engine cannot hold a tree. Kernels do not throw: a conversion that was given the
+//! address of a misfit, on the device and set to {}, writes there the first reason that it finds. The host raises it.
 struct misfit {
   enum class kind : std::int32_t {
     none,
-    too_many_rows,  //!< the sequence has more rows than the format
+    too_many_rows,  //!< the sequence has more rows than the format has room for
     wrong_order,    //!< a row is not in the order that the format asks for
     long_path,      //!< a row is deeper than the format's paths are long
   };
 
   kind what = kind::none;
   std::int32_t sequence = 0;  //!< number of the sequence in the KV store
-  std::int32_t row = 0;       //!< row of the sequence that does not fit, or the number of its rows
+  std::int32_t row = 0;       //!< row of the sequence that does not fit; for too_many_rows, the number of its rows
 };
 
 namespace detail {

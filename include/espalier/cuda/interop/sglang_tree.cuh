@@ -80,8 +80,8 @@ ESPALIER_KERNEL void write_sglang_links(forward_batch_view batch, std::int32_t n
 //!
 //! Complexity  one launch; a row looks at its mask words and at the rows up to its next sibling. No synchronisation
 //! Law         the same arrays as espalier::interop::write_sglang_tree
-//! Errors      a misfit in `found`, if that is not null, for a sequence of more rows than n, the first of which are
-//!             written; input_error if sequences have more rows than n on average, or n is beyond 4096; cuda_error
+//! Errors      a misfit in `found`, if that is not null, for a sequence with more rows than n: only its first n rows
+//!             are written; input_error if sequences have more rows than n on average, or n is beyond 4096; cuda_error
 template <class IntegerT>
 void write_sglang_tree(const forward_batch_view& batch, std::int32_t n, const sglang_tree<IntegerT>& out,
                        cudaStream_t stream, tree_numbering numbering = tree_numbering::of_batch,

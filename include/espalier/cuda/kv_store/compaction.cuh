@@ -23,7 +23,7 @@ struct compaction_tuning {
   static constexpr int rows = 16;     //!< rows that a thread reads before it writes them
 };
 
-//! Where the key of a moving row is, and where it goes, both counted in chunks from the beginning of the layer.
+//! The place of a moving row's key before and after the move, counted in chunks from the beginning of the layer.
 struct row_move {
   std::int64_t from;
   std::int64_t to;

@@ -14,7 +14,7 @@ namespace espalier::cuda {
 //!
 //! Shapes      data [layers][pages][keys, values][page_size][row_size]; pages [sequences][max_pages]: the numbers of
 //!             each sequence's pages; if it is nullptr, sequence s has page s alone
-//! Pre         of row(), key() and value(): slot < page_size * max_pages, and the sequence has the slot's page
+//! Pre         for row(), key() and value(): slot < page_size * max_pages, and the sequence has the slot's page
 template <class NumberT>
 struct kv_view {
   NumberT* data = nullptr;

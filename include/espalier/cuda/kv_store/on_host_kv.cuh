@@ -112,8 +112,8 @@ ESPALIER_KERNEL void bring_kept(kept_on_host to, text_batch texts, kept_rows all
 
 }  // namespace detail
 
-//! Makes a cache of the host usable in rounds on the device whose backend is an on_host. The cache is kept by reference
-//! when given as an lvalue, by value otherwise. It must compact.
+//! A cache of the host for rounds on the device whose backend is an on_host. The cache is kept by reference when given
+//! as an lvalue, by value otherwise. It must compact.
 //!
 //! Complexity  commit: one launch and one call on a thread of the CUDA runtime; no synchronisation, no allocation after
 //!             the constructor. A graph can capture a commit; this object must outlive the graph

@@ -45,7 +45,7 @@ struct step_prefix : considered_node {
   std::int32_t depth = 0;
 };
 
-// How many best prefixes a text has, how many nodes are asked about, and what the best prefixes are expected to gain.
+// Numbers of a text's best prefixes and of the nodes that are asked about, and the gain that is expected.
 struct prefix_counts {
   std::int32_t n_best;
   std::int32_t n_asked;  // number of nodes that are asked about now
@@ -78,7 +78,8 @@ struct step_memory {
 // Takes one level; a block works for a lane. The children of the nodes that were asked about join the best prefixes.
 // Prefixes of this depth that are among the best are asked about next, if there is more to gain, as
 // espalier::best_first does. The best are the first of a total order: falling probability, then depth, parent and
-// token. Listing the old best first and then the children node by node gives that order for equal probabilities.
+// token. For equal probabilities that is the order in which they are listed: first the old best prefixes, then the
+// children, node by node.
 //
 // Shapes      children [places][entries][k]; next [places][budget]
 template <std::int32_t threadsN, class PrefixesT>
@@ -242,14 +243,15 @@ ESPALIER_KERNEL void __launch_bounds__(threadsN, 1)
 //!
 //! Complexity  BlockDrafter: one draft pass, one look at each row, and one launch of one block a text, of 256 threads,
 //!             or 1024 if the budget is above 256: at most max_depth steps of the block, one after the other. The block
-//!             has memory for 4 equal prefixes a thread; if there are more, one thread takes O(budget) steps instead.
+//!             has memory for 4 prefixes a thread; if very many prefixes are equal, that may not be enough, and one
+//!             thread takes O(budget) steps instead.
 //!             Memory of 8 * max_depth * budget bytes for each text. StepDrafter: for each of max_depth levels a draft
 //!             pass of as many rows as the level may ask about, the budget at most, padding included; a launch that
 //!             reads these rows; a launch of one block a text, which looks at the budget^2 most probable children at
 //!             most nine times. At the end one more launch of one block. Memory of 12 * budget^2 bytes for each text.
 //!             No allocation after reserve or reserve_asked, no synchronisation
-//! Law         as espalier::best_first. Products of probabilities below 2^-1022 count as equal, and which of these are
-//!             kept may differ
+//! Law         as espalier::best_first. Products of probabilities below 2^-1022 may round to the same number; which of
+//!             these prefixes are kept may differ
 //! Errors      option_error for options out of range; cuda_error; a fault for a block's logits that top_tokens refuses,
 //!             also in rows that a full tree does not need
 //! Source      as espalier::best_first; the levels are ours, see docs/algorithms/device.md
@@ -377,7 +379,7 @@ class best_first {
   device_array<token_id> tokens_;  // [texts][max_depth][budget], or [texts][nodes asked about][budget]
   device_array<float> log_probs_;
   // The arrays that reserve_asked allocates.
-  device_array<float> probabilities_;           // as tokens
+  device_array<float> probabilities_;           // as tokens_
   device_array<detail::step_prefix> best_;      // [texts][budget]
   device_array<double> reach_;                  // [texts][budget]
   device_array<detail::prefix_counts> counts_;  // [texts]

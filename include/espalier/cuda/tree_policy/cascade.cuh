@@ -77,8 +77,9 @@ __device__ void each_node(std::int32_t n, const FunctionT& f) {
     f(u);
 }
 
-// Finds the merged node of each drafted node. Drafted nodes that the merged tree lacks get its next numbers in their
-// order while it has room, and no_node after that. Returns how many new nodes the merged tree gets.
+// Finds the merged node of each drafted node. Drafted nodes that the merged tree lacks get the next numbers of the
+// merged tree, in the order in which they were drafted, and no_node once the merged tree has no room. Returns how many
+// new nodes the merged tree gets.
 //
 // Pre         siblings of a tree have different tokens
 __device__ inline std::int32_t find_merged(const tree_writer& merged, const tree_writer& drafted, node_id* node_of,
@@ -210,9 +211,9 @@ ESPALIER_KERNEL void __launch_bounds__(merge_threads)
 //!
 //! Complexity  the launches of the policies, one after the other, and n + 1 launches for n policies: one of one thread
 //!             a text, and for each policy one of a block of 256 threads a text, which goes over the drafted nodes once
-//!             for each of their levels, and over the children of the drafted nodes that the merged tree has. For each
-//!             step drafter one launch more, by which it renumbers its nodes. Memory of 40 bytes for each node and
-//!             text, and 4 more for each drafter. No allocation after reserve, no synchronisation
+//!             for each of their levels, and, for each of these nodes, over the children that its parent has in the
+//!             merged tree. For each step drafter one launch more, by which it renumbers its nodes. Memory of 40 bytes
+//!             for each node and text, and 4 more for each drafter. No allocation after reserve, no synchronisation
 //! Law         as espalier::cascade. A drafter that has no room is asked all the same, but its policy's tree has room
 //!             for no node
 //! Errors      option_error for more than 1048576 nodes in all; the errors of the policies

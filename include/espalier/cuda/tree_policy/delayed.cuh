@@ -68,7 +68,7 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads)
 }
 
 // Adds the tokens that the first n_now paths drew; a block works for a lane, a thread for a path. Lists the nodes to
-// ask about for the first n_next paths; where the trunk ends, all of them are at the end of the first path. Pre:
+// ask about for the first n_next paths; where the trunk ends, all paths go on from the end of the first path. Pre:
 // nothing has been drawn before from the nodes at which the paths end
 template <class RowsT>
 ESPALIER_KERNEL void extend_paths(text_batch texts, RowsT all_rows, growing_paths all_paths, std::int32_t n_now,

@@ -104,7 +104,8 @@ ESPALIER_KERNEL void note_draws(text_batch texts, RuleT* rules) {
 
 }  // namespace detail
 
-//! espalier::dyspec_threshold on the device, filled or not: the same tree from the same rows and random numbers.
+//! espalier::dyspec_threshold on the device, all its options included: the same tree from the same rows and random
+//! numbers.
 //!
 //! Complexity  for each of max_depth levels: a draft pass with as many rows as the level may ask about (at most 1 /
 //!             threshold, and half of the budget), padding included; a launch in which a cluster draws from each row; a
@@ -149,7 +150,8 @@ class dyspec_threshold {
   //! policy's.
   //!
   //! Errors      option_error for options out of range, for a budget or max_depth above the policy's or a threshold
-  //!             below it, for another `fill`, and with `fill` for another budget
+  //!             below it, for another `fill`, with `fill` for another budget, and for `adapt` if the policy does
+  //!             not adapt
   std::vector<std::byte> learnt_with(const dyspec_threshold_options& options) const {
     (void)require_options(options);
     require_option("budget of a text", options.budget, options_.fill ? options_.budget : 1, options_.budget);

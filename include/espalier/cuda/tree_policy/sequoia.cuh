@@ -94,9 +94,9 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads) draw_shape(text_batch texts,
 
 //! espalier::sequoia on the device: the same tree from the same rows and random numbers.
 //!
-//! Complexity  constructor: as espalier::sequoia_shapes. A round: for each level of the shape a draft pass with as many
-//!             rows as nodes of the level have children, padding included; a launch in which a cluster draws from each
-//!             row; a launch of one block. No allocation after reserve, no synchronisation
+//! Complexity  constructor: as espalier::sequoia_shapes. A round: for each level of the shape a draft pass with one row
+//!             for each node of the level that has children, padding included; a launch in which a cluster draws from
+//!             each row; a launch of one block. No allocation after reserve, no synchronisation
 //! Law         as espalier::sequoia
 //! Errors      option_error for options out of range; otherwise as espalier::sequoia_shapes
 //! Source      as espalier::sequoia

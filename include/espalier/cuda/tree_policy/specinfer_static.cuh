@@ -78,7 +78,7 @@ struct independent_memory {
 
   warp_sums sums;
   token_id token[most];     // by draw; -1 if there is none
-  std::int32_t node[most];  // by draw that leads: the number of new nodes before its own
+  std::int32_t node[most];  // by draw that has a new node: the number of new nodes before it
 };
 
 // Appends the draws as tree_writer::draw does, one after the other; a block works for a lane, a thread for a draw.

@@ -56,8 +56,8 @@ class team_draft_rows {
 
 namespace detail {
 
-// A residual of a target row that tells its node (target().node()) and the share of the draft that was taken
-// (now().share).
+// A residual that gives the node of its target row (target().node()) and the share of the draft's row that was taken
+// from it (now().share).
 template <class TermsT>
 concept RestOfNode = requires(const TermsT& terms) {
   terms.target().node();
@@ -296,7 +296,7 @@ struct stage_memory_view {
   }
 };
 
-// Owns the memory of a stage_memory_view: for each text 14 bytes a token of the vocabulary and some 33 KiB.
+// The memory of a stage_memory_view: for each text 14 bytes a token of the vocabulary and some 33 KiB.
 class stage_memory {
  public:
   stage_memory() = default;
@@ -323,8 +323,8 @@ class stage_memory {
 struct verify_tuning {
   detail::row_tuning walk;   //!< the team that runs the verifier
   detail::row_tuning ahead;  //!< the teams that look at the target's rows beforehand
-  std::int32_t rows_ahead;   //!< nodes, from the root on, whose target rows are looked at beforehand; all for verifiers
-                             //!< that use the first path
+  std::int32_t rows_ahead;   //!< nodes, from the root on, whose target rows are looked at beforehand; all nodes for
+                             //!< verifiers that use the first path
 
   static verify_tuning here(std::int32_t vocab) {
     return {detail::row_tuning_here(vocab, 16), detail::row_tuning_here(vocab), 16};
@@ -335,7 +335,7 @@ struct verify_tuning {
 
 namespace detail {
 
-// A verifier that keeps something of each node on the path: basic_traversal.
+// A verifier that keeps a value for each node on the path: basic_traversal.
 template <class VerifierT>
 concept KeepsPath = requires {
   typename VerifierT::memory;
@@ -352,8 +352,8 @@ template <class VerifierT>
 concept KeepsStages =
     std::same_as<typename VerifierT::template stage_memory<float>, espalier::detail::pair_select_memory<float>>;
 
-// The form in which a kernel gets a verifier: a copy of it; or, for a verifier that keeps something in the memory of
-// the device, a view of that memory.
+// The form in which a kernel gets a verifier: a copy of it; or, for a verifier that keeps values in the memory of the
+// device, a view of that memory, and its options.
 template <class VerifierT>
 struct verifier_argument {
   static_assert(std::is_trivially_copyable_v<VerifierT>,
@@ -363,8 +363,8 @@ struct verifier_argument {
 
   static type of(const VerifierT& verifier, const memory&) { return verifier; }
 };
-// For a verifier that keeps something of each node on the path: an array by node of the path, for each block of each
-// text's team.
+// For a verifier that keeps a value for each node on the path: an array of these values for each block of each text's
+// team.
 template <KeepsPath VerifierT>
 struct verifier_argument<VerifierT> {
   using type = typename VerifierT::memory*;
@@ -507,8 +507,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void verify_trees(const verify
 
 }  // namespace detail
 
-//! Verifies the draft trees of texts on the device: any of the host's verifiers, run by one team of threads for each
-//! text.
+//! The verification of draft trees on the device: any of the host's verifiers, run by a team of threads for each text.
 //!
 //! Two things do not depend on random numbers, and the whole device computes them before the verifier runs. The first
 //! is the transform of each target row (row_transform), for the first nodes of the tree. The second is the sum of the

@@ -68,8 +68,8 @@ constexpr std::int32_t n_pairs_within(std::int32_t m) {
   return n;
 }
 
-// Finds the most probable prefixes level by level, with all threads of a block: exactly those that marginal_heap takes,
-// in its order.
+// A search for the most probable prefixes, level by level, with all threads of a block. It finds exactly the prefixes
+// that marginal_heap takes, in the same order.
 //
 // Prefixes are sorted into buckets by a monotone function of their log-probability, the best into the first. Level
 // after level, the children of the prefixes in the pool are added to it, if their bucket may still hold one of the
@@ -194,7 +194,7 @@ class prefix_levels {
     return row[low] >= -FLT_MAX ? row[low] : 0.0F;
   }
 
-  // Returns the bucket of a path: a monotone function of its log-probability. Pre: reaches() is true for some bucket.
+  // Returns the bucket of a path: a monotone function of its log-probability. Pre: reaches(path, b) is true for some b
   __device__ std::int32_t bucket_of(float path) const {
     const float place = (best_ - path) * scale_;
     return place < static_cast<float>(threadsN - 1) ? static_cast<std::int32_t>(place) : threadsN - 1;
@@ -223,7 +223,7 @@ class prefix_levels {
   }
 
   // Counts the children that may matter of each node of the level from `begin` on, and sets first_child, the index at
-  // which they will begin. Returns the number of all of them.
+  // which they will begin. Returns how many children there are in all.
   __device__ std::int32_t count_children(std::int32_t begin, std::int32_t row) {
     const std::int32_t last = pool_.last_bucket;
     std::int32_t total = 0;

@@ -20,9 +20,9 @@ __device__ inline double number_of_key(std::uint64_t key) {
   return __builtin_bit_cast(double, key);
 }
 
-// Finds the best entries of a list by keys of 64 bits: an entry with a larger key is better, and of entries with equal
-// keys the earlier one. A key of 0 stands for no entry. Used by a block of threadsN threads, 256 or more, with a thread
-// for each of the best.
+// A search for the best entries of a list by keys of 64 bits: an entry with a larger key is better, and of entries with
+// equal keys the earlier one. A key of 0 stands for no entry. Used by a block of threadsN threads, 256 or more, which
+// has a thread for each entry that is found.
 //
 // Complexity  at most eight looks at each key of the list, and one more to collect the best
 template <std::int32_t threadsN>
@@ -91,8 +91,8 @@ class best_of_list {
   __device__ std::uint64_t key(std::int32_t i) const { return shared_.key[i]; }
   __device__ std::int32_t place(std::int32_t i) const { return shared_.place[i]; }
 
-  // Says whether a node is the first child of its parent, and which node is the parent's next child, -1 if there is
-  // none.
+  // The place of a node among its siblings: whether it is the first child of its parent, and the parent's next child,
+  // -1 if there is none.
   struct siblings {
     bool is_first;
     std::int32_t next;

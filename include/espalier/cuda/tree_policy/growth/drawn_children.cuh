@@ -68,7 +68,7 @@ struct drawn_children_view {
   }
 };
 
-// Owns the memory of a drawn_children_view.
+// The memory of a drawn_children_view.
 class drawn_children {
  public:
   drawn_children() = default;

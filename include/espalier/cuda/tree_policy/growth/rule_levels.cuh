@@ -70,8 +70,8 @@ struct rule_limits {
   std::int32_t budget;        // drafted tokens
 };
 
-// Grows trees level after level by a rule of each text (see rule_step): keeps the lists of nodes to ask about and of
-// their most probable tokens.
+// The growth of trees, level after level, by a rule of each text (see rule_step), with the lists of the nodes to ask
+// about and of their most probable tokens.
 //
 // Errors      option_error for a budget outside 2 to level_draws, or breadths that top_children has no room for
 class rule_levels {

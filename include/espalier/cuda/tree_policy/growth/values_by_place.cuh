@@ -56,7 +56,7 @@ class values_by_place {
     launch("set_value", set_value<ValueT>, {}, stream, data() + place, first_);
   }
 
-  // Shapes: [places]
+  // The values of all texts. Shapes: [places]
   ValueT* data() const { return values_.data(); }
   std::byte* bytes() const { return reinterpret_cast<std::byte*>(data()); }
 

@@ -66,7 +66,7 @@ struct first_path_view {
   }
 };
 
-// Owns the memory of a first_path_view.
+// The memory of a first_path_view.
 class first_path {
  public:
   first_path() = default;
@@ -97,7 +97,7 @@ class first_path {
   device_array<double> part_, total_;
 };
 
-// Largest tree that weigh_path copies to shared memory.
+// Number of nodes of the largest tree that weigh_path copies to shared memory.
 inline constexpr std::int32_t most_path_nodes = 1024;
 
 struct path_memory {
@@ -215,7 +215,7 @@ ESPALIER_KERNEL __launch_bounds__(path_threads, 4) void sum_first_rests(text_bat
   }
 }
 
-// Adds up the parts of each row into path.total; one warp works on a row. Ends with a barrier of the team.
+// Adds up the parts of each residual into path.total; one warp works on a residual. Ends with a barrier of the team.
 __device__ inline void add_up_first_rests(const first_path_view& path, std::int32_t length, const team& who) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   for (auto d = static_cast<std::int32_t>(who.rank() / 32); d < length;
