@@ -250,9 +250,9 @@ class cost_aware_draws {
     }
   }
 
-  // The expected levels of a path, from recent ones.
+  // An estimate of each further level of the path, from recent rows and verdicts.
   struct path_ahead {
-    double share;       // probability of the next level, once this one is reached
+    double share;       // probability that the path reaches the next level, once it has reached this one
     std::int32_t rows;  // draws for each level
   };
   path_ahead path() const {

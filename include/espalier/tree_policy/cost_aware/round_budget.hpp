@@ -105,10 +105,10 @@ class round_budget {
   //! True if a chain of at most n tokens, all accepted, would save time, either in one text or in all texts at once.
   bool can_gain(std::int32_t n) const { return n >= least_chain_; }
 
-  //! True if drafting for a text is expected to gain more than it costs, in a draft pass before, to read the `unread`
-  //! tokens of the text that the draft has not read. n_texts texts are written, with `context` tokens in the cache of
-  //! each; this text goes on for `left` tokens. The expected gain is that of chains whose tokens are accepted as often
-  //! as first children recently were.
+  //! True if drafting for a text is expected to gain more than it costs to read first, in one draft pass, the `unread`
+  //! tokens of the text that the draft has not read yet. n_texts texts are written, with `context` tokens in the cache
+  //! of each; this text goes on for `left` tokens. The expected gain is that of chains whose tokens are accepted as
+  //! often as first children recently were.
   bool worth_reading(std::int32_t n_texts, std::int32_t context, std::int32_t unread, std::int32_t left) const {
     const double plain = rate_of(n_texts, context), draft = costs_.draft_pass.of_texts(n_texts, n_texts, context);
     double tokens = 1, level = 1, rate = plain;
@@ -244,8 +244,8 @@ class round_budget {
   // weighted sums over rounds: tokens written, and tokens of plain decoding in the same time
   double tokens_ = 0, plain_tokens_ = 0;
   double share_ = usual_share;        // share of first children that were accepted, if their parents were
-  double drafted_ = 0;                // tokens drafted by a text in a round, recently
-  double rate_ = 0, plain_rate_ = 0;  // tokens per second: at this round's prices, and of plain decoding by all texts
+  double drafted_ = 0;                // mean number of tokens that a text drafted in a recent round
+  double rate_ = 0, plain_rate_ = 0;  // tokens per second: the rate that sets the prices, and plain decoding's
   double plain_tokens_a_second_ = 0;  // tokens per second of plain decoding by the texts that are written in this round
   std::int32_t n_texts_ = 0, n_roots_ = 0, context_ = 0, least_chain_ = 0;
   // by level: nodes that all texts ask about, and tokens that the draft must read for that
