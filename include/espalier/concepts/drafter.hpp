@@ -207,7 +207,7 @@ double forward_seconds_of(const DrafterT& drafter) {
 //!   read_prompt(n) -> bool     reads up to n tokens of the text before the first round; returns false once the first
 //!                              round needs no more of them
 //! Models
-//!   autoregressive, joint
+//!   autoregressive; joint; translated, over a drafter that is one
 template <class DrafterT>
 concept PromptDrafter = requires(DrafterT& drafter, std::int32_t n) {
   { drafter.read_prompt(n) } -> std::same_as<bool>;

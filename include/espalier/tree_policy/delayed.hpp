@@ -43,7 +43,7 @@ struct delayed_options {
 
 namespace detail {
 
-// Grows the trees of `delayed`, of at most as many paths as reserve() has made room for.
+// Grows the trees of `delayed`, with at most as many paths as reserve() has made room for.
 class delayed_growth {
  public:
   void reserve(std::int32_t most_paths) {

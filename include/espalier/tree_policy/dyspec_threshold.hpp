@@ -102,9 +102,9 @@ class dyspec_threshold_rule {
 //! and its earlier siblings rejected, is at least the threshold. Draws are without replacement.
 //!
 //! With `adapt`, the threshold of a round follows from the rounds before, so that the round neither spends the budget
-//! on the first levels nor leaves much of it unspent. Still some is left in most rounds. With `fill`, the rest of the
-//! budget goes to further draws from the rows that were asked for, the one most likely to be needed first (of equal
-//! ones, from the node that was asked about first). No further node is asked about, so these draws stay leaves.
+//! on the first levels nor leaves much of it unspent. Still, some draws are left in most rounds. With `fill`, the rest
+//! of the budget goes to further draws from the rows that were asked for, the draw most likely to be needed first (of
+//! equal ones, from the node that was asked about first). No further node is asked about, so these draws stay leaves.
 //!
 //! Complexity  one draft pass a level, filled or not. A draw reads its row once or twice and takes O(c * c), where c is
 //!             the number of the node's earlier draws; a draw that fills takes O(nodes asked about), too. No allocation

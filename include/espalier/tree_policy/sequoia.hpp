@@ -30,7 +30,7 @@ namespace espalier {
 //!
 //! Shapes      acceptance [ranks]: by the rank of a draw, beginning with the first draw of a node, how often this draw
 //!             is the accepted one if the node is accepted
-//! Complexity  O(budget^2 * depth * ranks) to build, where depth is that of the best trees; O(budget^2) for a shape
+//! Complexity  O(budget^2 * depth * ranks) to build, with the depth of the best trees; O(budget^2) for a shape
 //! Errors      option_error for a budget, depth or number of ranks out of range, or a rate outside 0 to 1
 //! Source      Sequoia, section 3 and its choice of size and depth by time. There, sizes and levels count the root
 class sequoia_shapes {

@@ -92,7 +92,7 @@ class round_budget {
   //! Pre         n is at most the budget
   double of_rows(std::int32_t n) const { return rows_[static_cast<std::size_t>(n)]; }
 
-  //! A text's share of the price of a further draft pass over n of its nodes, if all texts want as many.
+  //! A text's share of the price of a further draft pass over n nodes of each text.
   double of_pass(std::int32_t n) const {
     return rate_ * costs_.draft_pass.of_texts(n_texts_, n * n_texts_, context_) / n_texts_;
   }
@@ -164,9 +164,8 @@ class round_budget {
   //! Notes that a text has written n tokens.
   void add_tokens(std::int32_t n) { n_written_ += n; }
 
-  //! A text's share of the seconds that this round takes beyond those of plain decoding. `asked`: by level, the nodes
-  //! of the text that the draft was asked about, plus the tokens that it had to read; `rows`: the text's drafted
-  //! tokens.
+  //! A text's share of the seconds by which this round is longer than a plain round. `asked`: by level, the nodes of the
+  //! text that the draft was asked about, plus the tokens that it had to read; `rows`: the text's drafted tokens.
   double seconds_of(std::span<const std::int32_t> asked, std::int32_t rows) const {
     double seconds = 0;
     for (std::size_t level = 0; level < asked.size(); ++level)
