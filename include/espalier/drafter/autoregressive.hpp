@@ -39,8 +39,8 @@ namespace espalier {
 
 //! Drafts with a smaller language model, in masked forward passes like the target's: one pass for each call of propose
 //! (more if the backend takes fewer rows at once), so one for each depth when a policy asks level by level.
-//! Siblings share the cache rows of their common path and have a row of their own each; positions are those of the
-//! path.
+//! Siblings share the cache rows of their common path and have a row of their own each, at the same position of the
+//! text.
 //!
 //! Backend and store are kept by reference when given as lvalues, by value otherwise.
 //!
@@ -352,7 +352,7 @@ class autoregressive {
     return n;
   }
 
-  // Returns those of these nodes that need a pass, each after its ancestors that have not been in a pass yet. The rows
+  // Returns the nodes, of these, that need a pass, each after its ancestors that have not been in a pass yet. The rows
   // of the other nodes are made here, since the processor leaves one token after each.
   std::span<const node_id> unforced(std::span<const node_id> nodes) {
     const auto is_known = [&](node_id u) { return row_of_[static_cast<std::size_t>(u)] >= 0; };

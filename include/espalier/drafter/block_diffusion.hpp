@@ -56,7 +56,7 @@ struct block_diffusion_options {
 //!                                             pending one; may overwrite what a context holds from its position on
 //!   logits(place, length) -> vocab_rows       returns the logits for the last request with this place
 //!   correct(place, tree, node, row)           optional: changes `row`, the logits of the node's depth for the last
-//!                                             request with this place, to those after the node's path
+//!                                             request with this place, to the logits after the node's path
 //! Each drafter that shares the model has a context of its own. Each text that is written together with others has a
 //! place of its own.
 //!

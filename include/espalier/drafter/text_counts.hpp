@@ -240,7 +240,7 @@ class text_memory {
   explicit text_memory(std::int32_t capacity = 1 << 18) : half_((capacity + 1) / 2), newer_(half_), older_(half_) {
     if (capacity < 2)
       raise<option_error>("a text_memory has a capacity of ", capacity, " tokens; at least 2 are needed.");
-    // Each text has a token at least, and one that ends it.
+    // Each text takes two entries at least: a token, and the -1 that ends the text.
     newer_text_.reserve(2 * static_cast<std::size_t>(half_) + 1);
     older_text_.reserve(2 * static_cast<std::size_t>(half_) + 1);
   }
