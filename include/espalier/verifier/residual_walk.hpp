@@ -89,7 +89,7 @@ ESPALIER_HOST_DEVICE std::size_t token_beyond(tree_view tree, node_id child, con
 //!
 //! Complexity  a node: one pass over p and q for each draw that fails, and one over q if two do; once more over p and q
 //!             if draws come after the row had given all of its tokens
-//! Law         lossless for draws without replacement and, by the above, for independent ones
+//! Law         lossless for draws without replacement and, since repeated draws are passed over, for independent draws
 //! Errors      numeric_error for rows that are no distributions, input_error for draft rows that are missing or of
 //!             another length than the target's, and for a tree that these rows could not have given
 //! Source      DySpec, Algorithm 3; Sequoia's verification, section 3 there
