@@ -228,7 +228,7 @@ concept LosesNothing =
 //!     limit_parts(rooms)                  called before begin(): rooms[i] is the number of tokens that part i of the
 //!                                         drafter may draft
 //!     part() -> std::size_t               number of the part that is asked about the wanted nodes
-//!     take<Index>(tree, answer, chance)   instead of take(): the answer is that of part Index
+//!     take<Index>(tree, answer, chance)   instead of take(): the answer comes from part Index of the drafter
 //!     max_asked() -> int, was(part) -> span<const node_id>   as RebuildingPolicy's; was(part) is never empty
 //!   serialize                             see SavedPolicy
 //!   budget_type, budget, join, consider, choose   see BudgetedPolicy
