@@ -336,8 +336,8 @@ concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
 //! candidates by it (DFlash2) are such corrections.
 //!
 //! Minimal definition, besides BlockDrafter
-//!   correct(tree, node, row)   changes `row`, the logits of the node's depth in the last block, to the logits after the
-//!                              node's path; the root's token is the pending one
+//!   correct(tree, node, row)   changes `row`, the logits of the node's depth in the last block, to the logits after
+//!                              the node's path; the root's token is the pending one
 //! Laws
 //!   A corrected row depends on the block and on the tokens of the node's path, and on nothing else.
 //! Models

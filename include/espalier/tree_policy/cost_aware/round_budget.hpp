@@ -164,8 +164,8 @@ class round_budget {
   //! Notes that a text has written n tokens.
   void add_tokens(std::int32_t n) { n_written_ += n; }
 
-  //! A text's share of the seconds by which this round is longer than a plain round. `asked`: by level, the nodes of the
-  //! text that the draft was asked about, plus the tokens that it had to read; `rows`: the text's drafted tokens.
+  //! A text's share of the seconds by which this round is longer than a plain round. `asked`: by level, the nodes of
+  //! the text that the draft was asked about, plus the tokens that it had to read; `rows`: the text's drafted tokens.
   double seconds_of(std::span<const std::int32_t> asked, std::int32_t rows) const {
     double seconds = 0;
     for (std::size_t level = 0; level < asked.size(); ++level)
