@@ -144,9 +144,9 @@ class run_acceptance {
 //! - Which nodes to keep: after the last level the tree is the n best prefixes. n is the number at which the expected
 //!   number of accepted tokens, less the price of the rows, is greatest.
 //! - Whether to ask about a further level: yes if the tree that could then be built is expected to be worth more than
-//!   the best one now. For that estimate, each node that would be asked about is taken to begin a path on which tokens
-//!   are accepted as often as most probable children recently were. The whole path is considered, since it may pay even
-//!   if its first token alone does not: the time of the target's pass rises in steps.
+//!   the best one now. For that estimate, each node that would be asked about is taken to begin a path on which each
+//!   token is accepted as often as a node's most probable child recently was. The whole path is considered, since it
+//!   may pay even if its first token alone does not: the time of the target's pass rises in steps.
 //! - Over a SequenceDrafter: how much of its run to keep. The policy keeps the first n tokens; n is the number at which
 //!   the expected number of accepted tokens, less the price of the rows, is greatest. run_acceptance gives the
 //!   probabilities. A run costs nothing to ask for, so it is asked for in every round, and no pause is needed: the

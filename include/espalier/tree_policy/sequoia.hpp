@@ -211,7 +211,7 @@ class sequoia {
   static constexpr regime sampling = regime::without_replacement;
 
   //! Default acceptance: how often the draw of each rank was the accepted one when the bundled models wrote at
-  //! temperature 1, rounded, and never rising with the rank. bench_tables_dyspec prints such rates of any pair.
+  //! temperature 1, rounded, and never rising with the rank. bench_tables_dyspec prints such rates.
   static constexpr double default_acceptance[] = {0.713, 0.094, 0.044, 0.026, 0.016, 0.011, 0.010, 0.007,
                                                   0.006, 0.006, 0.005, 0.004, 0.004, 0.003, 0.003, 0.003};
 

@@ -15,7 +15,7 @@ namespace espalier {
 
 //! Prices the passes of a round in tokens: a price is the number of tokens that would be written in the same time at
 //! the rate of the last rounds. One object serves one text, or all texts that are written in the same passes. The
-//! parameter `budget` is the glossary's: the greatest number of draws of one tree.
+//! constructor's `budget` is another thing: the greatest number of draws of one tree.
 //!
 //! In the long run a policy writes fastest if it makes exactly those passes that are expected to gain more tokens than
 //! they cost, priced at the rate that it reaches itself (renewal theorem). A wrong price corrects itself: better rounds
