@@ -47,8 +47,8 @@ struct feature_pass {
 };
 
 //! Drafts with a head on the target's hidden states: the row after a token is computed from the token and from the
-//! state before it. That state is the target's where the target has read the text, and the head's own along a drafted
-//! path. EAGLE, EAGLE-2, EAGLE-3 and MTP draft so.
+//! state before it: the target's state, if the target has read the token before, and the head's own state along a
+//! drafted path. EAGLE, EAGLE-2, EAGLE-3 and MTP draft so.
 //!
 //! The model is kept by reference when given as an lvalue, by value otherwise. A model has vocab_size(),
 //! max_positions(), max_rows() and

@@ -129,7 +129,7 @@ class page_ledger {
     }
   }
 
-  //! Gives up the pages behind the first n_slots slots. Those that no other sequence uses are cached, if their tokens
+  //! Gives up the pages after the first n_slots slots. Pages that no other sequence uses are cached, if their tokens
   //! are among `known`, the known tokens of the sequence's leading rows; otherwise they are free.
   void truncate(std::int32_t sequence, std::int32_t n_slots, std::span<const token_id> known = {}) {
     const std::size_t s = checked(sequence);
@@ -259,7 +259,7 @@ class page_ledger {
   prefix_tree tree_;
   std::int32_t capacity_ = 0;
   std::int32_t max_pages_ = 0;
-  std::vector<std::int32_t> n_of_;     // [sequences] number of pages of each
+  std::vector<std::int32_t> n_of_;     // [sequences] number of pages of each sequence
   std::vector<std::int32_t> table_;    // [sequences][max_pages]
   std::vector<std::int32_t> n_users_;  // [pages] sequences that have the page
   std::vector<std::int32_t> free_;     // pages that nobody uses and the tree does not know
