@@ -2,8 +2,8 @@
 // Tested by tests/headers/linked_one.cpp
 #pragma once
 
-//! Includes every tree policy and what it grows: trees, their orders, masks and batches. For an engine that has rows of
-//! a draft, and wants a tree: examples/build_only. Other engines' layouts are in espalier/interop.hpp.
+//! Includes every tree policy, and trees with their orders, masks and batches. examples/build_only shows how an engine
+//! that has the rows of a draft builds a tree. Other engines' layouts are in espalier/interop.hpp.
 
 #include "espalier/core/batch_check.hpp"
 #include "espalier/core/chance.hpp"

@@ -2,8 +2,8 @@
 // Tested by tests/headers/linked_one.cpp
 #pragma once
 
-//! Includes every verifier and what it reads: trees, rows of the target, chance. For an engine that has a tree and its
-//! logits, and wants a verdict: examples/verify_only.
+//! Includes every verifier and the types that verifiers read: trees, rows of the target, chance. examples/verify_only
+//! shows how an engine that has a tree and its logits gets a verdict.
 
 #include "espalier/core/batch_check.hpp"
 #include "espalier/core/chance.hpp"

@@ -123,8 +123,8 @@ double acceptance_rate(const khisti& verifier, std::span<const NumberT> p, std::
 //!
 //! Shapes      p the target's row, q the draft's: [vocab]
 //! Complexity  O(vocab log vocab)
-//! Law         the minimum over token sets S of 1 + p(S) - q(S)^k; it lies at the first tokens in the order of falling
-//!             q / p
+//! Law         equals the minimum over token sets S of 1 + p(S) - q(S)^k; a set that has it consists of the first
+//!             tokens in the order of falling q / p
 //! Errors      input_error if p and q are empty or differ in length, or if k is below 1
 //! Source      Hu et al., Towards optimal multi-draft speculative decoding (arXiv 2502.18779)
 template <class NumberT>

@@ -84,7 +84,7 @@ concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_vie
 //! Errors
 //!   May throw: the text then stands at its last committed token and can go on.
 //! Models
-//!   callable_backend, text_backend, llama_backend, parallel_backend, llama_cpp_backend, torch_backend
+//!   callable_backend, text_backend, llama_backend, parallel_backend, llama_cpp_backend, torch_backend, outside_backend
 template <class BackendT, class KVStoreT>
 concept Backend = detail::HasVocabSize<BackendT> && detail::HasForward<BackendT, KVStoreT>;
 

@@ -207,7 +207,7 @@ double forward_seconds_of(const DrafterT& drafter) {
 //!   read_prompt(n) -> bool     reads up to n tokens of the text before the first round; returns false once the first
 //!                              round needs no more of them
 //! Models
-//!   autoregressive, joint
+//!   autoregressive; joint; translated, over a drafter that is one
 template <class DrafterT>
 concept PromptDrafter = requires(DrafterT& drafter, std::int32_t n) {
   { drafter.read_prompt(n) } -> std::same_as<bool>;
@@ -336,8 +336,8 @@ concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
 //! candidates by it (DFlash2) are such corrections.
 //!
 //! Minimal definition, besides BlockDrafter
-//!   correct(tree, node, row)   changes `row`, the logits of the node's depth in the last block, to those after the
-//!                              node's path; the root's token is the pending one
+//!   correct(tree, node, row)   changes `row`, the logits of the node's depth in the last block, to the logits after
+//!                              the node's path; the root's token is the pending one
 //! Laws
 //!   A corrected row depends on the block and on the tokens of the node's path, and on nothing else.
 //! Models
@@ -428,7 +428,7 @@ concept FeatureDrafter = Drafter<DrafterT> && detail::CountsFeatures<DrafterT> &
 };
 
 //! A drafter whose row of a node depends on the target's hidden states and on the path: a head that reads a token and
-//! the state before it, and whose own state stands for the target's where a token is only drafted.
+//! the state before it. For a token that is only drafted, the head's own state takes the place of the target's.
 //!
 //! Laws, besides those of StepDrafter and FeatureDrafter
 //!   A state that was drafted in a round is not used after it: the target's takes its place.

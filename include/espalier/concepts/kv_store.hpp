@@ -156,11 +156,11 @@ concept SharingKVStore =
 //! before it. See sink_window_kv.
 //!
 //! Minimal definition, besides KVStore
-//!   size(sequence) -> int          committed rows of the text so far, with those that were dropped
+//!   size(sequence) -> int          committed rows of the text so far, dropped rows included
 //!   held(sequence) -> int          committed rows that the store still holds: in slots 0 to held - 1, in the order of
 //!                                  the text; the position of each is the number of its slot
 //!   until_slide(sequence) -> int   rows that may be committed until the window slides; at least one
-//!   scratch() -> int               rows that a sequence has room for beyond those that may be committed
+//!   scratch() -> int               rows that a sequence has room for beyond the rows that may be committed
 //!   commit(sequence, kept)         keeps until_slide() rows at most: the rows after them see too much of the text
 //!   truncate(sequence, n)          keeps no row where the window slid at more than n rows: the rows that it held
 //!                                  before are gone, and the text is to be read again
@@ -199,7 +199,7 @@ void require_scratch(const KVStoreT& kv, std::int32_t n_drafted) {
 //!
 //! Minimal definition, besides PrefixKVStore
 //!   serialize(archive, sequence)   calls the archive with the tokens of prefix(sequence) and their rows. A byte_reader
-//!                                  makes them the committed rows of the sequence, instead of those that it held
+//!                                  makes them the committed rows of the sequence, in place of the rows that it held
 //! Models
 //!   contiguous_kv, paged_kv, token_kv, recurrent_kv
 template <class KVStoreT>

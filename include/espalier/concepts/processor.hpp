@@ -112,8 +112,8 @@ std::optional<token_id> only_token(ProcessorT& processor, std::span<const token_
   return std::nullopt;
 }
 
-// A token that the text likely goes on with: the one that prescribed() gives, or else the one of only(); nothing where
-// neither gives one.
+// A token that the text likely goes on with: the token that prescribed() gives, or else the token that only() gives;
+// nothing if neither gives one.
 template <class ProcessorT>
 std::optional<token_id> prescribed_token(ProcessorT& processor, std::span<const token_id> path) {
   if constexpr (HasPrescribed<ProcessorT>) {

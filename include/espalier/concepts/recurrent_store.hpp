@@ -62,9 +62,9 @@ concept HasRoomForRows = requires(const StoreT& kv) {
 //!                                      or, if most_rows() is below capacity(), where that state lies more than half of
 //!                                      most_rows() before n: no pass would have room, and the text is to be read again
 //! Laws
-//!   state_at(sequence, size(sequence)) is never -1. A state is held while the committed rows begin with the slots that
-//!   it comes after, and the latest state is held longest. A state after a slot that a commit moved or dropped, or that
-//!   truncate dropped, is not held.
+//!   state_at(sequence, size(sequence)) is never -1. A state after n slots is held while these are the first n
+//!   committed slots, and the latest state is held longest. A state after a slot that a commit moved or dropped, or
+//!   that truncate dropped, is not held.
 //!   Where most_rows() is capacity() and no state was held, all laws of KVStore hold.
 //! Models
 //!   recurrent_kv

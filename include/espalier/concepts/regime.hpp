@@ -19,8 +19,8 @@ constexpr regime operator|(regime a, regime b) {
   return static_cast<regime>(static_cast<unsigned>(a) | static_cast<unsigned>(b));
 }
 
-//! True if a verifier that is lossless for the regimes `verifier` handles the trees of a policy that names the regimes
-//! `policy`.
+//! True if a policy and a verifier fit: the policy names at least one of the regimes for which the verifier is
+//! lossless.
 constexpr bool compatible(regime policy, regime verifier) {
   return (static_cast<unsigned>(policy) & static_cast<unsigned>(verifier)) != 0;
 }

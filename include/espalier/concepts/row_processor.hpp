@@ -15,7 +15,8 @@ namespace espalier {
 //!
 //!     if (process) process(tree, u, logits, out);     then sample from out, else from logits
 //!
-//! Pre         it is not empty when operator() or only() is called; a drafter uses the same one in a whole round
+//! Pre         it is not empty when operator(), only() or prescribed() is called; a drafter uses the same one in a
+//!             whole round
 template <class NumberT>
 class row_processor {
  public:
@@ -41,8 +42,8 @@ class row_processor {
 
   explicit operator bool() const { return with_ != nullptr; }
 
-  //! Writes into out the logits of the token after node u, as the processor changes them; a decoder's processor leaves
-  //! them as they are if it would leave no token. At the root, tree is not read.
+  //! Writes into out the logits of the token after node u, as the processor changes them; a decoder's processor does
+  //! not change them if it would forbid every token. At the root, tree is not read.
   //!
   //! Shapes      logits, out [vocab]
   void operator()(tree_view tree, node_id u, std::span<const NumberT> logits, std::span<NumberT> out) const {
@@ -75,12 +76,13 @@ class row_processor {
 //! A drafter whose rows can pass through a text's processor, so that it drafts what the target may write.
 //!
 //! Minimal definition, besides Drafter
-//!   process_rows(process)      takes a row_processor of its number: rows that are made from now on pass through it; an
-//!                              empty one ends that. Called in each round before the drafter is asked
+//!   process_rows(process)      takes a row_processor<NumberT>, with the number type of the drafter's rows: rows that
+//!                              are made from now on pass through it, if it is not empty. Called in each round before
+//!                              the drafter is asked
 //! Models
-//!   autoregressive; feature_steps; text_counts; block_diffusion, for the first row of its block, and each next row as
-//!   long as only() knows the one token of the row before; factorised, whose rows are then by node. A joint is none:
-//!   its parts take the processor
+//!   autoregressive; feature_steps; text_counts; block_diffusion, for the first row of its block, and for each next row
+//!   as long as only() gives the token of the row before; factorised, which then has one row for each node. A joint has
+//!   no process_rows(): its parts take the processor
 template <class DrafterT, class NumberT>
 concept ProcessingDrafter = requires(DrafterT& drafter, row_processor<NumberT> process) {
   drafter.process_rows(process);

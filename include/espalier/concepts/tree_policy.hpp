@@ -24,9 +24,10 @@ namespace espalier {
 //! Minimal definition, besides TreePolicy
 //!   max_asked() -> int                    number of drafted tokens that the tree may hold while it grows
 //!   was() -> span<const node_id>          was()[i] is the number that node i had when the drafter was asked about it;
-//!                                         no_node if it was never asked about: [n_nodes]. Read once take() wants
-//!                                         nothing more; empty if the tree was not built anew. The decoder hands it to
-//!                                         the drafter's renumber(), so a policy that calls tree.reset() must have it
+//!                                         no_node if it was never asked about: [n_nodes]. Empty if the tree was not
+//!                                         built anew. The decoder calls it after take() has returned no nodes, and
+//!                                         hands it to the drafter's renumber(), so a policy that calls tree.reset()
+//!                                         must have it
 //! Models
 //!   best_first, eagle2, cost_aware
 template <class PolicyT>
@@ -133,7 +134,7 @@ concept OpeningPolicy = requires(PolicyT& policy, round_start start) {
 //! Minimal definition, besides TreePolicy
 //!   reset()          drops what was learnt from the last text, since a new one begins
 //! Models
-//!   adaptive_chain, dynatree, cost_aware, cost_aware_draws, cascade, neural_delayed
+//!   adaptive_chain, dynatree, dyspec_threshold, cost_aware, cost_aware_draws, cascade, neural_delayed
 template <class PolicyT>
 concept ResettingPolicy = requires(PolicyT& policy) {
   policy.reset();
@@ -147,7 +148,7 @@ concept ResettingPolicy = requires(PolicyT& policy) {
 //! Laws
 //!   A policy with the same options that has loaded these values goes on as the policy that saved them.
 //! Models
-//!   adaptive_chain, dynatree, cost_aware, cost_aware_draws, cascade, neural_delayed
+//!   adaptive_chain, dynatree, dyspec_threshold, cost_aware, cost_aware_draws, cascade, neural_delayed
 template <class PolicyT>
 concept SavedPolicy = requires(PolicyT& policy, byte_writer& writer, byte_reader& reader) {
   policy.serialize(writer);
@@ -227,8 +228,8 @@ concept LosesNothing =
 //!     limit_parts(rooms)                  called before begin(): rooms[i] is the number of tokens that part i of the
 //!                                         drafter may draft
 //!     part() -> std::size_t               number of the part that is asked about the wanted nodes
-//!     take<Index>(tree, answer, chance)   instead of take(): the answer is that of part Index
-//!     max_asked() -> int, was(part) -> span<const node_id>   as RebuildingPolicy's; was() is never empty
+//!     take<Index>(tree, answer, chance)   instead of take(): the answer comes from part Index of the drafter
+//!     max_asked() -> int, was(part) -> span<const node_id>   as RebuildingPolicy's; was(part) is never empty
 //!   serialize                             see SavedPolicy
 //!   budget_type, budget, join, consider, choose   see BudgetedPolicy
 //! Laws

@@ -110,8 +110,8 @@ class cost_curve {
     return n_texts > 1 ? seconds + (n_texts - 1) * ((*this)(1, context) - (*this)(1, 0)) : seconds;
   }
 
-  //! The most rows, `limit` at most, that a pass of n_texts texts may have so that it takes no longer than this, by
-  //! of_texts(); 0 if not even a pass of one row is that short.
+  //! The greatest number of rows, `limit` at most, with which a pass of n_texts texts takes no longer than `seconds`,
+  //! by of_texts(); 0 if not even a pass of one row is that short.
   //!
   //! Complexity  O(log limit) evaluations; no allocation
   std::int32_t most_rows(double seconds, std::int32_t n_texts, std::int32_t limit, std::int32_t context) const {

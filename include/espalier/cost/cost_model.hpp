@@ -28,11 +28,11 @@ struct cost_model {
   cost_curve draft_pass;   //!< one call of propose: the draft's pass and the making of its rows
   cost_curve target_pass;  //!< the target's pass over a tree, root included
   //! Seconds that a round with a draft takes beyond its passes, since each model drives the other one's weights out of
-  //! the processor's caches.
+  //! the CPU's caches.
   double opening = 0;
 
   //! Seconds of a round in which the target forwards target_rows rows after `context` tokens. The drafter is asked once
-  //! for each entry of draft_rows, about as many nodes as the entry says.
+  //! for each entry of draft_rows, for the rows of as many nodes as the entry says.
   double round(std::span<const std::int32_t> draft_rows, std::int32_t target_rows, std::int32_t context) const {
     double seconds = target_pass(target_rows, context) + (draft_rows.empty() ? 0.0 : opening);
     for (const std::int32_t rows : draft_rows)

@@ -139,8 +139,8 @@ class pass_timer {
   double seconds_of(std::int32_t rows) { return sample(rows, forward(rows)).seconds; }
 
   // Runs rounds that draft: the drafter is asked about the root, and then about `rows` nodes; the target forwards as
-  // many rows. A first round of the same kind is not counted: it leaves the caches as the others will find them. No
-  // round begins once `seconds` are spent; if the first one spends them, it counts.
+  // many rows. A first round of the same kind is not counted: it leaves the CPU's caches as the others will find them.
+  // No round begins once `seconds` are spent; if the first one spends them, it counts.
   void drafting_rounds(std::int32_t rows, int n_rounds, double seconds) {
     double spent = 0;
     for (int i = 0; i <= n_rounds && (i == 0 || spent < seconds); ++i) {
@@ -265,7 +265,7 @@ class pass_timer {
 }  // namespace detail
 
 //! Measures the cost of passes of a drafter and of a target by their rows and by the length of the text before them, in
-//! several rounds of each size, because each round finds the processor's caches as the round before has left them. Also
+//! several rounds of each size, because each round finds the CPU's caches as the round before has left them. Also
 //! measures how much shorter rounds without a draft are. A measurement takes a few seconds; one is enough for each
 //! machine and pair of models, and save_costs stores it. On a machine that others use too, measure several times
 //! (mean_costs).
@@ -326,7 +326,8 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   timer.follow(contexts.front());
   // If passes are slow, a few sizes that are measured often tell more than many.
   const bool is_slow = timer.seconds_of(most_rows) > options.seconds / 50;
-  // The largest size first: the caches as it leaves them matter least to the next size, which is nearly as large.
+  // The largest size first: the state in which it leaves the CPU's caches matters least to the next size, which is
+  // nearly as large.
   std::vector<std::int32_t> rows = detail::measured_rows(most_rows, !is_slow);
   std::reverse(rows.begin(), rows.end());
   // The time in seconds that each size gets in one turn.
@@ -340,7 +341,7 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
       timer.follow(context);
       for (const std::int32_t n : rows) {
         // With fast models, large passes take most of the time and vary least. They come less often; the state of the
-        // caches matters little to them.
+        // CPU's caches matters little to them.
         const bool comes_often = is_slow || n < 16;
         if (!comes_often && turn % (n < 64 ? 2 : 4) != 0) continue;
         progress(done(turn), std::string_view("passes of " + detail::in_words(n) + " rows after " +
@@ -360,7 +361,7 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
 }
 
 //! Measures a target alone, for drafters without a model: in the result, drafting costs nothing. Everything else is as
-//! above.
+//! in the function with a drafter.
 template <class BackendT, class KVStoreT, class ProgressT = detail::silent_progress, class ClockT = monotonic_clock>
 requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_costs(BackendT& target, KVStoreT& kv,
                                                                                    const measure_options& options = {},

@@ -37,10 +37,10 @@
 
 namespace espalier {
 
-//! Drafts with a smaller language model through the same masked forward pass as the target: one pass for each call of
-//! propose (more if the backend takes fewer rows at once), so one for each depth when a policy asks level by level.
-//! Siblings share the cache rows of their common path and have a row of their own each; positions are those of the
-//! path.
+//! Drafts with a smaller language model, in masked forward passes like the target's: one pass for each call of propose
+//! (more if the backend takes fewer rows at once), so one for each depth when a policy asks level by level.
+//! Siblings share the cache rows of their common path and have a row of their own each, at the same position of the
+//! text.
 //!
 //! Backend and store are kept by reference when given as lvalues, by value otherwise.
 //!
@@ -54,7 +54,7 @@ namespace espalier {
 //!             for a round; otherwise input_error for an empty context, for a text or tree that the cache has no room
 //!             for, and for a node that may not be asked about (StepDrafter) or whose token the model does not know;
 //!             numeric_error as sampler; the exceptions of the backend, after which the next round opens as if the
-//!             failed one had not been
+//!             failed one had not begun
 template <class BackendT, class KVStoreT>
 class autoregressive {
   using kv_type = std::remove_reference_t<KVStoreT>;
@@ -107,7 +107,7 @@ class autoregressive {
     const std::int32_t rows = (std::max)(max_nodes, prefill::default_chunk);
     batch_.reserve(rows, rows), prefill_.first_rows(rows);
     sampler_.reserve(vocab_size());
-    // Takes its memory now.
+    // Makes the store take the memory of remember() now.
     if constexpr (PrefixKVStore<kv_type>)
       kv_.remember(sequence_, static_cast<std::int32_t>(kv_.prefix(sequence_).size()), {});
   }
@@ -163,7 +163,7 @@ class autoregressive {
     close_round();
   }
 
-  //! Rows that a pass has at most.
+  //! The greatest number of rows of a pass.
   std::int32_t max_rows() const { return max_rows_of(backend_); }
 
   bool want_prompt(std::int32_t n) {
@@ -250,7 +250,7 @@ class autoregressive {
     n_committed_ = kv_.size(sequence_);
     if constexpr (PrefixKVStore<kv_type>) held_.remember(kv_, sequence_, text_, kv_.size(sequence_));
     const std::int32_t row = row_of_[static_cast<std::size_t>(v.accepted)];
-    knows_previous_ = keeps_states_ && row >= 0 && !has_processor();  // the model's own row, however it became known
+    knows_previous_ = keeps_states_ && row >= 0 && !has_processor();  // with a processor, the row is not the model's
     if (knows_previous_) keep_as_previous(row);
     close_round();
   }
@@ -263,7 +263,7 @@ class autoregressive {
   std::size_t offset(std::int32_t row) const { return static_cast<std::size_t>(std::ptrdiff_t{row} * vocab_size()); }
 
   // Truncates the cache to its leading rows that are rows of this text, at most n. Other rows may be there, because
-  // another drafter has used the cache; where the store does not know the tokens, the number of rows tells that.
+  // another drafter has used the cache. If the store does not know its tokens, a changed number of rows shows that.
   void keep(std::int32_t n) {
     if constexpr (PrefixKVStore<kv_type>)
       n = (std::min)(n, held_.of(kv_, sequence_, text_));
@@ -352,7 +352,7 @@ class autoregressive {
     return n;
   }
 
-  // Returns those of these nodes that need a pass, each after its ancestors that have not been in a pass yet. The rows
+  // Returns the nodes, of these, that need a pass, each after its ancestors that have not been in a pass yet. The rows
   // of the other nodes are made here, since the processor leaves one token after each.
   std::span<const node_id> unforced(std::span<const node_id> nodes) {
     const auto is_known = [&](node_id u) { return row_of_[static_cast<std::size_t>(u)] >= 0; };
@@ -429,7 +429,7 @@ class autoregressive {
   detail::list<std::int32_t> row_of_, renumbered_;
   detail::node_columns columns_;
   detail::list<node_id> asked_;  // see unforced()
-  // Wanted and not known yet: tokens of the text, and rows of logits at its end, or else nodes.
+  // Still wanted: n_to_read_ tokens of the text, with logits after its last n_outputs_ tokens; or else rows of nodes_.
   std::int32_t n_to_read_ = 0, n_outputs_ = 0;
   tree_view tree_{};
   std::span<const node_id> nodes_{};

@@ -42,8 +42,8 @@ struct block_diffusion_options {
 };
 
 //! Drafts a block of tokens at once: a model that reads the target's hidden states gives, in one pass, a row of logits
-//! for each of the next L tokens. No row depends on which tokens are chosen from the others, unless the model corrects
-//! its rows by path.
+//! for each of the next L tokens. No row depends on the tokens that are chosen from the other rows, unless the model
+//! corrects its rows by path.
 //!
 //! The model is kept by reference when given as an lvalue, by value otherwise. A model has vocab_size(),
 //! block_length(), max_positions() and
@@ -56,7 +56,7 @@ struct block_diffusion_options {
 //!                                             pending one; may overwrite what a context holds from its position on
 //!   logits(place, length) -> vocab_rows       returns the logits for the last request with this place
 //!   correct(place, tree, node, row)           optional: changes `row`, the logits of the node's depth for the last
-//!                                             request with this place, to those after the node's path
+//!                                             request with this place, to the logits after the node's path
 //! Each drafter that shares the model has a context of its own. Each text that is written together with others has a
 //! place of its own.
 //!

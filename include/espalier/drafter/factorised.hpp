@@ -177,7 +177,7 @@ class factorised {
     std::fill(is_made_.begin(), is_made_.end(), char{0});
   }
 
-  // Makes a node's own row: that of its depth, corrected for its path, and changed by the processor.
+  // Makes a node's own row: the row of its depth, corrected for its path, and changed by the processor.
   void make_own(tree_view tree, node_id u, std::int32_t row) {
     const auto vocab = static_cast<std::size_t>(vocab_size());
     const std::span<number> out{own_.get() + static_cast<std::size_t>(u) * vocab, vocab};

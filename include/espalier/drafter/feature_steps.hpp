@@ -47,8 +47,8 @@ struct feature_pass {
 };
 
 //! Drafts with a head on the target's hidden states: the row after a token is computed from the token and from the
-//! state before it. That state is the target's where the target has read the text, and the head's own along a drafted
-//! path. EAGLE, EAGLE-2, EAGLE-3 and MTP draft so.
+//! state before it: the target's state, if the target has read the token before, and the head's own state along a
+//! drafted path. EAGLE, EAGLE-2, EAGLE-3 and MTP draft so.
 //!
 //! The model is kept by reference when given as an lvalue, by value otherwise. A model has vocab_size(),
 //! max_positions(), max_rows() and
@@ -62,13 +62,14 @@ struct feature_pass {
 //! one token has that token's row in slot 0, and a state of zeros before it.
 //!
 //! Complexity  propose: one pass over as many rows as nodes; at the root, over the tokens that were written since the
-//!             last round. A row is over the target's vocabulary, but only the model's own tokens are written: the
-//!             others are 0 for good. No allocation after reserve(), except in the first round with a processor
+//!             last round. A row is over the target's vocabulary, but without a processor only the model's own tokens
+//!             are written: the others stay 0. No allocation after reserve(), except in the first round with a
+//!             processor
 //! Law         as StepDrafter, FeatureDrafter, SharedDrafter and ProcessingDrafter. After a commit, states that were
 //!             drafted are forgotten: the target's take their place
 //! Errors      input_error for an empty context, for a text longer than capacity() or one whose states were not all
 //!             read, and for a node that may not be asked about (StepDrafter); numeric_error as sampler; the
-//!             exceptions of the model, after which the next round opens as if the failed one had not been
+//!             exceptions of the model, after which the next round opens as if the failed one had not begun
 //! Source      Li et al., EAGLE-3; Gloeckle et al. and DeepSeek-V3, section 2.2, for MTP
 template <class ModelT>
 class feature_steps {
@@ -296,7 +297,7 @@ class feature_steps {
   std::int32_t n_made_ = 0;   // rows of this round
   detail::list<std::int32_t> row_of_, renumbered_;
   detail::node_columns columns_;
-  // Wanted and not known yet: cache rows of the text, or else nodes.
+  // Still wanted: n_to_read_ cache rows of the text, or else the rows of nodes_.
   std::int32_t n_to_read_ = 0;
   tree_view tree_{};
   std::span<const node_id> nodes_{};

@@ -78,7 +78,7 @@ class joint {
     return room;
   }
 
-  //! The rows of the only drafter. Rows of several drafters are rows of no distribution that a tree was drawn from.
+  //! The rows of the drafter, if it is the only one. A tree of several drafters is drawn from the rows of none of them.
   auto rows() requires(sizeof...(DraftersT) == 1 && (detail::HasRows<std::remove_reference_t<DraftersT>> && ...)) {
     return std::get<0>(drafters_).rows();
   }
@@ -124,7 +124,7 @@ class joint {
     return vocab;
   }
 
-  //! Seconds that those drafters which tell them have spent in draft models.
+  //! Sum of the seconds spent in draft models, over the drafters that report them.
   double forward_seconds() const {
     double seconds = 0;
     each([&](const auto& drafter) { seconds += forward_seconds_of(drafter); });

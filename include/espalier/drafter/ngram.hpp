@@ -104,9 +104,9 @@ class ngram {
 
  private:
   struct entry {
-    std::int32_t place = -1;  // the last token of the first occurrence
+    std::int32_t place = -1;  // index of the last token of the first occurrence
     std::int32_t count = 0;
-    std::int32_t best = -1;  // the slot of the most frequent n-gram that is one token longer
+    std::int32_t best = -1;  // slot of the most frequent n-gram that begins with this one and is one token longer
   };
 
   // Length of the longest n-gram that ends at this token. An n-gram does not reach back beyond the token's own text.
@@ -142,8 +142,8 @@ class ngram {
     }
   }
 
-  // Writes the drafted token to place `end`: the most frequent one after the longest context before `end` that has been
-  // followed by any. Returns the length of that context; 0 if there is none.
+  // Writes the drafted token to place `end`: the most frequent token after the longest context before `end` that any
+  // token has followed. Returns the length of that context; 0 if there is none.
   std::int32_t propose_at(std::int32_t end) {
     for (std::int32_t length = (std::min)(options_.order - 1, end - index_.first()); length >= options_.min_order - 1;
          --length) {

@@ -87,7 +87,7 @@ class prompt_lookup {
 
  private:
   struct entry {
-    std::int32_t place = -1;  // the last token of the latest occurrence
+    std::int32_t place = -1;  // index of the last token of the latest occurrence
   };
 
   std::int32_t& earlier(std::int32_t length, std::int32_t last) {

@@ -63,9 +63,9 @@ class context_hashes {
 // Counts which tokens followed which contexts. A context is known by 64 bits of its hash: two that share them are
 // taken for one, which makes a draft worse and no text wrong.
 //
-// Complexity  add() and find(): O(1) expected, and the continuations of the context, `most_kept` at most; the table of
-//             places grows with the text, so that short texts stay in a processor's caches. No allocation after
-//             construction, which takes 600 to 750 bytes a token of the capacity
+// Complexity  find(): O(1), expected; add(): for each context O(its continuations), at most `most_kept`, expected. The
+//             part of the table that is in use grows with the text, so that short texts stay in a CPU's caches. No
+//             allocation after construction, which takes 600 to 750 bytes a token of the capacity
 class continuation_counts {
  public:
   static constexpr std::int32_t most_kept = 48;  // continuations kept of a context; a further one replaces the last
@@ -156,7 +156,7 @@ class continuation_counts {
   void add(std::uint64_t hash, token_id token) {
     context& c = find_or_add(hash);
     ++c.total;
-    // Links that lead to the continuation and to the first one of equal count: there it moves when it is counted.
+    // `link` leads to a continuation, `equal` to the first one with the same count: a counted continuation moves there.
     std::int32_t *link = &c.first, *equal = &c.first;
     while (*link >= 0) {
       continuation& k = continuations_[static_cast<std::size_t>(*link)];
@@ -180,16 +180,16 @@ class continuation_counts {
     ++c.kinds;
   }
 
-  std::vector<table_place> places_;  // [2 * contexts at most, or more] the first n_places_ are in use
+  std::vector<table_place> places_;  // [at least 2 for each context that may be kept] the first n_places_ are in use
   std::size_t n_places_ = 0;
   std::vector<context> contexts_;  // in the order in which they came: contexts of one place in the text are neighbours
   std::vector<continuation> continuations_;
 };
 
-// Learns how often contexts foretell the next token. There is one share for each length of a context, for each source
-// (0: contexts of the text, 1: of a memory), and for how often the context occurred and how many different tokens
-// followed it: of the places at which no longer context had the token that came, the share at which such a context had
-// it.
+// Learns how often contexts foretell the next token, as the share of the places at which a context had the token that
+// came. Places at which a context that is asked before it had the token do not count. There is one share for each
+// combination of a context's length, its source (0: the text, 1: a memory), the number of its occurrences, and the
+// number of different tokens that followed it.
 class context_trust {
  public:
   double of(std::size_t length, const continuation_counts::context& c, std::size_t source) const {
@@ -228,11 +228,11 @@ class context_trust {
 
 }  // namespace detail
 
-//! Texts that were written before, counted for the texts that come: give one to several text_counts, and each drafts
-//! also what the others' texts said. It holds the last `capacity` tokens at most, and at least the last half of them,
-//! and what they have shown about how far contexts can be trusted. Nothing but add() puts text into it: text of one
-//! user reaches another's drafts only where a program adds it. Drafts never change what is written, but a text that was
-//! written before is written faster, and so who measures times can learn that it was.
+//! Counts of texts that were written before. Each text_counts that is given the memory drafts also from the texts that
+//! were added to it. The memory holds at most the last `capacity` tokens, and at least half as many of the last ones,
+//! if so many were added; and what the drafters have learnt about how far contexts can be trusted. Nothing but add()
+//! puts text into it: text of one user reaches another's drafts only where a program adds it. Drafts never change what
+//! is written, but a text that was written before is written faster, and so who measures times can learn that it was.
 //!
 //! Complexity  add(): O(1) a token, expected; no allocation after construction, which takes 600 to 750 bytes a token
 class text_memory {
@@ -240,7 +240,7 @@ class text_memory {
   explicit text_memory(std::int32_t capacity = 1 << 18) : half_((capacity + 1) / 2), newer_(half_), older_(half_) {
     if (capacity < 2)
       raise<option_error>("a text_memory has a capacity of ", capacity, " tokens; at least 2 are needed.");
-    // Each text has a token at least, and one that ends it.
+    // Each text takes two entries at least: a token, and the -1 that ends the text.
     newer_text_.reserve(2 * static_cast<std::size_t>(half_) + 1);
     older_text_.reserve(2 * static_cast<std::size_t>(half_) + 1);
   }
@@ -266,8 +266,8 @@ class text_memory {
     newer_text_.push_back(-1);
   }
 
-  //! Returns the texts that it holds, the oldest first, -1 after each. To add them to another memory gives it the same
-  //! counts, but for contexts that begin in what was forgotten.
+  //! Returns the texts that the memory holds, the oldest first, -1 after each. If they are added to another memory, it
+  //! has the same counts, but for contexts that begin in tokens that were forgotten.
   std::vector<token_id> texts() const {
     std::vector<token_id> all(older_text_);
     all.insert(all.end(), newer_text_.begin(), newer_text_.end());
@@ -280,22 +280,23 @@ class text_memory {
   std::int32_t half_;
   std::int32_t n_newer_ = 0;  // tokens that newer_ has counted
   detail::continuation_counts newer_, older_;
-  std::vector<token_id> newer_text_, older_text_;  // what they have counted, -1 after each text
+  std::vector<token_id> newer_text_, older_text_;  // the tokens that each has counted, -1 after each text
   detail::context_trust trust_;
 };
 
-//! Drafts from counts of what was written: after each node, what followed the last tokens elsewhere in the text, or in
-//! other texts, as a distribution. Policies that take rows grow trees from it, with no draft model at all.
+//! Drafts from counts: the row of a node is a distribution over the tokens that followed its last tokens elsewhere in
+//! the text, or in other texts. Policies that take rows grow trees from it, with no draft model at all.
 //!
 //! The row of a node is made from contexts, which are the last 32, 20, 12, 8, 6 to 1 and 0 tokens before the next one.
-//! The longest that ever occurred before comes first: it shares out, by its counts, as much probability as is the share
-//! of places at which such contexts have been right so far, in this text or, with a memory, in all texts that use the
-//! memory. The next shorter one shares out what is left, over the tokens that no longer context had; and the last has
-//! all of the rest. So a long match outweighs any frequency, and what contexts are worth is measured while the text is
-//! written. A context of the text comes before a context of equal length in the memory.
+//! The longest context that occurred before comes first. It gives its tokens, in proportion to their counts, a part of
+//! the probability: the share of places at which such contexts have been right so far, in this text or, with a memory,
+//! in all texts that use the memory. The next shorter context does the same with the probability that is left, for
+//! tokens that the contexts before it do not have. The last context gives all of the rest. So a long match outweighs
+//! any frequency, and how far contexts can be trusted is measured while the text is written. A context of the text
+//! comes before a context of equal length in the memory.
 //!
 //! If the text has a processor, tokens that it forbids are left out of a row, and a token that it prescribes comes
-//! before all contexts. Where it forbids all that was counted, the row is made as without it.
+//! before all contexts. If it forbids every token that the contexts have, the row is made without it.
 //!
 //! Complexity  a row: O(contexts * continuations), at most 32 numbers of it are above 0, whatever the vocabulary;
 //!             commit: the same a token; begin: the same for each token after the old text, or for all tokens if the
@@ -303,7 +304,7 @@ class text_memory {
 //!             bytes a token of the capacity, at construction; the rows take 4 bytes for each node and token of the
 //!             vocabulary, of which only pages that are written cost memory
 //! Law         as StepDrafter; begin() forgets the old text unless the new one begins with it. Without a memory, rows
-//!             depend on nothing but the text and the node's path; with one, also on what it holds
+//!             depend on nothing but the text and the node's path; with one, also on what the memory holds
 //! Errors      option_error for options out of range or a vocabulary below 1; input_error for a node that may not be
 //!             asked about (StepDrafter), and for a token that is not in the vocabulary
 //! Source      ours: prediction by partial matching (Cleary and Witten 1984, with exclusion) whose escapes are learnt
@@ -381,7 +382,7 @@ class text_counts {
  private:
   using counted_context = detail::continuation_counts::context;
 
-  static constexpr std::size_t most_tokens = 32;   // tokens of a row with a probability above 0
+  static constexpr std::size_t most_tokens = 32;   // tokens of a row with a probability above 0, at most
   static constexpr double least_left = 1e-2;       // probability that is left, below which no shorter context is asked
   static constexpr double prescribed_share = 0.9;  // probability of a token that the text's processor prescribes
 
@@ -483,8 +484,8 @@ class text_counts {
     std::fill(written + all.n, written + most_tokens, -1);
   }
 
-  // Adds what followed these contexts to an empty list, as far as the processor of node u's text allows it, if there is
-  // one.
+  // Adds to `all`, which is empty, the tokens that followed these contexts, and their probabilities. If there is a
+  // processor, the token that it prescribes comes first, and tokens that it forbids after node u are left out.
   void share_out(const detail::context_hashes& hashes, shares& all, const row_processor<float>& process, tree_view tree,
                  node_id u) {
     double left = 1, mass = 0;
@@ -521,7 +522,7 @@ class text_counts {
   detail::context_trust own_trust_;
   row_processor<float> process_;
   std::vector<token_id> text_, path_;
-  std::vector<std::uint32_t> seen_;  // [vocab] the round_ in which a longer context had the token
+  std::vector<std::uint32_t> seen_;  // [vocab] the last round_ in which a context had the token
   std::uint32_t round_ = 0;
   std::unique_ptr<float[]> rows_;  // [nodes][vocab]
   std::int32_t n_rows_ = 0;

@@ -32,7 +32,7 @@ namespace espalier {
 //! Shapes      target, draft [vocabulary]: the bytes of each token, none for tokens that are no text
 //! Complexity  the constructor: O(bytes * longest piece), expected
 //! Errors      option_error for an empty vocabulary, or if no token is shared; input_error from share() for a token
-//!             that is in no vocabulary
+//!             that is not in its vocabulary
 class vocabulary_map {
  public:
   //! A token that both vocabularies have.
@@ -67,8 +67,8 @@ class vocabulary_map {
     }
   }
 
-  //! Makes these tokens the same one, such as the ends of a text, which have no bytes. A draft's token is shared with
-  //! one target's token alone: the first one stays.
+  //! Makes these two tokens a shared token, for example the tokens that end a text, which have no bytes. Changes
+  //! nothing if one of them is shared already.
   void share(token_id target, token_id draft) {
     if (target < 0 || target >= target_size() || draft < 0 || draft >= draft_size_) {
       raise<input_error>("tokens ", target, " and ", draft, " are to be shared, but the vocabularies have ",
@@ -99,20 +99,20 @@ class vocabulary_map {
 
 //! Drafts for a target with a drafter of another vocabulary. The row of a node is the inner drafter's, restricted to
 //! the tokens that both vocabularies have, and divided by their sum; so trees are drawn from rows like any other, and
-//! every verifier is exact over them. Where the inner drafter leaves all probability to other tokens, the row is even
+//! every verifier is exact over them. If the inner drafter gives all probability to other tokens, the row is uniform
 //! over the shared ones.
 //!
-//! The inner drafter follows the text in tokens of its own: each token of the target stands for the draft's tokens that
-//! the map has for it, so that what was read stays read. A node whose token is not shared, which only another drafter
-//! of a joint proposes, is shown to the inner drafter as the first of these tokens, or as token 0 if there are none.
-//! Where the text is longer in the draft's tokens than the inner drafter can follow, it follows the text from a later
-//! place, which moves on by half of its capacity.
+//! The inner drafter follows the text in the draft's tokens. Each of the target's tokens is translated alone
+//! (vocabulary_map::cut), so the translation of what was read does not change when the text grows. A node whose token
+//! is not shared, which only another drafter of a joint proposes, is shown to the inner drafter as the first token of
+//! its translation, or as token 0 if that is empty. If the translated text is too long for the inner drafter, the inner
+//! drafter does not follow its first tokens; their number grows in steps of half of the tokens that have room.
 //!
 //! The inner drafter is kept by reference when given as an lvalue, by value otherwise; the map must outlive this
 //! object.
 //!
 //! Complexity  propose: as the inner drafter, and a pass over the shared tokens for each node; commit: as the inner
-//!             drafter, and O(text) where the token that ends a round is not shared
+//!             drafter, and O(text) if a committed token is not shared, or if the text begins at a later token
 //! Law         as StepDrafter
 //! Errors      option_error if the inner drafter has another vocabulary than the map; input_error for a token that is
 //!             not in the target's vocabulary; the inner drafter's errors
@@ -177,7 +177,7 @@ class translated {
   void commit(tree_view tree, verdict v) {
     const std::size_t before = text_.size();
     append_committed(text_, tree, v);
-    bool is_whole = true;  // the inner drafter's tree has all of what is committed, and its text needs no other place
+    bool is_whole = true;  // all committed tokens are shared, so the inner drafter's tree has them
     for (std::size_t i = before; i < text_.size(); ++i) {
       require(text_[i]);
       is_whole = is_whole && map_->is_shared(text_[i]);
@@ -200,14 +200,14 @@ class translated {
       raise<input_error>("the text has token ", t, ", but the target a vocabulary of ", vocab_size(), " tokens.");
   }
 
-  // Returns how many of the n tokens that a text has in the draft's vocabulary, from the first on, are not followed.
+  // Returns the number of leading tokens that the inner drafter does not follow, if the translated text has n tokens.
   std::size_t first_kept(std::size_t n) const {
     const auto room = static_cast<std::size_t>((std::max)(inner_.capacity() - max_nodes_ - 1, 2));
     const std::size_t half = room / 2;
     return n <= room ? 0 : (n - room + half - 1) / half * half;
   }
 
-  // Makes the inner drafter follow the text, of which it may have read some.
+  // Translates the whole text, and makes the inner drafter follow it.
   void follow() {
     in_draft_.clear();
     for (const token_id t : text_) {
@@ -250,13 +250,13 @@ class translated {
   DrafterT inner_;
   const vocabulary_map* map_;
   detail::list<token_id> text_;     // in the target's tokens
-  std::vector<token_id> in_draft_;  // the text in the draft's tokens, when it was last followed anew
-  std::size_t n_draft_ = 0;         // number of the draft's tokens of the whole text
-  std::size_t first_ = 0;           // leading ones of these tokens that the inner drafter does not follow
+  std::vector<token_id> in_draft_;  // the translated text of the last follow()
+  std::size_t n_draft_ = 0;         // number of tokens of the whole translated text
+  std::size_t first_ = 0;           // number of leading tokens of it that the inner drafter does not follow
   token_id last_ = 0;               // the draft's token that is pending
   std::int32_t max_nodes_ = 0;
   std::int32_t n_rows_ = 0;
-  std::vector<token_id> tokens_;                    // [nodes] of a tree in the draft's tokens
+  std::vector<token_id> tokens_;                    // [nodes] the draft's token of each node of a tree
   detail::list<std::int32_t> row_of_, renumbered_;  // [nodes]
   detail::unset_numbers<number> rows_;              // [nodes][target's vocabulary]
 };

@@ -16,8 +16,8 @@ namespace espalier::interop {
 
 //! The order in which the paths of the leaves are written.
 enum class leaf_order {
-  medusa,  //!< breadth-first order, last leaf first
-  eagle,   //!< by rows along the path; a missing row, -1, counts as the largest
+  medusa,  //!< reversed breadth-first order: the last leaf first
+  eagle,   //!< lexicographic order of the rows along the path; a missing row, -1, counts as the largest
 };
 
 //! The buffers of Medusa and EAGLE-1 for one tree of n rows, breadth first.

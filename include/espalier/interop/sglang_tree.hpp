@@ -15,7 +15,7 @@ namespace espalier::interop {
 
 //! The origin from which the numbers in positions and in retrive_index are counted.
 enum class tree_numbering {
-  of_batch,  //!< the beginning of the text, and the batch's first row: SGLang
+  of_batch,  //!< positions: the beginning of the text; retrive_index: the batch's first row. As SGLang counts
   of_tree,   //!< the root, for both: TensorRT-LLM's dynamic tree, which has SGLang's arrays as std::int32_t
 };
 

@@ -62,7 +62,8 @@ class contiguous_kv {
     detail::serialize_keys_and_values(*this, archive, sequence);
   }
 
-  //! The keys, and the values, of one row: [row_size]. They stay in their place as long as the store lives.
+  //! The keys, and the values, in one slot: [row_size]. The pointer is valid as long as the store lives; a commit may
+  //! move the numbers to another slot.
   //!
   //! Pre         layer, sequence and slot exist
   float* key(int layer, int sequence, int slot) { return row(layer, sequence, 0, slot); }

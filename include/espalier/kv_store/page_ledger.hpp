@@ -20,15 +20,15 @@ namespace espalier {
 //! Several sequences may use one page; they then have the same rows in it, up to the last row that each of them holds.
 //! A prefix_tree knows the pages whose tokens were remembered: full pages, and the last page that a sequence gave up.
 //! The tree knows only one of two pages with the same tokens after the same beginning. Pages that follow the other one
-//! become known only when the last sequence that uses them gives them up. A page that the tree knows
-//! and no sequence uses is cached: its rows can be adopted until the page is needed.
+//! become known only when the last sequence that uses them gives them up. A page that the tree knows and no sequence
+//! uses is cached: its rows can be adopted until the page is needed.
 //!
 //! Complexity  ensure, truncate, fork: O(pages given or taken), and one prefix_tree::find for each page that is given
 //!             up with known tokens; remember: O(tokens told), and one find for each page that they fill; adopt: one
 //!             find, and O(pages given or taken). No allocation after construction
-//! Law         after ensure(), no slot of the sequence from `first` on is used by another or known to the tree; a
-//!             sequence keeps its pages until it writes to them or is truncated, or until fork() or adopt() gives it
-//!             others; pages that were given up first are evicted first, and of one text the last page first
+//! Law         after ensure(), no slot of the sequence from `first` on is used by another sequence or known to the
+//!             tree; a sequence keeps its pages until it writes to them or is truncated, or until fork() or adopt()
+//!             gives it others; pages that were given up first are evicted first, and of one text the last page first
 //! Errors      option_error for a capacity, page size or number of pages out of range; input_error for a sequence that
 //!             does not exist, for more slots than the capacity, and when the pages are used up: then nothing has
 //!             changed
@@ -129,7 +129,7 @@ class page_ledger {
     }
   }
 
-  //! Gives up the pages behind the first n_slots slots. Those that no other sequence uses are cached, if their tokens
+  //! Gives up the pages after the first n_slots slots. Pages that no other sequence uses are cached, if their tokens
   //! are among `known`, the known tokens of the sequence's leading rows; otherwise they are free.
   void truncate(std::int32_t sequence, std::int32_t n_slots, std::span<const token_id> known = {}) {
     const std::size_t s = checked(sequence);
@@ -142,7 +142,7 @@ class page_ledger {
       tree_.cache(last);
   }
 
-  //! Returns for how many of these tokens, from the first on, the tree knows rows. If they are more than n_held, the
+  //! Returns the number of leading tokens, of these, whose rows the tree knows. If it is greater than n_held, the
   //! sequence gets the pages with these rows, and gives up all its others as truncate() does. `known`: as in
   //! truncate().
   std::int32_t adopt(std::int32_t sequence, std::span<const token_id> tokens, std::int32_t n_held,
@@ -259,7 +259,7 @@ class page_ledger {
   prefix_tree tree_;
   std::int32_t capacity_ = 0;
   std::int32_t max_pages_ = 0;
-  std::vector<std::int32_t> n_of_;     // [sequences] number of pages of each
+  std::vector<std::int32_t> n_of_;     // [sequences] number of pages of each sequence
   std::vector<std::int32_t> table_;    // [sequences][max_pages]
   std::vector<std::int32_t> n_users_;  // [pages] sequences that have the page
   std::vector<std::int32_t> free_;     // pages that nobody uses and the tree does not know

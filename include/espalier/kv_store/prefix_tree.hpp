@@ -48,7 +48,9 @@ class prefix_tree {
   std::span<const token_id> tokens(std::int32_t page) const {
     return {tokens_.data() + offset(page), static_cast<std::size_t>(node(page).n_tokens)};
   }
-  //! The page with the tokens before those of a page that is known, or `none`.
+  //! The page whose tokens come directly before the tokens of this page, or `none`.
+  //!
+  //! Pre         the page is known
   std::int32_t above(std::int32_t page) const { return node(page).above; }
   //! Number of cached pages.
   std::int32_t n_cached() const { return n_cached_; }
@@ -80,8 +82,8 @@ class prefix_tree {
   //! Enters a page with these tokens below `above`, unless a page there already begins with them. Returns the page that
   //! has these tokens then: the one that was there, or this one.
   //!
-  //! Pre         1 to page_size tokens; the page is not known, or is below `above` with some of the first of these;
-  //!             `above` is full, or none
+  //! Pre         1 to page_size tokens; the page is not known, or is below `above` and has the first ones of these
+  //!             tokens; `above` is full, or none
   std::int32_t enter(std::int32_t page, std::int32_t above, std::span<const token_id> tokens) {
     const beginning best = find_below(above, tokens);
     if (static_cast<std::size_t>(best.n_tokens) == tokens.size()) return best.page;

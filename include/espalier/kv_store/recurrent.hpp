@@ -163,7 +163,8 @@ class recurrent_kv {
     guard.finished = true;
   }
 
-  //! The keys, and the values, of one row: [row_size]. They stay in their place as long as the store lives.
+  //! The keys, and the values, in one slot: [row_size]. The pointer is valid as long as the store lives; a commit may
+  //! move the numbers to another slot.
   //!
   //! Pre         layer, sequence and slot exist
   float* key(int layer, int sequence, int slot) { return attention_.key(layer, sequence, slot); }
@@ -211,9 +212,9 @@ class recurrent_kv {
     }
   }
 
-  // Index of that one of the two state memories which a pass from the state after `from` slots writes: the one without
-  // a state, or else the one with the longer state, which may belong to a text that was given up; never the one that
-  // the pass reads.
+  // Index of the state memory that a pass from the state after `from` slots writes. It is never the one that the pass
+  // reads. If the pass reads neither, it is one without a state, or else the one with the longer state, which may
+  // belong to a text that was given up.
   std::size_t spare_of(int sequence, int from) const {
     const std::array<int, 2>& states = states_[index(sequence)];
     if (from > 0 && states[0] == from) return 1;

@@ -50,9 +50,9 @@ struct no_turner {
 //!             capacity - 1, capacity = sinks + window + block + scratch
 //! Complexity  commit: as contiguous_kv, and once in `block` tokens O(layers * row_size * window) and a call of turner
 //!             for each layer and moved row; no allocation
-//! Law         as WindowedKVStore. Any drafts over this cache give the text that plain decoding gives over it. That is
-//!             not the text that the model writes with all of its text in the cache: each token sees sinks and a
-//!             window, through rows that may have seen tokens that were dropped since
+//! Law         as WindowedKVStore. Any drafts over this cache give the text that plain decoding gives over it. A cache
+//!             that holds the whole text would give another one: here each token sees only the sinks and a window,
+//!             though their rows may have been computed from tokens that were dropped later
 //! Errors      option_error for sizes out of range; otherwise as slot_ledger
 //! Source      Xiao et al., Efficient streaming language models with attention sinks (2023). Deviation: the window
 //!             slides by blocks, and keys are stored turned, not turned at each pass
@@ -97,7 +97,8 @@ class sink_window_kv {
     if (is_gone) dropped = 0;
   }
 
-  //! The keys, and the values, of one row: [row_size]. They stay in their place as long as the store lives.
+  //! The keys, and the values, in one slot: [row_size]. The pointer is valid as long as the store lives; a commit may
+  //! move the numbers to another slot.
   //!
   //! Pre         layer, sequence and slot exist
   float* key(int layer, int sequence, int slot) { return rows_.key(layer, sequence, slot); }

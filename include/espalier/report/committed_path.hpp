@@ -25,7 +25,7 @@ class committed_path {
   bool has(node_id u) const { return on_path_[static_cast<std::size_t>(u)] != 0; }
 
   //! Returns the child of the accepted node that has the verdict's own token; no_node if there is none. There is one if
-  //! the text stopped on an accepted path. With khisti the verdict's own token may also be that of a child that lost.
+  //! the text stopped on an accepted path: the verdict is then cut there, and its own token is the token of that child.
   node_id own() const { return own_; }
 
  private:

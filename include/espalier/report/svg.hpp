@@ -28,8 +28,8 @@ namespace espalier {
 //!             turn
 class tree_layout {
  public:
-  //! Lays out a tree. If extra_parent is a node, it gets one more child behind its own ones; the further child has the
-  //! number n_nodes.
+  //! Lays out a tree. If extra_parent is a node, it gets one more child after its own children; the further child has
+  //! the number n_nodes.
   explicit tree_layout(tree_view tree, node_id extra_parent = no_node)
       : tree_(tree), extra_parent_(extra_parent), rows_(static_cast<std::size_t>(tree.n_nodes) + 1, 0) {
     place(root_node, 0);

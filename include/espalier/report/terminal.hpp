@@ -20,7 +20,7 @@
 namespace espalier {
 
 struct terminal_options {
-  int width = 100;  //!< in columns; in a wider tree tokens are shortened, and if that is not enough, its tips left out
+  int width = 100;  //!< in columns; tokens of a wider tree are shortened, and if that is not enough, its ends left out
   bool ascii = false;   //!< - = | and + in place of box characters
   bool colour = false;  //!< escape codes: accepted tokens green, the target's own magenta, unlikely paths dim
 };

@@ -17,7 +17,7 @@
 
 namespace espalier {
 
-//! The target's rows of one round, found by node, each made from its logits when a verifier first asks for one.
+//! The target's rows of one round, found by node. Each is made from its logits when a verifier first asks for it.
 //!
 //! NumberT is the type of the logits, float or double.
 //!
@@ -25,7 +25,7 @@ namespace espalier {
 //!             sample()
 //! Errors      row, argmax: as max_logit, for the row that is asked for; constructor, sample: option_error for options
 //!             out of range; open: input_error for more nodes or tokens than reserve() made room for, and for a node
-//!             whose row is none of the logits
+//!             whose row number is not among the rows of the logits
 template <class NumberT = float>
 class lazy_rows {
  public:

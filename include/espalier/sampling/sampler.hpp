@@ -106,8 +106,8 @@ class sampler {
     return options.top_k > 0 ? (std::min)(static_cast<std::size_t>(options.top_k), vocab) : vocab;
   }
 
-  // Applies temperature, top-p and min-p. The exponentials are divided by the largest one, because min-p is a fraction
-  // of it.
+  // Writes the probabilities of these logits after temperature, top-p and min-p. `best` is the largest logit. The
+  // exponentials are those of logit - best, so that the largest is 1 and min-p, a fraction of it, is compared directly.
   void distribute(std::span<const NumberT> logits, NumberT best, std::span<NumberT> out) {
     const auto temperature = static_cast<NumberT>(options_.temperature);
     const auto min_p = static_cast<NumberT>(options_.min_p);

@@ -8,8 +8,8 @@
 namespace espalier {
 
 //! The delayed trees that a selector chooses among, numbered: 1 to 4 paths, a trunk of 0 to 8 tokens, then 0 to 8
-//! tokens a path. Trees whose paths have length 0 are the same tree for any number of paths; each still has a number of
-//! its own.
+//! tokens a path. If the paths have length 0, the tree is the same for any number of paths, but has a different number
+//! for each.
 //!
 //! Source      Delayed tree expansion, section 6
 struct delayed_action {

@@ -18,8 +18,9 @@
 
 namespace espalier {
 
-//! How a delayed_selector holds its matrices: as floats, or with 4 bits a weight, a whole number of -7 to 7, and one
-//! scale a row. With int4, the vectors that are multiplied by the matrices are rounded to bytes, too.
+//! The form in which a delayed_selector holds its matrices: as floats, or with 4 bits for each weight, a whole number
+//! of -7 to 7, and one scale for each row. With int4, the vectors that are multiplied by the matrices are rounded to
+//! bytes, too.
 enum class selector_weights { float32, int4 };
 
 //! The network that chooses a delayed tree by what is known at the root. All inputs are standardised first, by means
@@ -115,7 +116,7 @@ class delayed_selector {
   struct alignas(64) line {
     std::byte bytes[64];
   };
-  // Where the numbers of an input, a layer or a state begin in memory_, counted in its lines.
+  // The sizes of an input, a layer or a state, and the places in memory_, counted in lines, at which its numbers begin.
   struct input_place {
     std::size_t n = 0, mean = 0, deviation = 0;
   };

@@ -31,7 +31,7 @@ namespace espalier {
 //! a text, and of others at whose beginning the models' states are not known.
 struct neural_delayed_options {
   std::int32_t paths = 2;   //!< K, independent paths
-  std::int32_t trunk = 2;   //!< L1, drafted tokens before they part
+  std::int32_t trunk = 2;   //!< L1, drafted tokens before the paths part
   std::int32_t length = 4;  //!< L2, drafted tokens of each path after that
 
   static constexpr void describe(auto see) {
@@ -181,7 +181,7 @@ class neural_delayed {
   bool may_choose_ = false;
   bool chosen_ = false;
   selector_features features_;
-  std::vector<float> target_row_, target_hidden_;  // of the position that the pending token was drawn from
+  std::vector<float> target_row_, target_hidden_;  // at the position that the pending token was drawn from
   detail::delayed_growth growth_;
 };
 

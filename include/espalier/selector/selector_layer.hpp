@@ -20,8 +20,8 @@
 //! The layers of a selector's network: products of matrices with one vector, norms and activations.
 namespace espalier::detail {
 
-// Asks the processor for the first cache line of every page. The forward passes of a round have driven the selector's
-// weights out of the caches, and the processor itself does not prefetch beyond the page that it reads.
+// Asks the CPU for the first cache line of every page. The forward passes of a round have driven the selector's weights
+// out of the CPU's caches, and the CPU itself does not prefetch beyond the page that it reads.
 inline void prefetch_pages(const void* from, std::size_t bytes) {
   constexpr std::size_t page = 4096;
   for (std::size_t i = 0; i < bytes; i += page)
@@ -85,8 +85,8 @@ inline void normalise_layer(float* x, const float* scale, const float* bias, std
 // A vector rounded to bytes: number i is about scale * bytes[i], with bytes of -127 to 127.
 struct whole_numbers {
   std::vector<std::int8_t> bytes;
-  std::int32_t sum = 0;  // of the bytes
-  float scale = 0;       // infinite or NaN where one of the numbers is, so that the products are, too
+  std::int32_t sum = 0;  // sum of the bytes
+  float scale = 0;       // infinite or NaN if one of the numbers is, so that the products are, too
 
   // Rounds n numbers. Pre: there are at least n bytes.
   void set(const float* x, std::size_t n) {
@@ -113,9 +113,9 @@ struct whole_numbers {
   }
 };
 
-// How weights of 4 bits, -7 to 7, lie in memory. Each is held with 8 added, as 1 to 15: processors multiply unsigned
+// The layout in memory of weights of 4 bits, -7 to 7. Each is held with 8 added, as 1 to 15: CPUs multiply unsigned
 // bytes with signed ones, four products at a time. 16 rows lie together, 64 bytes for 8 inputs. A row has 4 of these
-// bytes: its weights of the first four inputs in the low halves, those of the other four in the high halves.
+// bytes: its weights of the first four inputs in the low halves, its weights of the other four in the high halves.
 inline constexpr std::size_t nibble_rows = 16, nibble_inputs = 8, nibble_bytes = nibble_rows * nibble_inputs / 2;
 inline constexpr int nibble_most = 7, nibble_added = 8;
 static_assert(std::endian::native == std::endian::little);
@@ -192,8 +192,8 @@ inline void multiply_nibbles(const std::uint8_t* weights, const whole_numbers& x
     out[r] -= nibble_added * x.sum;
 }
 
-// Returns the product of a row of n floats with a vector. It sums block by block: the sums that are made over a whole
-// vocabulary would cost more for rows as short as these.
+// Returns the product of a row of n floats with a vector. It adds up block by block: the way in which sums over a whole
+// vocabulary are made (core/sums.hpp) would cost more for rows as short as these.
 inline float product(const float* row, const float* x, std::size_t n) {
   double total = 0;
   for (std::size_t begin = 0; begin < n; begin += mass_block)

@@ -46,7 +46,7 @@ struct adaptive_chain_options {
 //! Errors      option_error for options out of range
 //! Source      assisted generation of Hugging Face transformers: the schedule "heuristic_transient" of
 //!             num_assistant_tokens, with the stop of assistant_confidence_threshold. The defaults are those of version
-//!             4.46, whose schedule is "constant", and later. max_length is ours
+//!             4.46 and later, whose schedule is "constant". max_length is ours
 class adaptive_chain {
  public:
   static constexpr regime sampling = regime::deterministic;

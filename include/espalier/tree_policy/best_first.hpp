@@ -27,7 +27,7 @@ namespace espalier {
 struct best_first_options {
   std::int32_t budget = 64;     //!< B, drafted tokens a round
   std::int32_t max_depth = 16;  //!< levels below the root
-  double min_gain = 0;          //!< delta: no level follows one that adds no more expected tokens than this
+  double min_gain = 0;          //!< delta: a level that adds no more expected tokens than this is the last one
 
   static constexpr void describe(auto see) {
     using self = best_first_options;

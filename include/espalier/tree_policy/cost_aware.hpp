@@ -35,8 +35,8 @@ namespace espalier {
 //!
 //! The probability that a token is accepted, given that the run's tokens before it are, is taken to depend on the
 //! length of the match before it: the length of the run's own match (token_run::match), plus the number of the run's
-//! tokens before this one. For each of the lengths 0, 1, 2, 3, 4 to 7, 8 to 15, 16 to 31 and more, the object keeps the
-//! share of tokens that were right recently. The share begins with a prior.
+//! tokens before this one. For each of the lengths 0, 1, 2, 3, 4 to 7, 8 to 15, 16 to 31, and 32 or more, the object
+//! keeps the share of tokens that were right recently. The share begins with a prior.
 //!
 //! A run costs nothing to ask for, and its next token can be compared with the written one whether it was drafted or
 //! not. So plain rounds teach as much as others: no trial is needed to find out that a text begins to copy.
@@ -141,14 +141,14 @@ class run_acceptance {
 //! recently accepted tokens. Times are those of the cost model. Many texts may share one round_budget; each text then
 //! pays for what it adds to the passes that they share.
 //!
-//! - Which nodes to keep: after the last level the tree is the n best prefixes, for the n at which the number of their
-//!   tokens that are expected to be accepted, less the price of their rows, is greatest.
+//! - Which nodes to keep: after the last level the tree is the n best prefixes. n is the number at which the expected
+//!   number of accepted tokens, less the price of the rows, is greatest.
 //! - Whether to ask about a further level: yes if the tree that could then be built is expected to be worth more than
-//!   the best one now. For that estimate, each node that would be asked about is taken to begin a path on which tokens
-//!   are accepted as often as best children recently were. The whole path is considered, since it may pay even if its
-//!   first token alone does not: the time of the target's pass rises in steps.
-//! - Over a SequenceDrafter: how much of its run to keep. The policy keeps the first n tokens, for the n at which the
-//!   expected number of accepted ones, less the price of their rows, is greatest; run_acceptance gives the
+//!   the best one now. For that estimate, each node that would be asked about is taken to begin a path on which each
+//!   token is accepted as often as a node's most probable child recently was. The whole path is considered, since it
+//!   may pay even if its first token alone does not: the time of the target's pass rises in steps.
+//! - Over a SequenceDrafter: how much of its run to keep. The policy keeps the first n tokens; n is the number at which
+//!   the expected number of accepted tokens, less the price of the rows, is greatest. run_acceptance gives the
 //!   probabilities. A run costs nothing to ask for, so it is asked for in every round, and no pause is needed: the
 //!   written text is compared with the run in any case.
 //! - Whether to ask a model at all: draft_pauses decides, by the tokens that the draft has gained in this text. The
@@ -296,9 +296,9 @@ class cost_aware {
  private:
   static constexpr std::int32_t max_breadth = 8;  // children of a node at most
   static constexpr std::int32_t most_ahead = 8;   // levels that it looks ahead at most
-  // share_ of a text of which nothing is known yet
+  // share_ at the beginning of a text
   static constexpr double usual_share = 0.8;
-  static constexpr double share_weight = 0.05;  // weight of the latest best child in that share
+  static constexpr double share_weight = 0.05;  // weight of the latest observation in share_
 
   struct prefix : considered_node {
     double reach = 0;  // probability that it is accepted
@@ -356,8 +356,8 @@ class cost_aware {
   }
 
   // Sets gains_ to the gain over `worth` from one further level, from two, and so on: the price of the nodes is
-  // subtracted, the price of the passes not yet. Sets n_asked_ to how many of the best nodes of the frontier must be
-  // asked about for it.
+  // subtracted, the price of the passes not yet. Sets n_asked_ to the number of best nodes of the frontier that must be
+  // asked about for each of these gains.
   void look_ahead(double worth) {
     frontier_.clear();
     for (std::size_t i = 0; i < best_.size(); ++i) {
@@ -444,16 +444,17 @@ class cost_aware {
   run_acceptance runs_;
   asked_nodes asked_;
   tree_limit limited_by_ = tree_limit::policy;
-  double share_ = usual_share;           // share of best children that were accepted recently, if their parents were
+  double share_ = usual_share;           // share of most probable children that were accepted after their parents
   std::vector<double> reach_;            // [budget] probability that each node of the level is reached
   std::vector<prefix> best_;             // the best prefixes so far, best first
   std::vector<double> ahead_;            // probabilities of the best prefixes of an expected tree, best first
   std::vector<frontier_node> frontier_;  // nodes that may be asked about next, best first
   std::size_t n_worth_ = 0;              // number of best prefixes that are worth their rows
-  round_budget::gains gains_{};  // gain from each number of further levels, and number of nodes to ask about for it
+  // by number of further levels: the gain, and the number of nodes to ask about for it
+  round_budget::gains gains_{};
   std::array<std::size_t, round_budget::max_ahead> n_asked_{};
   std::int32_t limit_ = 0;
-  node_id n_drafted_ = 0;   // nodes of this round's tree
+  node_id n_drafted_ = 0;   // number of nodes of this policy's tree in this round, the root included
   std::int32_t depth_ = 1;  // depth of the children of the level
   bool asks_ = false;       // whether the draft is asked in this round
 };

@@ -250,9 +250,9 @@ class cost_aware_draws {
     }
   }
 
-  // The expected levels of a path, from recent ones.
+  // An estimate of each further level of the path, from recent rows and verdicts.
   struct path_ahead {
-    double share;       // probability of the next level, once this one is reached
+    double share;       // probability that the path reaches the next level, once it has reached this one
     std::int32_t rows;  // draws for each level
   };
   path_ahead path() const {
@@ -295,12 +295,12 @@ class cost_aware_draws {
   // Calibrations that begin with priors: the acceptance between two language models of one kind at temperature 1. Texts
   // of one pair of models differ little in how often first draws are accepted, so the prior of first draws weighs as
   // much as some thirty observations.
-  acceptance_calibration first_draw_{{1.5, 0.3}, 6};  // of a first draw, by the largest probability of its row
-  acceptance_calibration later_draw_{{-1.2, 0}};      // of a later draw, if those before it were rejected
+  acceptance_calibration first_draw_{{1.5, 0.3}, 6};  // for a first draw, by the largest probability of its row
+  acceptance_calibration later_draw_{{-1.2, 0}};      // for a later draw, if the draws before it were rejected
   std::vector<double> largest_;    // [budget + 1] largest probability of each node's row, if it was asked for
   std::vector<asked_node> asked_;  // nodes asked about in this round
   round_budget::gains gains_{};    // gain from each number of further levels
-  node_id tip_ = no_node;          // the node at which the path may go on, and the probability that it is reached
+  node_id tip_ = no_node;          // the node at which the path may go on; reach_ is the probability that it is reached
   double reach_ = 0;
   tree_limit limited_by_ = tree_limit::policy;
   std::int32_t limit_ = 0;

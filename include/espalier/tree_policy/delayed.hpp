@@ -43,7 +43,7 @@ struct delayed_options {
 
 namespace detail {
 
-// Grows the trees of `delayed`, of at most as many paths as reserve() has made room for.
+// Grows the trees of `delayed`, with at most as many paths as reserve() has made room for.
 class delayed_growth {
  public:
   void reserve(std::int32_t most_paths) {
@@ -74,14 +74,15 @@ class delayed_growth {
   }
 
  private:
-  // Number of paths that get another token: one in the trunk; after it all, or as many as there is room for.
+  // Number of paths that get another token: one in the trunk, then all paths, but no more than there is room for.
+  // At the end of the trunk, sets the ends of all paths to its last node.
   template <class TreeT>
   std::size_t n_paths(const TreeT& tree) {
     if (level_ == shape_.trunk) std::fill_n(ends_.begin(), shape_.paths_at(level_), ends_[0]);
     return static_cast<std::size_t>((std::min)(tree.left(), shape_.paths_at(level_)));
   }
 
-  // The nodes at which these paths end, each once.
+  // The nodes at which the paths that get another token end, each once.
   template <class TreeT>
   std::span<const node_id> wanted(const TreeT& tree) {
     const std::size_t n = n_paths(tree);
@@ -114,7 +115,7 @@ class delayed_growth {
 //!
 //! Complexity  at most L1 + L2 draft passes, one for each depth, with a row for each different node at which paths end;
 //!             no allocation after construction
-//! Law         the draws of a node are independent, and their number does not depend on what they are
+//! Law         the draws of a node are independent, and their number does not depend on the tokens that they give
 //! Errors      option_error for options out of range; numeric_error for a row of the draft without a probability above
 //!             0
 //! Source      Delayed tree expansion, section 5

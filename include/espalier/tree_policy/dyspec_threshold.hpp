@@ -42,7 +42,7 @@ struct dyspec_threshold_options {
 };
 
 //! The threshold of one text. With `adapt` it changes from round to round: a threshold that is far too low spends the
-//! budget on the first levels alone, and one that is too high leaves it unused. It is a value, and the same on host and
+//! budget on the first levels alone, and one that is too high leaves it unused. The class is the same on host and
 //! device.
 class dyspec_threshold_rule {
  public:
@@ -86,7 +86,8 @@ class dyspec_threshold_rule {
  private:
   static constexpr wide_number step = static_cast<wide_number>(1.03);
 
-  // The threshold of the first round: a guess at the best one, by trees of the bundled models.
+  // The threshold of the first round: the option, or with `adapt` at least 3 / budget, a guess at the best threshold
+  // from trees of the bundled models.
   ESPALIER_HOST_DEVICE wide_number first() const {
     const double guess = options_.adapt ? 3.0 / options_.budget : 0;
     return static_cast<wide_number>(guess > options_.threshold ? (guess < 1 ? guess : 1) : options_.threshold);
@@ -101,9 +102,9 @@ class dyspec_threshold_rule {
 //! and its earlier siblings rejected, is at least the threshold. Draws are without replacement.
 //!
 //! With `adapt`, the threshold of a round follows from the rounds before, so that the round neither spends the budget
-//! on the first levels nor leaves much of it unspent. Still some is left in most rounds. With `fill`, the rest of the
-//! budget goes to further draws from the rows that were asked for, the one most likely to be needed first (of equal
-//! ones, from the node that was asked about first). No further node is asked about, so these draws stay leaves.
+//! on the first levels nor leaves much of it unspent. Still, some draws are left in most rounds. With `fill`, the rest
+//! of the budget goes to further draws from the rows that were asked for, the draw most likely to be needed first (of
+//! equal ones, from the node that was asked about first). No further node is asked about, so these draws stay leaves.
 //!
 //! Complexity  one draft pass a level, filled or not. A draw reads its row once or twice and takes O(c * c), where c is
 //!             the number of the node's earlier draws; a draw that fills takes O(nodes asked about), too. No allocation
@@ -113,8 +114,8 @@ class dyspec_threshold_rule {
 //!             asked about it depends on its probability. The filled tree begins with all draws of the tree without
 //!             `fill`; where to draw next never depends on the token drawn there
 //! Errors      option_error for options out of range
-//! Source      DySpec, Algorithm 2; `adapt` and `fill` mend the weakness that its appendix B.1 reports. Budget and
-//!             depth are ours: a sure draft never falls below a threshold
+//! Source      DySpec, Algorithm 2; `adapt` and `fill` mend the weakness that its appendix B.1 reports. The limits of
+//!             budget and depth are ours: the paths of a confident draft may never fall below the threshold
 class dyspec_threshold {
  public:
   static constexpr regime sampling = regime::without_replacement;

@@ -122,7 +122,7 @@ class eagle2 {
     }
   }
 
-  // Indices of the k best nodes considered from `first` on, best first, of equal ones the earlier.
+  // Returns the indices of the k best nodes considered from `first` on, best first; of equal nodes the earlier first.
   std::span<std::size_t> best(std::size_t first, std::size_t k) {
     const auto n = static_cast<std::ptrdiff_t>(n_considered_ - first);
     const auto wanted = (std::min)(n, static_cast<std::ptrdiff_t>(k));

@@ -33,7 +33,7 @@ struct fixed_options {
 //!
 //! Complexity  at most D draft passes, one a level; no allocation after construction
 //! Errors      option_error for options out of range
-//! Source      the fixed tree that DynaTree is measured against, appendix A
+//! Source      the fixed tree with which DynaTree is compared in its appendix A
 class fixed {
  public:
   static constexpr regime sampling = regime::deterministic;

@@ -10,7 +10,7 @@ namespace espalier {
 
 struct iid_paths_options {
   std::int32_t paths = 2;   //!< K, independent paths
-  std::int32_t length = 4;  //!< L, drafted tokens of each
+  std::int32_t length = 4;  //!< L, drafted tokens of each path
 
   static constexpr void describe(auto see) {
     see(option{"paths", &iid_paths_options::paths, "independent paths", 1, 64});

@@ -30,7 +30,7 @@ namespace espalier {
 //!
 //! Shapes      acceptance [ranks]: by the rank of a draw, beginning with the first draw of a node, how often this draw
 //!             is the accepted one if the node is accepted
-//! Complexity  O(budget^2 * depth * ranks) to build, where depth is that of the best trees; O(budget^2) for a shape
+//! Complexity  O(budget^2 * depth * ranks) to build, with the depth of the best trees; O(budget^2) for a shape
 //! Errors      option_error for a budget, depth or number of ranks out of range, or a rate outside 0 to 1
 //! Source      Sequoia, section 3 and its choice of size and depth by time. There, sizes and levels count the root
 class sequoia_shapes {
@@ -211,7 +211,7 @@ class sequoia {
   static constexpr regime sampling = regime::without_replacement;
 
   //! Default acceptance: how often the draw of each rank was the accepted one when the bundled models wrote at
-  //! temperature 1, rounded so that it falls with the rank. bench_tables_dyspec prints such rates of any pair.
+  //! temperature 1, rounded, and never rising with the rank. bench_tables_dyspec prints such rates.
   static constexpr double default_acceptance[] = {0.713, 0.094, 0.044, 0.026, 0.016, 0.011, 0.010, 0.007,
                                                   0.006, 0.006, 0.005, 0.004, 0.004, 0.003, 0.003, 0.003};
 

@@ -55,7 +55,7 @@ struct specinfer_static_options {
 //! level in the order in which its nodes were made, until the budget is spent.
 //!
 //! Complexity  one draft pass a level, with a row for each different node; no allocation after construction
-//! Law         the draws of a node are independent, and their number does not depend on what they are
+//! Law         the draws of a node are independent, and their number does not depend on the tokens that they give
 //! Errors      option_error for options out of range; numeric_error for a row of the draft without a probability above
 //!             0
 //! Source      SpecInfer, expansion-based token trees
@@ -104,7 +104,7 @@ class specinfer_static {
   void observe(tree_view, verdict) const {}
 
  private:
-  // The nodes of the level. Each gets at least one draw, so no more are asked about than the budget has left.
+  // The nodes of the level to ask about. Each gets at least one draw, so they are no more than the draws that are left.
   template <class TreeT>
   std::span<const node_id> wanted(const TreeT& tree) const {
     if (level_ == draws_.size() || draws_[level_] == 0) return {};

@@ -83,12 +83,13 @@ ESPALIER_HOST_DEVICE std::size_t token_beyond(tree_view tree, node_id child, con
 //! Tests the draws made at a node in their order. Each draw is tested against the part of the target that the rejected
 //! draws have left, with the probability that the draft gave its token after these draws.
 //!
-//! Repeated draws are passed over: independent draws become draws without replacement by that. Draws that were made
-//! after all that the row could give are taken to be uniform over the other tokens, as in Sequoia; DySpec makes none.
+//! Repeated draws are passed over, so that independent draws become draws without replacement. Draws that were made
+//! after the row had given all of its tokens are taken to be uniform over the other tokens, as in Sequoia; DySpec makes
+//! no such draws.
 //!
 //! Complexity  a node: one pass over p and q for each draw that fails, and one over q if two do; once more over p and q
-//!             where draws come after all that the row could give
-//! Law         lossless for draws without replacement and, by the above, for independent ones
+//!             if draws come after the row had given all of its tokens
+//! Law         lossless for draws without replacement and, since repeated draws are passed over, for independent draws
 //! Errors      numeric_error for rows that are no distributions, input_error for draft rows that are missing or of
 //!             another length than the target's, and for a tree that these rows could not have given
 //! Source      DySpec, Algorithm 3; Sequoia's verification, section 3 there

@@ -10,7 +10,7 @@
 
 namespace espalier {
 
-//! Draws each token from the target itself, and goes on in the tree as long as the drawn token is a child there.
+//! Draws each token from the target itself, and goes on in the tree as long as a child has the drawn token.
 //!
 //! Complexity  one row of the target and one draw for each node of the path
 //! Law         lossless for every tree, however it was drafted. A text does not depend on the drafts: with the same

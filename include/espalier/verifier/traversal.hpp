@@ -46,8 +46,8 @@ class traversed_node {
         probability_(probability),
         draw_(tree.draws(u).begin()) {}
 
-  // The probability to accept the node once all its draws have failed, and the weights that its token is drawn from
-  // then.
+  // The probability to accept the node once all its draws have failed, and the weights from which the token after it is
+  // drawn then.
   ESPALIER_HOST_DEVICE wide_number probability() const { return probability_; }
   ESPALIER_HOST_DEVICE const residual_type& rest() const { return rest_; }
 

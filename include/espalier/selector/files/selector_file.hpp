@@ -113,11 +113,12 @@ inline std::int32_t length_of(const safetensors_file& file, const std::string& n
 
 }  // namespace detail
 
-//! A delayed_selector, with the models and the verifier that it was trained for: a safetensors file of examples/nde.
+//! A delayed_selector, with the models and the verifier that it was trained for: the contents of a safetensors file
+//! that examples/nde writes.
 //!
-//! Its metadata has format ("espalier-nde-selector 2"), target, draft, vocab and verifier. Its tensors are those of
-//! delayed_selector. Matrices are F32, F16 or BF16, which are held as floats, or I8 of -7 to 7 with row scales, which
-//! are held in 4 bits.
+//! The file's metadata has format ("espalier-nde-selector 2"), target, draft, vocab and verifier. Its tensors are those
+//! of delayed_selector::read(). Matrices are F32, F16 or BF16, which are held as floats, or I8 of -7 to 7 with row
+//! scales, which are held in 4 bits.
 //!
 //!     const auto file = load_selector("specinfer.safetensors");
 //!     require_origin(file, {model_identity("target"), model_identity("draft"), 4096, "specinfer"});

@@ -52,8 +52,8 @@ struct marginal_node {
 //! it. The class works in memory of the caller, on host and device alike.
 //!
 //! Shapes      entries, nodes: [budget + 1]; buckets [budget]
-//! Complexity  take: O(budget * log(budget)), less if not all probabilities are alike; the comparison of equal prefixes
-//!             O(depth)
+//! Complexity  take: O(budget * log(budget)), less if not all probabilities are alike; to compare two prefixes of equal
+//!             path_log_prob: O(depth)
 //! Law         nodes are numbered in falling order of path_log_prob, equal ones in lexicographic order of their ranks;
 //!             parents come before children
 //! Source      Ringel and Romano, DDTree, Algorithm 1: a prefix becomes a candidate when its parent or elder sibling is

@@ -15,7 +15,7 @@ namespace espalier {
 
 //! Prices the passes of a round in tokens: a price is the number of tokens that would be written in the same time at
 //! the rate of the last rounds. One object serves one text, or all texts that are written in the same passes. The
-//! parameter `budget` is the glossary's: the greatest number of draws of one tree.
+//! constructor's `budget` is another thing: the greatest number of draws of one tree.
 //!
 //! In the long run a policy writes fastest if it makes exactly those passes that are expected to gain more tokens than
 //! they cost, priced at the rate that it reaches itself (renewal theorem). A wrong price corrects itself: better rounds
@@ -92,7 +92,7 @@ class round_budget {
   //! Pre         n is at most the budget
   double of_rows(std::int32_t n) const { return rows_[static_cast<std::size_t>(n)]; }
 
-  //! A text's share of the price of a further draft pass over n of its nodes, if all texts want as many.
+  //! A text's share of the price of a further draft pass over n nodes of each text.
   double of_pass(std::int32_t n) const {
     return rate_ * costs_.draft_pass.of_texts(n_texts_, n * n_texts_, context_) / n_texts_;
   }
@@ -105,10 +105,10 @@ class round_budget {
   //! True if a chain of at most n tokens, all accepted, would save time, either in one text or in all texts at once.
   bool can_gain(std::int32_t n) const { return n >= least_chain_; }
 
-  //! True if drafting for a text is expected to gain more than it costs, in a draft pass before, to read the `unread`
-  //! tokens of the text that the draft has not read. n_texts texts are written, with `context` tokens in the cache of
-  //! each; this text goes on for `left` tokens. The expected gain is that of chains whose tokens are accepted as often
-  //! as first children recently were.
+  //! True if drafting for a text is expected to gain more than it costs to read first, in one draft pass, the `unread`
+  //! tokens of the text that the draft has not read yet. n_texts texts are written, with `context` tokens in the cache
+  //! of each; this text goes on for `left` tokens. The expected gain is that of chains whose tokens are accepted as
+  //! often as first children recently were.
   bool worth_reading(std::int32_t n_texts, std::int32_t context, std::int32_t unread, std::int32_t left) const {
     const double plain = rate_of(n_texts, context), draft = costs_.draft_pass.of_texts(n_texts, n_texts, context);
     double tokens = 1, level = 1, rate = plain;
@@ -164,9 +164,8 @@ class round_budget {
   //! Notes that a text has written n tokens.
   void add_tokens(std::int32_t n) { n_written_ += n; }
 
-  //! A text's share of the seconds that this round takes beyond those of plain decoding. `asked`: by level, the nodes
-  //! of the text that the draft was asked about, plus the tokens that it had to read; `rows`: the text's drafted
-  //! tokens.
+  //! A text's share of the seconds by which this round is longer than a plain round. `asked`: by level, the nodes of
+  //! the text that the draft was asked about, plus the tokens that it had to read; `rows`: the text's drafted tokens.
   double seconds_of(std::span<const std::int32_t> asked, std::int32_t rows) const {
     double seconds = 0;
     for (std::size_t level = 0; level < asked.size(); ++level)
@@ -244,8 +243,8 @@ class round_budget {
   // weighted sums over rounds: tokens written, and tokens of plain decoding in the same time
   double tokens_ = 0, plain_tokens_ = 0;
   double share_ = usual_share;        // share of first children that were accepted, if their parents were
-  double drafted_ = 0;                // tokens drafted by a text in a round, recently
-  double rate_ = 0, plain_rate_ = 0;  // tokens per second: at this round's prices, and of plain decoding by all texts
+  double drafted_ = 0;                // mean number of tokens that a text drafted in a recent round
+  double rate_ = 0, plain_rate_ = 0;  // tokens per second: the rate that sets the prices, and plain decoding's
   double plain_tokens_a_second_ = 0;  // tokens per second of plain decoding by the texts that are written in this round
   std::int32_t n_texts_ = 0, n_roots_ = 0, context_ = 0, least_chain_ = 0;
   // by level: nodes that all texts ask about, and tokens that the draft must read for that

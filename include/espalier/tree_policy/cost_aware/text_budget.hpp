@@ -12,8 +12,8 @@
 
 namespace espalier {
 
-//! The budget of the rounds of one text: a round_budget of its own, or, for a round, one that it shares with other
-//! texts. The object also keeps how many nodes of the text the draft was asked about in this round.
+//! The budget of the rounds of one text: a round_budget of its own, or, in a round, a round_budget that it shares with
+//! other texts. The object also keeps how many nodes of the text the draft was asked about in this round.
 //!
 //! Complexity  as round_budget; no allocation after construction
 //! Law         a copy that is taken between the end of one round and the beginning of the next shares nothing

@@ -29,8 +29,8 @@ struct dynatree_options {
   double deep_probability = 0.5;  //!< rho_deep, path probability needed beyond the base depth
   bool history = true;            //!< adapt D_0, tau_h and rho_deep to recent acceptance
 
-  //! The options of the first paper: one breadth, one depth, one threshold; its best setting (D = 8, B = 3, tau =
-  //! 0.03).
+  //! The options of the first paper, which has one breadth, one depth and one threshold, in its best setting (D = 8,
+  //! B = 3, tau = 0.03).
   static constexpr dynatree_options first_paper() {
     return {.budget = 256,
             .base_depth = 8,
@@ -63,8 +63,7 @@ struct dynatree_options {
   }
 };
 
-//! The rule by which dynatree expands nodes and adapts to recent acceptance. It is a value, and the same on host and
-//! device.
+//! The rule by which dynatree expands nodes and adapts to recent acceptance. The class is the same on host and device.
 class dynatree_rule {
  public:
   dynatree_rule() = default;

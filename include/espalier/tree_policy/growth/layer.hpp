@@ -62,8 +62,8 @@ class layer {
     return std::span<const node_id>(nodes_).first(n_nodes_);
   }
 
-  //! Grows the tree by one level: each node that was asked about gets its breadth(confidence) most probable tokens,
-  //! where confidence is the largest probability of its row, until the tree is full.
+  //! Grows the tree by one level: each node that was asked about gets the breadth(confidence) most probable tokens of
+  //! its row as children, where confidence is the largest probability of the row, until the tree is full.
   //!
   //! Pre         1 <= breadth(confidence) <= max_breadth
   template <class TreeT, class NumberT, class BreadthT>
@@ -92,7 +92,7 @@ class layer {
           tree.append(u, best[i].token, detail::log_prob_of(static_cast<wide_number>(best[i].probability)));
   }
 
-  detail::list<node_id> nodes_;  // [budget] from the start, not only reserved: a copy has the full room, too
+  detail::list<node_id> nodes_;  // [budget] full size, not only reserved, so that a copy has the full room, too
   detail::list<node_id> next_;
   std::size_t n_nodes_ = 0;
 };

@@ -33,7 +33,8 @@ struct remaining_draft_state {
 
 // The draft's row q at a node while the draws made there are rejected in order, and repeated draws are passed over: the
 // next draw was made from q / mass(), without the rejected tokens. The mass is added up from the tokens that are left
-// and never computed as 1 minus the rejected ones: a peaked row leaves little, and all of it counts.
+// and never computed as 1 minus the rejected ones: if nearly all of the mass is rejected, rounding would spoil that
+// difference.
 template <class RowT>
 class remaining_draft {
  public:

@@ -69,16 +69,16 @@ class residual {
   //! R(i); over all tokens it adds up to 1.
   ESPALIER_HOST_DEVICE wide_number at(std::size_t i) const { return static_cast<wide_number>((*this)[i]) / mass_; }
 
-  //! Weights in proportion to (R - times * q)+, for one draw: at() must not be asked of them, since they are not summed
-  //! up. All are 0 if R is times * q.
+  //! Weights in proportion to (R - times * q)+, for one draw: at() of the result must not be called, since the sum of
+  //! the weights is not known. All are 0 if R is nowhere above times * q.
   ESPALIER_HOST_DEVICE residual after(wide_number times) const {
     residual next = *this;
     next.share_ = detail::share_after<NumberT>(now(), times);
     return next;
   }
 
-  //! Sets R := norm((R - times * q)+), and returns the sum before the normalisation. If that is 0 (R was times * q), R
-  //! stays unchanged.
+  //! Sets R := norm((R - times * q)+), and returns the sum before the normalisation. If that is 0 (R is nowhere above
+  //! times * q), R stays unchanged.
   //!
   //! Complexity  one pass over p and q
   ESPALIER_HOST_DEVICE wide_number take(wide_number times) {
