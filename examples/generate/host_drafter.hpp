@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "espalier/concepts/drafter.hpp"
@@ -12,6 +13,7 @@
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
+#include "host_model.hpp"
 
 namespace generate {
 
@@ -43,7 +45,7 @@ class host_drafter {
   espalier::model_state<float> root_state() const { return drafter_->root_state(); }
   espalier::model_state<float> previous_state() const { return drafter_->previous_state(); }
 
- private:
+ protected:
   class any {
    public:
     virtual ~any() = default;
@@ -58,6 +60,8 @@ class host_drafter {
     virtual espalier::node_rows<float> rows() const = 0;
     virtual void commit(espalier::tree_view tree, espalier::verdict v) = 0;
     virtual double forward_seconds() const = 0;
+    virtual std::int32_t n_read() const = 0;
+    virtual void read(const host_model& target, std::span<const std::int32_t> rows) = 0;
     virtual void keep_states() = 0;
     virtual std::int32_t hidden_size() const = 0;
     virtual espalier::model_state<float> root_state() const = 0;
@@ -67,6 +71,7 @@ class host_drafter {
   template <class DrafterT>
   class held final : public any {
     static constexpr bool keeps = requires(DrafterT & drafter) { drafter.keep_states(); };
+    static constexpr bool reads = espalier::FeatureDrafter<DrafterT, host_model>;
 
    public:
     explicit held(DrafterT drafter) : drafter_(std::move(drafter)) {}
@@ -87,6 +92,14 @@ class host_drafter {
     espalier::node_rows<float> rows() const override { return drafter_.rows(); }
     void commit(espalier::tree_view tree, espalier::verdict v) override { drafter_.commit(tree, v); }
     double forward_seconds() const override { return espalier::forward_seconds_of(drafter_); }
+
+    std::int32_t n_read() const override {
+      if constexpr (reads) return drafter_.n_read();
+      return 0;
+    }
+    void read(const host_model& target, std::span<const std::int32_t> rows) override {
+      if constexpr (reads) drafter_.read(target, rows);
+    }
 
     void keep_states() override {
       if constexpr (keeps) drafter_.keep_states();
@@ -112,5 +125,19 @@ class host_drafter {
 };
 
 static_assert(espalier::RenumberingDrafter<host_drafter>);
+
+//! A host_drafter that drafts from the target's hidden states, which its decoder has the target write for it.
+class host_feature_drafter : public host_drafter {
+ public:
+  //! Holds this drafter, a FeatureDrafter.
+  template <class DrafterT>
+  requires espalier::FeatureDrafter<DrafterT, host_model>
+  explicit host_feature_drafter(DrafterT drafter) : host_drafter(std::move(drafter)) {}
+
+  std::int32_t n_read() const { return drafter_->n_read(); }
+  void read(const host_model& target, std::span<const std::int32_t> rows) { drafter_->read(target, rows); }
+};
+
+static_assert(espalier::FeatureStepDrafter<host_feature_drafter, host_model>);
 
 }  // namespace generate

@@ -146,6 +146,7 @@
 #include "espalier/sampling/undrawn.hpp"
 #include "espalier/tree_policy.hpp"
 #include "espalier/tree_policy/adaptive_chain.hpp"
+#include "espalier/tree_policy/any_policy.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/best_first/marginal_heap.hpp"
 #include "espalier/tree_policy/cascade.hpp"

@@ -27,7 +27,8 @@ espalier_cuda_sources(llama backend drafter/block_diffusion.cu model/llama/host_
 espalier_cuda_sources(models_in_rounds model/llama/host_llama.cpp model/llama/models_in_rounds.cu)
 espalier_cuda_sources(parallel model/parallel)
 espalier_cuda_sources(nccl model/nccl)
-espalier_cuda_sources(decoder decoder/cascade.cu decoder/decoder.cu decoder/halves.cu decoder/named_verifier.cu
+espalier_cuda_sources(cascade_and_halves decoder/cascade.cu decoder/halves.cu decoder/named_verifier.cu)
+espalier_cuda_sources(decoder decoder/decoder.cu decoder/named_verifier.cu
   decoder/pairs_of_chosen_nodes.cu decoder/pairs_of_distinct_draws.cu decoder/pairs_of_draws.cu decoder/pairs_of_paths.cu)
 espalier_cuda_sources(batch_decoder decoder/batch_decoder.cu decoder/batch_halves.cu decoder/named_verifier.cu
   decoder/shared_rows.cu decoder/text_processors.cu)

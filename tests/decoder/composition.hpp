@@ -16,6 +16,7 @@
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/target_only.hpp"
 #include "text_models.hpp"
+#include "untyped.hpp"
 
 // What a decoder is made of in these tests, apart from the types of its policy and verifier.
 struct setting {
@@ -102,17 +103,17 @@ inline espalier::dynatree_options first_paper(std::int32_t budget) {
   return o;
 }
 
-// Calls f with one policy after the other, and its name: every policy in settings that make unlike trees.
+// Calls f with one policy after the other, and its name: policies in settings that make unlike trees.
 template <class CallT>
 void for_each_policy(const CallT& f) {
   f(espalier::plain(), "plain");
-  f(espalier::chain(), "chain of 5");
-  f(espalier::chain({.length = 1}), "chain of 1");
-  f(espalier::fixed({.depth = 3, .breadth = 2, .budget = 64}), "fixed 3 x 2");
-  f(espalier::fixed({.depth = 4, .breadth = 5, .budget = 23}), "fixed 4 x 5 cut at 23");
-  f(espalier::dynatree(), "dynatree");
-  f(espalier::dynatree({.budget = 2}), "dynatree of 2");
-  f(espalier::dynatree(first_paper(40)), "dynatree, first paper");
+  f(untyped(espalier::chain()), "chain of 5");
+  f(untyped(espalier::chain({.length = 1})), "chain of 1");
+  f(untyped(espalier::fixed({.depth = 3, .breadth = 2, .budget = 64})), "fixed 3 x 2");
+  f(untyped(espalier::fixed({.depth = 4, .breadth = 5, .budget = 23})), "fixed 4 x 5 cut at 23");
+  f(untyped(espalier::dynatree()), "dynatree");
+  f(untyped(espalier::dynatree({.budget = 2})), "dynatree of 2");
+  f(untyped(espalier::dynatree(first_paper(40))), "dynatree, first paper");
 }
 
 // The same text whatever the draft: a good one, one that strays, one that knows nothing, one that is always wrong.

@@ -80,7 +80,7 @@ TEST_CASE("two rounds over a head on hidden states write the target's distributi
       states_of_world target{text_backend(w.vocab, states_of_world::logits_type{w.target})};
       token_kv kv(16, pairs++ % 2 == 0 ? commit_mode::compact : commit_mode::truncate);
       feature_steps drafter(head);
-      auto decode = make_decoder(drafter, any_policy<policy_type::sampling>(part.make()),
+      auto decode = make_decoder(drafter, enumerated_policy<policy_type::sampling>(part.make()),
                                  any_verifier<lazy_rows<double>>(verifier.make()), kv, target,
                                  {.text = {.sampling = {.temperature = greedily ? 0.0F : 1.0F}}});
       text_distribution emitted, distribution;

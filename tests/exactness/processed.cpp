@@ -112,9 +112,9 @@ TEST_CASE("texts with a processor are the processed target's to 1e-12, two round
         text_backend draft(w.vocab, row_logits{w.draft});
         autoregressive drafter(draft, draft_kv);
         const float temperature = greedily ? 0.0F : 1.0F;
-        auto decode =
-            make_decoder(drafter, any_policy<policy_type::sampling>(part.make()), any_verifier<rows>(verifier.make()),
-                         kv, target, {.text = {.sampling = {.temperature = temperature}}}, process);
+        auto decode = make_decoder(drafter, enumerated_policy<policy_type::sampling>(part.make()),
+                                   any_verifier<rows>(verifier.make()), kv, target,
+                                   {.text = {.sampling = {.temperature = temperature}}}, process);
         check_two_rounds(decode, w, process, greedily, sum);
       });
     }

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <utility>
+
+#include "assignment.hpp"
+#include "espalier/concepts/regime.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/block_diffusion.hpp"
+#include "espalier/drafter/factorised.hpp"
+#include "espalier/drafter/feature_steps.hpp"
+#include "espalier/tree_policy/any_policy.hpp"
+#include "espalier/tree_policy/sampled_chain.hpp"
+#include "text_verifier.hpp"
+
+namespace generate {
+
+//! The TreePolicy that a decoder holds for the trees of one regime: any whose trees are of this regime, and which grows
+//! from a drafter's rows by node or from a block.
+template <espalier::regime Sampling>
+using held_policy = espalier::any_policy<Sampling, espalier::takes<espalier::node_rows<float>, espalier::philox_chance>,
+                                         espalier::takes<espalier::block_rows<float>, espalier::philox_chance>>;
+
+//! Writes a text with a policy's trees, over the drafter that the arguments name. `takes_block` is true if the policy
+//! can take a block as it is. The library's regimes are compiled once, in write_with.cpp.
+template <espalier::regime Sampling>
+written_text write_with(const held_policy<Sampling>& policy, bool takes_block,
+                        const espalier::sampling_options& draft_sampling, const assignment& work) {
+  const auto over = [&](auto&& drafter) {
+    auto decode =
+        espalier::make_decoder(drafter, held_policy<Sampling>(policy), held_verifier<Sampling>(work.make_verifier()),
+                               work.target_cache(), work.target(), work.arguments.target, constraint_of(work));
+    return write_by(decode, work);
+  };
+  if (is_head(work.arguments.drafter))
+    return over(host_feature_drafter(espalier::feature_steps(work.head(), draft_sampling)));
+  if (work.arguments.drafter != drafter_kind::block) return over(work.drafter(draft_sampling));
+  espalier::block_diffusion block(work.block());
+  // Policies that take a block directly need no sampler, unless flags set one; a constraint needs rows by node.
+  if (takes_block && work.arguments.draft_options.empty() && !work.arguments.constrains()) return over(block);
+  return over(host_feature_drafter(espalier::factorised(std::move(block), draft_sampling)));
+}
+
+extern template written_text write_with(const held_policy<espalier::regime::deterministic>&, bool,
+                                        const espalier::sampling_options&, const assignment&);
+extern template written_text write_with(const held_policy<espalier::regime::iid>&, bool,
+                                        const espalier::sampling_options&, const assignment&);
+extern template written_text write_with(const held_policy<espalier::regime::without_replacement>&, bool,
+                                        const espalier::sampling_options&, const assignment&);
+extern template written_text write_with(const held_policy<espalier::sampled_chain::sampling>&, bool,
+                                        const espalier::sampling_options&, const assignment&);
+
+}  // namespace generate
