@@ -33,7 +33,7 @@ class byte_nfa {
     call,   // leads into the rule that begins at `to`; after it, to `other`
     leave,  // ends a rule
     push,   // leads to `to`, a join of `more` and `pop`, with a new frame, whose number is 0
-    more,   // leads to `to` if the number in the frame is below `most`
+    more,   // leads to `to` if the number in the frame is below `most`, or if `most` is `many`
     count,  // leads to `to` with a number that is greater by one
     pop     // if the number in the frame is at least `least`: removes the frame and leads to `to`
   };
@@ -165,9 +165,10 @@ class byte_nfa {
     (s.to < 0 ? s.to : s.other) = to;
   }
 
-  // Returns for each state whether it lives: whether some text leads from it to the end of the rule that it is in (a
-  // leave), to the end of one time of the repetition that it is in (a count), outside of these to the state `end`, or
-  // to a state of role stop or a closing state of rank 0.
+  // Returns for each state whether it lives. A state in a rule or in a counted repetition lives if some text leads from
+  // it to the `leave` of the rule or the `count` of the repetition; a state outside of these, if some text leads from
+  // it to the state `end`. A state also lives if some text leads from it to a state of role stop or to a closing state
+  // of rank 0.
   //
   // Complexity  O(states)
   std::vector<char> live(std::int32_t end) const {
