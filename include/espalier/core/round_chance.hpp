@@ -17,8 +17,8 @@ namespace espalier {
 //!
 //! Shapes      text: all tokens, the prompt's first; the last one is the tree's root
 //! Complexity  O(1)
-//! Errors      input_error if the text is empty, or if its last token is not the root's: then it is longer or shorter
-//!             than the text of this round
+//! Errors      input_error if the text is empty, or if its last token is not the root's: it is then not the text of
+//!             this round
 inline philox_chance round_chance(std::uint64_t seed, std::uint32_t stream, std::span<const token_id> text,
                                   tree_view tree) {
   if (text.empty() || text.back() != tree.token[root_node]) {
