@@ -66,7 +66,7 @@ class batch_drafting {
       if (asks_[i].reads) p.served.set_draft_reads(false);  // unless a part needs more
     }
   }
-  // Whether prompts are being read, or were read last.
+  // Whether begin_reading() was called after the last begin_growing().
   bool is_reading() const { return is_reading_; }
 
   // Begins to grow the trees of all places that have a round in this step.

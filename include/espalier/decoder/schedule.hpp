@@ -156,8 +156,8 @@ inline pass_plan plan_step(std::span<const seat> seats, const pass_limits& limit
 }
 
 // The number of texts that may have places at once: all places, until pages run out. It then falls to the number of
-// texts that keep their places, so that these can go on. Each time that an eighth as many texts have ended, it grows by
-// one and a sixteenth of itself, up to all places.
+// texts that keep their places, so that these can go on. Each time that an eighth of that many texts have ended, the
+// number grows by one and a sixteenth of itself, up to all places.
 struct seat_limit {
   std::int32_t n_places = 0;
   std::int32_t most = n_places;  // texts that may have places, at least one
