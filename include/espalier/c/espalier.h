@@ -282,7 +282,7 @@ typedef struct espalier_decisions {
   void* user;
 } espalier_decisions;
 
-/* As espalier_rows, of double. */
+/* Rows over the vocabulary like espalier_rows, with numbers of type double. */
 typedef struct espalier_double_rows {
   const double* data;
   int32_t n_rows;
@@ -434,7 +434,7 @@ ESPALIER_C_API espalier_status espalier_decoder_end_step(espalier_decoder* decod
 ESPALIER_C_API espalier_status espalier_decoder_give_up(espalier_decoder* decoder);
 ESPALIER_C_API espalier_status espalier_decoder_events(espalier_decoder* decoder, const espalier_event** events,
                                                        int32_t* n_events);
-/* Gives the tokens of a text so far: the n_prompt tokens of the prompt, then those that were written. */
+/* Gives the tokens of a text so far: the n_prompt tokens of the prompt, then the tokens that were written. */
 ESPALIER_C_API espalier_status espalier_decoder_text(const espalier_decoder* decoder, int64_t text,
                                                      const int32_t** tokens, int32_t* n_tokens, int32_t* n_prompt);
 

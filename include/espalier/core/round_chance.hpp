@@ -11,9 +11,9 @@
 
 namespace espalier {
 
-//! Returns the chance of the round whose tree grows after this text, for the policy and for the verifier: the same as
-//! in a decoder. A chance that is keyed by another number than the text's length may give a later round the random
-//! numbers of this round, and the text is then no sample of the target's distribution.
+//! Returns the chance of the round whose tree grows after this text, for the policy and for the verifier: the chance
+//! that a decoder would use. A chance that is keyed by another number than the text's length may give a later round the
+//! random numbers of this round, and the text is then no sample of the target's distribution.
 //!
 //! Shapes      text: all tokens, the prompt's first; the last one is the tree's root
 //! Complexity  O(1)

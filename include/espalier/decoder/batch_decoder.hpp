@@ -255,8 +255,8 @@ class batch_decoder
   //! Goes on with a text that has ended, with `more` tokens in between (or none), or with one that a failure holds,
   //! which takes no further tokens and keeps its stop conditions.
   //!
-  //! Errors      as decoder::resume(); input_error for a text that is neither, and for `more` tokens to one that is
-  //!             held
+  //! Errors      as decoder::resume(); input_error for a text that has not ended and is not held, and for `more` tokens
+  //!             to a text that is held
   void resume(text_id id, std::span<const token_id> more = {}, stop_conditions stop = {}) {
     this->texts().resume(id, more, std::move(stop), context_, backend_.vocab_size());
   }

@@ -206,7 +206,7 @@ class batch_drafting {
     }
   }
 
-  // Asks this part of the drafter of each text that wants to know something of it.
+  // Asks this part of each text's drafter about the nodes that the text's policy wants, if the policy asks this part.
   template <std::size_t Index, class HostT, class PlaceT, class ChancesT>
   void ask_about_nodes(part_index<Index> part, HostT& host, std::span<PlaceT* const> places,
                        const ChancesT& chance_of) {

@@ -144,7 +144,7 @@ class batch_places {
   const table& texts() const { return texts_; }
   step_record& record() { return record_; }
   std::deque<place>& all_places() { return places_; }
-  // Places with a text, in turn, and during a step also those that have lost their text in it.
+  // The places with a text, in turn; during a step also the places whose text has left in this step.
   std::span<place* const> in_turn() const { return in_turn_; }
   place& at(std::int32_t i) { return places_[static_cast<std::size_t>(i)]; }
 

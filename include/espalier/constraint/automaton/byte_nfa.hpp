@@ -42,7 +42,7 @@ class byte_nfa {
   //   free_text      a character of a JSON string begins here; any number of characters may follow
   //   counted_text   as free_text, but only as many characters may follow as the frame on the stack still allows
   //   closing        a state of a group, with a rank in the group: if several states of one group, with the same stack,
-  //                  could read the next byte, only those of the lowest rank read it
+  //                  could read the next byte, only the states of the lowest rank read it
   //   stop           the end of one of several parts that are read side by side
   enum class role : std::uint8_t { none, free_text, counted_text, closing, stop };
 
@@ -158,8 +158,8 @@ class byte_nfa {
     return {add({.what = kind::call, .to = rule.begin, .other = e}), e};
   }
 
-  // Lets one state lead to another without a byte. A state has room for two such links, those that it was made with
-  // included.
+  // Lets one state lead to another without a byte. A state has room for two such links, including the links that it was
+  // made with.
   void link(std::int32_t from, std::int32_t to) {
     state& s = states_[static_cast<std::size_t>(from)];
     (s.to < 0 ? s.to : s.other) = to;

@@ -49,9 +49,9 @@ class character_set {
     return others;
   }
 
-  // Number of characters in the set, and the lowest of them.
+  // size() is the number of characters in the set, lowest() the lowest of them.
   //
-  // Pre         lowest: the set is not empty
+  // Pre         lowest(): the set is not empty
   std::uint32_t size() const {
     std::uint32_t n = 0;
     for (const range& r : ranges_)

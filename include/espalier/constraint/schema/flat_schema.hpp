@@ -220,9 +220,9 @@ class schema_flattener {
     return all;
   }
 
-  // The restrictions of a schema, with those of its $ref and allOf; false if their types or enums have nothing in
-  // common, or if one of them is false. If several of them have an anyOf, or a oneOf, all but the first of these stay
-  // in an allOf. The name in each $ref is added to `followed`.
+  // The restrictions of a schema and of the schemas in its $ref and allOf, merged into one schema; false if one of them
+  // is false, or if their types or enums have nothing in common. If several of them have an anyOf, the first anyOf
+  // stays and the others are put into an allOf; so it is with oneOf. The name in each $ref is added to `followed`.
   json flat(const json& schema, const std::string& path, int depth, std::vector<std::string>& followed) {
     json all = restrictions(schema, path, depth);
     if (!all.is_object()) return all;

@@ -445,8 +445,8 @@ class schema_parser {
     });
   }
 
-  // Refuses a schema of strings if its strings may begin with `text` but none of them goes on after it. The caller
-  // takes `text` itself out of the strings, so nothing could follow it.
+  // Refuses a schema of strings if a string may begin with `text` but can only end after it. The caller takes `text`
+  // itself out of the strings, so nothing at all could follow.
   void require_more(const json& schema, const std::string& text, const std::string& path, const char* keyword) {
     if (!schema.contains("pattern") && !schema.contains("format") && !schema.contains("maxLength")) return;
     byte_nfa own;
@@ -481,7 +481,7 @@ class schema_parser {
     const nfa_part indent = nfa_->times(nfa_->bytes(" "), 0, 64), tabs = nfa_->times(nfa_->bytes("\t"), 1, 16);
     return nfa_->either(all, nfa_->then(nfa_->bytes("\n"), nfa_->either(indent, tabs)));
   }
-  // The parts that accept a mark between two values, or one that opens or closes a list or an object, with the white
+  // The parts that accept a mark between two values, or a mark that opens or closes a list or an object, with the white
   // space beside it.
   nfa_part mark(std::string_view text) { return nfa_->then(nfa_->bytes(text), space(true)); }
   nfa_part open(std::string_view text) { return nfa_->then(nfa_->bytes(text), space(false)); }
@@ -687,9 +687,9 @@ class schema_parser {
     return all;
   }
 
-  // The part that accepts an object with the named properties, in their order, and then the free ones. It has states
-  // before each key and after each value for every number of properties written so far, up to the largest number that
-  // makes a difference.
+  // The part that accepts an object with the named properties, in their order, and then properties with free keys. It
+  // has states before each key and after each value for every number of properties written so far, up to the largest
+  // number that makes a difference.
   nfa_part entries(const std::vector<entry>& named, const std::vector<nfa_part>& free, std::size_t n_required,
                    const json& schema, const std::string& path) {
     auto least = static_cast<std::size_t>(times(schema, "minProperties", 0, path));

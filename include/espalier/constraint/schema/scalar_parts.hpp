@@ -118,8 +118,8 @@ class decimal_range {
     return rest(0, true, true, 0);
   }
 
-  // The state from which the digits from place `at` on are read. at_low: the digits before are those of low_; at_high:
-  // they are those of high_. `sum` is the remainder of their value modulo `multiple`.
+  // The state from which the digits from place `at` on are read. at_low, at_high: whether the digits before `at` are
+  // the first digits of low_, of high_. `sum` is the remainder of their value modulo `multiple`.
   std::int32_t rest(int at, bool at_low, bool at_high, std::int64_t sum) {
     const int left = n_before_ + n_after_ - at;
     if (left == 0) return sum == 0 ? end_ : none;
