@@ -844,7 +844,8 @@ class schema_parser {
 //!             beside a pattern multiplies the states of the pattern
 //! Errors      input_error for a text that is no JSON (line and column) or more than 200 levels deep, integers beyond
 //!             64 bits, a keyword that has the wrong type or is not supported with the others (the keyword and its
-//!             path), a schema that no value satisfies, and one that is too large
+//!             path), a schema that no value satisfies, a schema that is too large, and schemas more than 64 levels
+//!             inside each other
 //! Source      JSON Schema, draft 2020-12
 inline token_automaton json_schema(std::string_view schema, vocabulary_trie vocabulary,
                                    const json_schema_options& options = {}) {
