@@ -3,12 +3,12 @@
 #pragma once
 
 //! The macros of the library. ESPALIER_CHECKS, ESPALIER_DSP_ASSEMBLY, ESPALIER_EXCEPTIONS, ESPALIER_HOSTED and
-//! ESPALIER_WIDE_NUMBER change definitions; ESPALIER_NAMES_MEMBER and ESPALIER_MISTAKE each write a definition; the
-//! others are annotations, with which no definition changes.
+//! ESPALIER_WIDE_NUMBER are options: the library's classes and functions are compiled in another way by their values.
+//! ESPALIER_NAMES_MEMBER and ESPALIER_MISTAKE define a concept or a struct. The others only annotate code.
 
-//! ESPALIER_EXEC_CHECK_DISABLE goes before templates that call functions of their arguments: if the arguments belong to
-//! the host, these functions are host functions, and nvcc need not warn of such calls. ESPALIER_HOST_DEVICE goes before
-//! functions for host and device.
+//! ESPALIER_EXEC_CHECK_DISABLE goes before templates for host and device that call functions of their arguments. With
+//! arguments for the host alone such a template is used on the host alone; without this macro, nvcc would warn that it
+//! calls host functions. ESPALIER_HOST_DEVICE goes before functions for host and device.
 #if defined(__CUDACC__)
 #define ESPALIER_HOST_DEVICE __host__ __device__
 #define ESPALIER_EXEC_CHECK_DISABLE _Pragma("nv_exec_check_disable")
@@ -21,8 +21,8 @@
 //! headers are templates because nvcc knows no inline kernels.
 #define ESPALIER_KERNEL __attribute__((visibility("hidden"))) __global__
 
-//! Goes before a loop of a kernel: the compiler writes out the turns of the loop one after the other, so that arrays
-//! that the turns index may stay in registers.
+//! Goes before a loop of a kernel: the compiler unrolls the loop, so that arrays that are indexed by the loop's counter
+//! may stay in registers.
 #if defined(__CUDACC__)
 #define ESPALIER_UNROLL _Pragma("unroll")
 #else
@@ -43,7 +43,7 @@
   }
 
 //! Defines the struct NAME, which stands for a mistake that is found when a program is compiled. A function that
-//! returns one must not be called: where it is called, the compiler's first error is the sentence, and nvcc's is NAME.
+//! returns a NAME must not be called: if it is, the compiler's first error is the sentence, and nvcc's names NAME.
 #if defined(__CUDACC__)
 #define ESPALIER_MISTAKE(NAME, sentence)     \
   struct NAME {                              \
@@ -78,8 +78,8 @@
 #error "ESPALIER_HOSTED is 0: compile with -fno-exceptions"
 #endif
 
-//! The type espalier::wide_number: float for a processor without fast double arithmetic. For host code alone. It must
-//! have one value in the whole program.
+//! The type espalier::wide_number: double, or float for a processor without fast double arithmetic. Only a program
+//! without device code may choose float. The macro must have one value in the whole program.
 #if !defined(ESPALIER_WIDE_NUMBER)
 #define ESPALIER_WIDE_NUMBER double
 #endif

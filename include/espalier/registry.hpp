@@ -43,9 +43,9 @@
 #include "espalier/verifier/target_only.hpp"
 #include "espalier/verifier/traversal.hpp"
 
-//! The only lists of the library's tree policies and verifiers. Tests and benchmarks make every combination from them,
-//! and programs their flags and JSON: a part that is added here appears in all of them. The lists are for host code;
-//! core/ and decoder/ do not use them.
+//! The only lists of the library's tree policies (but cascade, which needs several drafters) and verifiers. From these
+//! lists tests and benchmarks make every combination, and programs make their flags and JSON, so that a part that is
+//! added here appears everywhere. The lists are for host code; core/ and decoder/ do not use them.
 
 namespace espalier {
 

@@ -22,7 +22,7 @@
 
 namespace espalier::views {
 
-//! The parent of a node, the parent's parent, and so on, the root last; no node for the root itself.
+//! The parent of a node, the parent's parent, and so on, the root last. Empty for the root itself.
 class ancestors : public ::ranges::view_facade<ancestors> {
  public:
   ancestors() = default;
@@ -53,8 +53,8 @@ class children : public ::ranges::view_facade<children> {
   node_id read() const { return drawn_node_[draw_]; }
   bool equal(::ranges::default_sentinel_t) const { return draw_ < 0; }
   bool equal(const children& other) const { return draw_ == other.draw_; }
-  // A child gets its number at its first draw, so a draw repeats a token exactly if its child's number is not greater
-  // than those of all draws before it.
+  // A child gets its number at its first draw, so a draw has a new child exactly if that child's number is greater than
+  // the numbers of all children that were drawn before it.
   void next() {
     const node_id last = drawn_node_[draw_];
     do {
@@ -72,9 +72,9 @@ inline auto nodes(tree_view tree) {
   return ::ranges::views::iota(root_node, tree.n_nodes);
 }
 
-//! The nodes from the root down to the node, both included.
+//! The nodes from the root down to the given node, both included.
 //!
-//! Complexity  O(depth) to read one
+//! Complexity  O(depth) to read one node
 inline auto path(tree_view tree, node_id node) {
   return ::ranges::views::iota(0, tree.depth[node] + 1) |
          ::ranges::views::transform([tree, node](std::int32_t depth) { return tree.ancestor_at(node, depth); });

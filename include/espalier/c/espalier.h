@@ -10,10 +10,10 @@
  *
  * Errors      A function that can fail returns an espalier_status. After a failure, espalier_error() returns a sentence
  *             that says what is wrong. No exception leaves the library, and the objects that a failed call was to
- *             change are as before.
+ *             change are as before, unless memory has run out or a function of the caller's has failed.
  * Memory      Each object that a function named _create makes is freed by _destroy; destroying NULL does nothing.
- *             Pointers that the library returns belong to the handle, until the next call with that handle. The library
- *             copies what it is given, except where a comment says how long an array must live.
+ *             Arrays that the library returns belong to the handle, and are valid until the next call with it. The
+ *             library copies what it is given, except where a comment says how long an array must live.
  * Threads     Calls with different handles may run at the same time, calls with one handle may not.
  * ABI         espalier_abi() of the library must be ESPALIER_ABI. Under one number no function and no constant changes
  *             or goes. Structs with a member `size` only grow at their end: the caller writes sizeof into it, and the
@@ -78,8 +78,8 @@ ESPALIER_C_API espalier_status espalier_verifier_create(const char* name, const 
                                                         espalier_verifier** verifier);
 ESPALIER_C_API void espalier_verifier_destroy(espalier_verifier* verifier);
 
-/* Return the largest number of drafted tokens of a round; the largest number of draws of a tree while it grows; the
- * regimes of the policy's trees. 0 for NULL. */
+/* _max_nodes returns the largest number of drafted tokens of a round, _max_asked the largest number of draws of a tree
+ * while it grows, _regimes the regimes of the policy's trees. 0 for NULL. */
 ESPALIER_C_API int32_t espalier_policy_max_nodes(const espalier_policy* policy);
 ESPALIER_C_API int32_t espalier_policy_max_asked(const espalier_policy* policy);
 ESPALIER_C_API uint32_t espalier_policy_regimes(const espalier_policy* policy);
@@ -91,8 +91,8 @@ ESPALIER_C_API uint32_t espalier_verifier_regimes(const espalier_verifier* verif
 typedef struct espalier_tree espalier_tree;
 
 /* The nodes and the draws of a tree, as arrays. Node 0 is the root, the last token of the text; parent[u] < u. A draw
- * is one token that was drawn at a node: the draws of node u are first_draw[u], next_draw[..], .. until -1, and
- * drawn_node tells the child that a draw chose.
+ * is one token that was drawn at a node: the first draw of node u is i = first_draw[u], the one after it next_draw[i],
+ * and so on until -1. drawn_node[i] is the child that draw i chose.
  *
  * Shapes      token, parent, depth, log_prob, first_draw [n_nodes]; next_draw, drawn_node [n_draws] */
 typedef struct espalier_tree_arrays {
@@ -211,9 +211,9 @@ ESPALIER_C_API espalier_status espalier_batch_logits_rows(espalier_batch* batch,
 ESPALIER_C_API espalier_status espalier_batch_kept(espalier_batch* batch, int32_t i, const espalier_tree* tree,
                                                    int32_t accepted, const int32_t** slots, int32_t* n);
 
-/* Write a pass in the layouts of other engines. `room` is the number of elements that the array before it can take.
- * *needed is set to the number of elements that `out`, or each array of SGLang's tree, must be able to take; needed may
- * be NULL. If there is too little room, nothing is written, and the status is ESPALIER_INPUT_ERROR.
+/* Write a pass in the layouts of other engines. `room` is the number of elements that the array before it has room for.
+ * *needed is set to the number of elements that `out`, or each array of SGLang's tree, must have room for; needed may
+ * be NULL. If there is too little room, no array is written, and the status is ESPALIER_INPUT_ERROR.
  *
  * dense       [n_rows][columns], 1 where the row sees the slot of its own sequence, else 0
  * additive    the same with 0 and minus infinity, which are added to scores
@@ -250,16 +250,16 @@ typedef struct espalier_verdict {
 } espalier_verdict;
 
 /* Verifies a tree. draft: the rows that the children of each node were drawn from; NULL for verifiers that read the
- * target alone. target: the target's logits, if `sampling` is given; if it is NULL, its probabilities, which sum to 1.
- * seed: the one that the tree's draws were made with. ESPALIER_NUMERIC_ERROR for a row that is read and is no
- * distribution. */
+ * target alone. target: the target's logits if `sampling` is given, or the target's probabilities, which sum to 1, if
+ * `sampling` is NULL. seed: the seed that the tree's draws were made with. ESPALIER_NUMERIC_ERROR for a row that is
+ * read and is no distribution. */
 ESPALIER_C_API espalier_status espalier_verify(espalier_verifier* verifier, const espalier_tree* tree,
                                                const espalier_rows* draft, const espalier_rows* target,
                                                const espalier_sampling* sampling, const espalier_seed* seed,
                                                espalier_verdict* verdict);
-/* Gives the nodes of the accepted path, root first, and the tokens that are committed: those of the path without the
- * root, then the verdict's. Both arrays get *n elements; `room` is how many each can take. nodes or tokens may be
- * NULL. */
+/* Gives the nodes of the accepted path, root first, and the tokens that are committed: the tokens of the path without
+ * the root, then the verdict's token. Both arrays get *n elements; `room` is the number of elements that each has room
+ * for. nodes or tokens may be NULL. */
 ESPALIER_C_API espalier_status espalier_accepted_path(const espalier_tree* tree, const espalier_verdict* verdict,
                                                       int32_t* nodes, int32_t* tokens, int32_t room, int32_t* n);
 /* Tells a policy, which may learn, what became of its tree. */
@@ -282,7 +282,7 @@ typedef struct espalier_decisions {
   void* user;
 } espalier_decisions;
 
-/* As espalier_rows, of double. */
+/* Rows over the vocabulary like espalier_rows, with numbers of type double. */
 typedef struct espalier_double_rows {
   const double* data;
   int32_t n_rows;
@@ -312,8 +312,8 @@ ESPALIER_C_API int32_t espalier_chance_pick(espalier_chance* chance, const doubl
                                             int32_t slot, int32_t purpose);
 ESPALIER_C_API int32_t espalier_chance_index(espalier_chance* chance, int32_t n, int32_t node, int32_t slot,
                                              int32_t purpose);
-/* Give the target's row of a node, probabilities [vocab], which is made when it is first asked for; the most probable
- * token of that row. */
+/* _row gives the target's row of a node, probabilities [vocab], which is made when it is first asked for. _argmax gives
+ * the most probable token of that row. */
 ESPALIER_C_API espalier_status espalier_target_row(espalier_target* target, int32_t node, const float** row,
                                                    int32_t* vocab);
 ESPALIER_C_API espalier_status espalier_target_argmax(espalier_target* target, int32_t node, int32_t* token);
@@ -346,8 +346,8 @@ typedef struct espalier_own_verifier {
   void* user;
 } espalier_own_verifier;
 
-/* Make a policy, or a verifier, of functions that the caller has written. It is used as one of the library's, with rows
- * of float. */
+/* Make a policy, or a verifier, of functions that the caller has written. It is used like a policy or a verifier of the
+ * library, with rows of float. */
 ESPALIER_C_API espalier_status espalier_policy_create_own(const espalier_own_policy* own, espalier_policy** policy);
 ESPALIER_C_API espalier_status espalier_verifier_create_own(const espalier_own_verifier* own,
                                                             espalier_verifier** verifier);
@@ -365,12 +365,12 @@ enum {
 typedef struct espalier_decoder_options {
   size_t size; /* sizeof(espalier_decoder_options) */
   int32_t vocab_size;
-  int32_t context;      /* slots of each sequence, in both caches; a text has at most one token more */
+  int32_t context;      /* slots of each sequence, in both caches; a text has at most as many tokens */
   int32_t max_texts;    /* texts served at once, in sequences 0 to max_texts - 1 of both caches; 0: 8 */
   int32_t prefill_rows; /* most tokens of prompts that a pass reads; 0: 64 */
   int32_t draft;        /* ESPALIER_DRAFT_.. */
   int32_t order;        /* order of a tree's rows, ESPALIER_INSERTION and so on */
-  espalier_sampling draft_sampling; /* of the draft's rows; all 0: temperature 1, nothing left out */
+  espalier_sampling draft_sampling; /* how the draft's rows are sampled; all 0: temperature 1, no token left out */
   /* Moves one row of a cache from slot `from` to slot `to`, which is lower: of the target's cache, or the draft's if
    * is_draft is 1. Called in espalier_decoder_end_step, for lower slots first. NULL: the caches are never compacted,
    * and accepted tokens whose rows do not follow the committed ones are forwarded again with the next round's tree. */
@@ -415,7 +415,7 @@ ESPALIER_C_API void espalier_decoder_destroy(espalier_decoder* decoder);
 /* Adds a text, which waits for its turn. *text is set to its number, from 0 on; text may be NULL. */
 ESPALIER_C_API espalier_status espalier_decoder_add(espalier_decoder* decoder, const int32_t* prompt, int32_t n_prompt,
                                                     const espalier_text_options* options, int64_t* text);
-/* Ends a text wherever it is, and forgets it. */
+/* Ends a text, whether it waits, is served, is held or has ended, and forgets it. */
 ESPALIER_C_API espalier_status espalier_decoder_cancel(espalier_decoder* decoder, int64_t text);
 /* Goes on with a text that is held because a part failed. */
 ESPALIER_C_API espalier_status espalier_decoder_resume(espalier_decoder* decoder, int64_t text);
@@ -434,7 +434,7 @@ ESPALIER_C_API espalier_status espalier_decoder_end_step(espalier_decoder* decod
 ESPALIER_C_API espalier_status espalier_decoder_give_up(espalier_decoder* decoder);
 ESPALIER_C_API espalier_status espalier_decoder_events(espalier_decoder* decoder, const espalier_event** events,
                                                        int32_t* n_events);
-/* Gives the tokens of a text so far: the n_prompt tokens of the prompt, then those that were written. */
+/* Gives the tokens of a text so far: the n_prompt tokens of the prompt, then the tokens that were written. */
 ESPALIER_C_API espalier_status espalier_decoder_text(const espalier_decoder* decoder, int64_t text,
                                                      const int32_t** tokens, int32_t* n_tokens, int32_t* n_prompt);
 

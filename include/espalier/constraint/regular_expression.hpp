@@ -19,8 +19,8 @@ namespace espalier {
 //! A pattern may have characters (UTF-8), `.` (all but the line ends \n \r U+2028 U+2029), classes [a-z] and [^...], \d
 //! \w (of ASCII) and \s (white space of Unicode), \D \W \S, \n \t \r \f \v \0 \xHH \uHHHH, a backslash before
 //! punctuation, groups (...), (?:...) and (?<name>...), |, and the quantifiers * + ? {m} {m,} {m,n}, also lazy ones,
-//! which have the same texts. `^` may stand at the beginning of an alternative and `$` at its end, outside groups; they
-//! change nothing. Look-ahead, look-behind, flags, references to groups, \b and \p are refused.
+//! which describe the same texts. `^` may stand at the beginning of an alternative and `$` at its end, outside groups;
+//! they change nothing. Look-ahead, look-behind, flags, references to groups, \b and \p are refused.
 //!
 //! Complexity  O(length of the pattern), whatever its numbers of repetitions; states of the deterministic automaton are
 //!             made when a text first reaches them

@@ -43,13 +43,13 @@ class token_automaton {
       : shared_(std::make_shared<shared>(
             detail::byte_dfa(std::move(nfa), all, automaton_limits().bytes, vocabulary.max_depth()), vocabulary)) {}
 
-  //! Sets the limits of all copies. If the automaton already takes more bytes than that, it goes on only with states
+  //! Sets the limits of all copies. If the automaton already takes more than limits.bytes, it goes on only with states
   //! that were reached before.
   void set_limits(const automaton_limits& limits) {
     shared_->steps = limits.steps;
     shared_->dfa.set_max_bytes(limits.bytes);
   }
-  //! Steps that the last call of advance(), allowed() or prescribed() took, of any copy.
+  //! Number of steps that the last call of advance(), allowed() or prescribed() on any of the copies took.
   std::int64_t steps() const { return shared_->dfa.steps(); }
   //! Bytes that all copies take together, about, without the vocabulary.
   std::size_t bytes() const {
@@ -70,8 +70,8 @@ class token_automaton {
   //! True if the text that led to this state is complete.
   bool accepts(state_type state) const { return shared_->dfa.accepts(state); }
 
-  //! The longest token within the bytes that must follow, up to the next point at which there is a choice; no value if
-  //! no token lies within them.
+  //! The longest token with which the prescribed bytes begin: the bytes that must follow, up to the next point at which
+  //! there is a choice. No value if they begin with no token.
   std::optional<token_id> prescribed(state_type state) const {
     detail::byte_dfa& dfa = shared_->dfa;
     dfa.allow_steps(shared_->steps);

@@ -36,7 +36,7 @@ class vocabulary_trie {
     std::int32_t first_token;
     std::uint16_t depth;  //!< number of bytes before the last one
     std::uint8_t byte;    //!< the last byte
-    bool is_mixed;        //!< whether a token that begins with this prefix is not text: see characters()
+    bool is_mixed;        //!< whether characters() is 0 for some token that begins with this prefix
   };
 
   //! Makes the tree of these tokens.
@@ -62,8 +62,9 @@ class vocabulary_trie {
   //! more than 255 characters. A token is text if it consists of whole characters that stand unescaped in a JSON
   //! string: no quotation marks, backslashes or control characters.
   std::span<const std::uint8_t> characters() const { return data_->characters; }
-  //! All tokens that are text of at most 255 characters, as a Constraint's mask; the largest of characters().
+  //! All tokens that are text of at most 255 characters, as a Constraint's mask.
   std::span<const std::uint32_t> text() const { return data_->text; }
+  //! The largest number in characters().
   std::int32_t max_characters() const { return data_->max_characters; }
   //! The number of bytes of the longest token.
   std::int32_t max_depth() const { return data_->max_depth; }
@@ -71,7 +72,8 @@ class vocabulary_trie {
   //! The longest token with which the coming bytes begin, the one with the lowest number if several are equal; no value
   //! if there is none. next() returns one coming byte a call, and -1 after the last.
   //!
-  //! Complexity  O(bytes read), times the bytes that may follow each. Reads as long as a token begins with these bytes
+  //! Complexity  O(bytes read x number of different bytes that may follow a prefix). It stops to read when no token
+  //!             begins with the bytes read so far
   template <class NextByteT>
   std::optional<token_id> longest(NextByteT&& next) const {
     const std::span<const node> all = data_->nodes;

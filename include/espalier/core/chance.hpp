@@ -15,7 +15,7 @@ namespace espalier {
 enum class purpose : std::uint32_t {
   draft,     //!< drawing a child
   accept,    //!< accepting or rejecting a drawn token
-  residual,  //!< drawing the target's own token from what is left of its row
+  residual,  //!< drawing the target's own token, from the residual or from the target's row
   select,    //!< choosing among draws
   //! drawing a token of the text from the target alone; `node` is then the depth of the node after which the token is
   //! drawn, 0 for the root

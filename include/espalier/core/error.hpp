@@ -28,7 +28,7 @@ struct error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-//! Error: an option is out of range, or does not allow what is asked for. Most are raised when a part is built.
+//! Error: an option is out of range, or does not allow what is asked for. Usually raised when a part is built.
 struct option_error : error {
   using error::error;
 };

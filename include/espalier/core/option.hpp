@@ -17,8 +17,8 @@ struct known_value {
   std::string_view summary;  //!< meaning of the value, in a few words
 };
 
-//! All values of EnumT: a std::array of known_value<EnumT> in the order of their numbers from 0 on, the default first.
-//! Each enumeration specialises it.
+//! All values of EnumT: a std::array of known_value<EnumT> in the order of their numbers, which begin at 0. Each
+//! enumeration specialises it.
 template <class EnumT>
 inline constexpr int known_values = 0;
 

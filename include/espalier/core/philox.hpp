@@ -31,9 +31,9 @@ ESPALIER_HOST_DEVICE inline void philox4x32(std::uint32_t (&counter)[4], std::ui
 
 }  // namespace detail
 
-//! The chance of production: Philox4x32-10, whose key is the seed. Its counter is made of the stream, the length of the
-//! text and the chance_key, and not of the order of calls. So host and device get the same numbers, and a text gets the
-//! same numbers alone or among others. Trivially copyable, without state.
+//! The chance for decoding outside of tests: Philox4x32-10, whose key is the seed. Its counter is made of the stream,
+//! the length of the text and the chance_key, and not of the order of calls. So host and device get the same numbers,
+//! and a text gets the same numbers alone or among others. Trivially copyable, without state.
 //!
 //! Complexity  accept, index: one block of Philox; pick: O(number of weights)
 //! Source      Salmon et al., Parallel random numbers: as easy as 1, 2, 3, SC 2011

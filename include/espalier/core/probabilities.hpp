@@ -11,8 +11,8 @@
 
 namespace espalier {
 
-//! Row-major rows over the vocabulary: logits, or probabilities of a distribution that was really sampled from. A view;
-//! trivially copyable; valid until the part that made it computes the next rows.
+//! Rows over the vocabulary, stored one after the other: logits, or probabilities. A view; trivially copyable; valid
+//! until the part that made it computes the next rows.
 //!
 //! Shapes      data [n_rows][vocab]
 template <class NumberT>
@@ -33,8 +33,8 @@ using logits_view = vocab_rows<float>;
 //! The rows of a round, found by node: the row of a node is the distribution that its children were drawn from.
 //!
 //! Shapes      row_of [n_nodes]: the row of a node in `rows`, -1 if none was asked for
-//!             listed [n_rows][list_length]: where a drafter lists them, the tokens of each row with a probability
-//!             above 0, lowest first, the list filled up with -1; policies then need not look through the row
+//!             listed [n_rows][list_length]: if the drafter lists them, the tokens of each row with a probability
+//!             above 0, in ascending order, then -1 up to list_length; policies then need not look through the row
 template <class NumberT>
 struct node_rows {
   vocab_rows<NumberT> rows;
@@ -51,8 +51,8 @@ struct node_rows {
   //!
   //! Pre         has(u)
   std::span<const NumberT> row(node_id u) const { return rows.row(row_of[u]); }
-  //! The tokens of the row of node u that have a probability above 0, lowest first; empty if the drafter lists none. On
-  //! the host only.
+  //! The tokens of the row of node u that have a probability above 0, in ascending order; empty if the drafter lists
+  //! none. On the host only.
   //!
   //! Pre         has(u)
   std::span<const token_id> listed_tokens(node_id u) const {

@@ -19,7 +19,7 @@ namespace espalier {
 //! root, then the other nodes. Given the verdict, kept() tells which of these rows are kept.
 //!
 //!     rows.add_to(batch, tree, node_order::breadth_first, text.last(1), sequence, prefix);
-//!     ... the pass, whose logits of node u are row rows.logits_rows()[u], and the verdict v
+//!     ... the pass, in which row rows.first_output() + rows.logits_rows()[u] has the logits of node u; the verdict v
 //!     for (const std::int32_t k : rows.kept(tree, v.accepted))
 //!       keep(rows.first_row() + k, prefix + k);  // a row of the batch, and its cache slot
 //!
@@ -57,8 +57,8 @@ class round_rows {
   //! Returns the row of a node in the batch.
   std::int32_t row(node_id u) const { return first_row_ + scratch_row(u); }
 
-  //! Returns the scratch rows to commit if the path to this node is accepted: all pending ones, then the rows of the
-  //! path. Valid until the next call.
+  //! Returns the scratch rows to commit if the path to this node is accepted: the rows of all pending tokens, root
+  //! included, then the rows of the other nodes on the path. Valid until the next call.
   std::span<const std::int32_t> kept(tree_view tree, node_id accepted) {
     kept_.resize(static_cast<std::size_t>(n_pending_ + tree.depth[accepted]));
     for (std::int32_t i = 0; i < n_pending_; ++i)

@@ -11,7 +11,7 @@ namespace espalier {
 //! A drafter that drafts a round while the target's pass over the round before is under way. In all else it is the
 //! given drafter. It is for a draft model on a device of its own, or on cores that the target leaves idle. The decoder
 //! grows the tree of the likeliest verdict on a second thread. If the verdict is that one, the tree is there when the
-//! round begins; if not, the tree is thrown away, and the round drafts as it would have done.
+//! round begins; if not, the tree is thrown away, and the round drafts as it does without `ahead`.
 //!
 //!     auto drafter = ahead(autoregressive(draft, draft_kv));
 //!     auto decode = make_decoder(drafter, dynatree(), greedy(), kv, target);

@@ -45,7 +45,7 @@ namespace detail {
 template <class ServedT, class EntryT>
 struct served_place : batch_place<EntryT> {
   static constexpr bool releases_rows = true;
-  // Whether a text may begin with rows that another one computes.
+  // Whether a text may begin with rows that another text computes.
   static constexpr bool shares_prompts = ServedT::shares_rows && ServedT::adopts_prompts;
 
   template <class... PartsT>
@@ -148,9 +148,9 @@ struct own_chances {
 //! Law         a text is the one that decoder writes with the same parts, prompt, stop conditions and text_options,
 //!             whoever else is served, where the backends are batch-invariant (but see batch_options::share_budget, and
 //!             time_budget)
-//! Errors      input_error and option_error as decoder; input_error for a text that is not known. What a part throws
-//!             in step() is told in the events of the texts that were in that pass: they are held at their last
-//!             committed token until resume(); the others go on
+//! Errors      input_error and option_error as decoder; input_error for a text that is not known. An error of a part in
+//!             step() is told in the events of the texts that it hits, for example all texts of a pass: these are held
+//!             at their last committed token until resume(), the others go on
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 class batch_decoder
@@ -211,7 +211,7 @@ class batch_decoder
   batch_decoder(const batch_decoder&) = delete;
 
   //! Adds a text, which waits for its turn, and returns its number. The text may have a policy and a processor of its
-  //! own; the costs in its own policy count only where texts share no budget.
+  //! own; the costs in this policy count only where texts share no budget.
   //!
   //! Errors      as decoder::begin(); input_error if max_waiting texts wait already, besides as many as there are free
   //!             places; option_error for a policy that drafts or asks about other numbers of nodes than the decoder's,
@@ -255,8 +255,8 @@ class batch_decoder
   //! Goes on with a text that has ended, with `more` tokens in between (or none), or with one that a failure holds,
   //! which takes no further tokens and keeps its stop conditions.
   //!
-  //! Errors      as decoder::resume(); input_error for a text that is neither, and for `more` tokens to one that is
-  //!             held
+  //! Errors      as decoder::resume(); input_error for a text that has not ended and is not held, and for `more` tokens
+  //!             to a text that is held
   void resume(text_id id, std::span<const token_id> more = {}, stop_conditions stop = {}) {
     this->texts().resume(id, more, std::move(stop), context_, backend_.vocab_size());
   }
@@ -346,8 +346,8 @@ class batch_decoder
     return {};
   }
 
-  //! Gives up the step: all texts stand at their last committed tokens, and none is held. The engine must not write
-  //! cache slots of the pass any more. Does nothing where no pass is under way.
+  //! Gives up the step: all texts stand at their last committed tokens, and no text is held because of it. The engine
+  //! must not write cache slots of the pass any more. Does nothing where no pass is under way.
   void give_up() {
     if (!pass_) return;
     (void)close_pass();
@@ -361,7 +361,7 @@ class batch_decoder
   friend drafting;
   entry& spare() { return this->texts().spare(policy_, this->n_running(), processor_); }
 
-  // Returns the seconds of the draft's passes that texts share.
+  // Returns the seconds that the draft's passes which texts share have taken since construction.
   double draft_seconds() const { return forward_seconds_of(drafter_); }
 
   detail::pass_limits limits() const {
@@ -420,7 +420,8 @@ class batch_decoder
     p.is_drafted_for = !p.served.rests() && budget_.worth_reading(this->n_running(), t.written, p.n_draft_unread);
   }
 
-  // Makes a text that has not begun take the rows that others hold of it.
+  // Makes a text that has not begun take the rows that other sequences hold of it, and begin, unless it is to wait for
+  // rows that another text computes.
   void settle(place& p) {
     saved_type& t = p.text->value;
     if (p.stage == detail::place_stage::arrived) p.served.begin(t);
@@ -431,8 +432,8 @@ class batch_decoder
     }
   }
 
-  // Takes rows that others hold of the text: those of full pages, and those that the sequence of another text holds in
-  // a page that is not full, for example where this text was forked from it.
+  // Takes rows of the text that the store finds (see SharingKVStore), and rows that the sequence of another text holds
+  // in a page that is not full, for example where this text was forked from that text.
   void take_rows(const place& p) {
     const std::span<const token_id> wanted = p.tokens().first(p.tokens().size() - 1);
     std::int32_t held = kv_.adopt(p.number, wanted);

@@ -66,7 +66,7 @@ class batch_drafting {
       if (asks_[i].reads) p.served.set_draft_reads(false);  // unless a part needs more
     }
   }
-  // Whether prompts are being read, or were read last.
+  // Whether begin_reading() was called after the last begin_growing().
   bool is_reading() const { return is_reading_; }
 
   // Begins to grow the trees of all places that have a round in this step.
@@ -206,7 +206,7 @@ class batch_drafting {
     }
   }
 
-  // Asks this part of the drafter of each text that wants to know something of it.
+  // Asks this part of each text's drafter about the nodes that the text's policy wants, if the policy asks this part.
   template <std::size_t Index, class HostT, class PlaceT, class ChancesT>
   void ask_about_nodes(part_index<Index> part, HostT& host, std::span<PlaceT* const> places,
                        const ChancesT& chance_of) {

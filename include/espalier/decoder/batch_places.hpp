@@ -77,8 +77,8 @@ class batch_places {
  public:
   batch_places(const batch_places&) = delete;
 
-  //! Ends a text wherever it is, and forgets it. Between two halves of a step it keeps its place, and its rows of the
-  //! caches, until the pass under way ends.
+  //! Ends a text, whether it waits, is served, is held or has ended, and forgets it. Between two halves of a step a
+  //! served text keeps its place, and its rows of the caches, until the pass under way ends.
   void cancel(text_id id) {
     entry& e = texts_.find(id);
     const bool is_served = e.stage == text_stage::served;
@@ -144,7 +144,7 @@ class batch_places {
   const table& texts() const { return texts_; }
   step_record& record() { return record_; }
   std::deque<place>& all_places() { return places_; }
-  // Places with a text, in turn, and during a step also those that have lost their text in it.
+  // The places with a text, in turn; during a step also the places whose text has left in this step.
   std::span<place* const> in_turn() const { return in_turn_; }
   place& at(std::int32_t i) { return places_[static_cast<std::size_t>(i)]; }
 
@@ -173,7 +173,7 @@ class batch_places {
   }
 
   // True if a text is to wait for a text before it, which computes rows with which both begin. Pre: the text has taken
-  // the rows that others hold of it
+  // the rows that other sequences hold of it
   bool waits(const place& p) const {
     const reading own = p.as_reading();
     for (const place* q : in_turn_) {

@@ -218,8 +218,8 @@ constexpr auto verifier_mistake() {
     return found<no_mistake>;
 }
 
-// A drafter that has a member n_read, even one that cannot be called as it should. A wrapper that has n_read only for
-// some drafters (factorised) does not count with the others.
+// A drafter that has a member n_read, even one that cannot be called as it should. A wrapper such as factorised has
+// n_read only over some drafters; over the others it does not satisfy this concept.
 template <class DrafterT>
 concept NamesNRead = requires {
   &DrafterT::n_read;

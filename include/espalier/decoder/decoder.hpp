@@ -82,9 +82,9 @@ struct no_passes {};
 //!             cache
 //! Pre         the rows that the cache holds for this sequence were computed by this backend's model
 //! Errors      option_error and input_error if parts or prompt do not fit; input_error if another decoder has changed
-//!             the sequence in the middle of a text (in a store that is no PrefixKVStore: its number of rows). If a
-//!             part throws inside step(), text and cache stand at the text's last committed token: step() may be
-//!             called again
+//!             the sequence in the middle of a text (a store that is no PrefixKVStore shows this only by its number of
+//!             rows). If a part throws inside step(), text and cache stand at the text's last committed token: step()
+//!             may be called again
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 class decoder {
@@ -469,7 +469,8 @@ class decoder {
     }
   }
 
-  // Asks a drafter that has, in at least one part, its passes made outside. Returns true if pass_ is now such a pass.
+  // Goes on with the questions to a drafter of which at least one part has its passes made outside. Returns true if
+  // pass_ is now such a pass.
   template <class ChanceT>
   bool ask_outside(ChanceT& chance, bool gives) requires(drafts_outside) {
     const auto chance_of = [&](text_id, const text&) -> ChanceT& { return chance; };

@@ -25,8 +25,8 @@ struct decoder_options {
   node_order order = node_order::insertion;  //!< order of the tree's rows in the forward pass
   std::int32_t sequence = 0;                 //!< the sequence of the KV store that texts use; what is written does not
                                              //!< depend on it
-  std::int32_t prefill_rows = 64;            //!< most tokens of a prompt that one pass reads, or one step() without a
-                                             //!< round
+  std::int32_t prefill_rows = 64;            //!< most tokens of a prompt that the target reads in one step(), and so in
+                                             //!< one pass
   bool replay = true;  //!< on the device, whether rounds are captured as graphs; false for backends that a graph cannot
                        //!< capture. On the host it has no meaning
 #if ESPALIER_HOSTED

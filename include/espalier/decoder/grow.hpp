@@ -212,8 +212,8 @@ class growth {
 };
 
 // Resets the tree to the root of a round, with room for the tokens that may be drafted after a text of `size` tokens:
-// `left` more tokens may be written, and the context has room for `room` more. The last token that may be written is
-// the target's own: nothing is drafted for it.
+// `left` more tokens may be written, and the context has room for `room` more. If only one more token may be written,
+// there is no room: that token is the target's own.
 template <class TreeT, class DrafterT>
 void open_tree(TreeT& tree, const DrafterT& drafter, token_id root, std::int32_t size, std::int32_t left,
                std::int32_t room) {

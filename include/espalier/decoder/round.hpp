@@ -48,7 +48,7 @@ struct round_record {
   std::int32_t index = 0;                 //!< number of the round since the text began or was resumed
   tree_view tree{};                       //!< as drafted
   verdict decision{};                     //!< as committed, that is, cut where the text stops
-  std::span<const token_id> committed{};  //!< the accepted path, then one token
+  std::span<const token_id> committed{};  //!< tokens of the accepted path without the root, then one more token
   std::int32_t forwarded_rows = 0;        //!< rows of the target's pass: the pending tokens and the drafted ones, or a
                                           //!< part of the prompt
   std::span<const scored_token>

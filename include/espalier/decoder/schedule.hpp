@@ -9,7 +9,7 @@
 #include "espalier/core/token.hpp"
 
 //! Plans the next step of a batch, as a pure function of lengths, turns and limits: the batch decoders of host and
-//! device both ask plan_step(), and do what it says. seat_limit says how many texts they serve at once.
+//! device both ask plan_step(), and do what it says. seat_limit says how many texts may be served at once.
 namespace espalier::detail {
 
 // The part that a text has in a pass of the target.
@@ -66,7 +66,8 @@ inline std::int32_t lanes_of(std::int32_t n, std::int32_t max_lanes) {
   return (std::min)(lanes, max_lanes);
 }
 
-// Calls f(i) for each seat, those that were passed over most often first; equal ones in the order of the span.
+// Calls f(i) for each seat i: first for the seats that were passed over most often, among equals in the order of the
+// span.
 template <class FunctionT>
 void for_each_in_turn(std::span<const seat> seats, const FunctionT& f) {
   for (std::int32_t above = 1 << 30;;) {
@@ -156,8 +157,8 @@ inline pass_plan plan_step(std::span<const seat> seats, const pass_limits& limit
 }
 
 // The number of texts that may have places at once: all places, until pages run out. It then falls to the number of
-// texts that keep their places, so that these can go on. Each time that an eighth as many texts have ended, it grows by
-// one and a sixteenth of itself, up to all places.
+// texts that keep their places, so that these can go on. Each time that an eighth of that many texts have ended, the
+// number grows by one and a sixteenth of itself, up to all places.
 struct seat_limit {
   std::int32_t n_places = 0;
   std::int32_t most = n_places;  // texts that may have places, at least one

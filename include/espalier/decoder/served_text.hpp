@@ -44,10 +44,10 @@ namespace espalier {
 //! finds out if another part has changed the sequence.
 //!
 //! The store is kept by reference if it is given as an lvalue, by value otherwise. A store that remembers its tokens
-//! (PrefixKVStore) tells what the sequence holds, whoever wrote it. From a store that shares rows (SharingKVStore), a
-//! text that begins also gets what any other sequence holds of it. Of any other store nothing is known when a text
-//! begins; while the text is written, another part's use of the sequence is noticed by the number of rows, unless that
-//! part has left the same number of rows.
+//! (PrefixKVStore) tells which tokens' rows the sequence holds, whoever wrote them. From a store that shares rows
+//! (SharingKVStore), a text that begins also adopts the rows that the store finds of its beginning. Of any other store
+//! nothing is known when a text begins; while the text is written, another part's use of the sequence is noticed only
+//! by the number of rows.
 template <class KVStoreT>
 class text_cache {
   using kv_type = std::remove_reference_t<KVStoreT>;
@@ -88,8 +88,8 @@ class text_cache {
     in_step_ = false;
   }
 
-  //! Drops all scratch, and all committed rows except those of the text's tokens before its last one. From a store that
-  //! shares rows it first takes those that other sequences hold.
+  //! Drops all scratch, and all committed rows except the rows of the text's tokens before its last one. If the text
+  //! has just begun or been resumed, a store that shares rows first adopts the rows that it finds of these tokens.
   //!
   //! Errors      input_error if rows of another text took the place of this one's while it was written; the next call
   //!             mends that
@@ -181,7 +181,8 @@ struct no_ahead {
 };
 
 // Trait whose member `type` drafts ahead for a drafter: the drafter's drafting_type, if the drafter has one and the
-// decoder can draft ahead (Can), else no_ahead. A decoder can if only tokens go from a round to the next tree.
+// decoder can draft ahead (Can), else no_ahead. A decoder can draft ahead if nothing but tokens goes from a round to
+// the next tree.
 template <class DrafterT, class PolicyT, bool Can>
 struct ahead_of : std::type_identity<no_ahead> {};
 template <class DrafterT, class PolicyT>
@@ -218,7 +219,7 @@ class served_text {
   using text_type = saved_text<TreePolicyT, ProcessorT>;
   using target_rows = detail::target_rows<number, ProcessorT>;
   static constexpr bool shares_rows = SharingKVStore<kv_type>;  // with other texts
-  static constexpr bool adopts_prompts = !reads_features;       // else all of a text passes through the target
+  static constexpr bool adopts_prompts = !reads_features;       // if false, all of a text passes through the target
 
   served_text(DrafterT&& drafter, KVStoreT&& kv, std::int32_t sequence, const TreePolicyT& policy,
               const served_sizes& sizes)
@@ -279,7 +280,7 @@ class served_text {
       drafter_in_step_ = true;
     }
     if (!drafter_in_step_) return;
-    // Text that a drafter of hidden states has not read passes through the target before it is asked.
+    // Tokens that a drafter of hidden states has not read must pass through the target before the drafter is asked.
     if (lacks_features(t)) {
       if constexpr (reads_features) cache_.truncate(drafter_.n_read());
     }

@@ -26,7 +26,7 @@ namespace espalier {
 
 //! A decoder for machines without a heap: everything that it will ever need is in this one object, whose size is known
 //! at compile time. `FactoryT` builds the decoder inside. It must give the parts that own lists by value, and hand on
-//! the options that it is called with, which are those of the capacity:
+//! the options that it is called with, which decoder_options::of() makes from the capacity:
 //!
 //!     struct factory {
 //!       auto operator()(const decoder_options& options) const {

@@ -21,7 +21,8 @@ struct statistics {
   std::int64_t accepted = 0;        //!< draft tokens committed
   std::int64_t deepest = 0;         //!< sum over rounds of the depth of the tree
   std::int64_t forwarded_rows = 0;  //!< rows of the target's passes in rounds
-  std::int64_t texts = 0;           //!< texts whose first round was counted here, not texts that were saved and go on
+  std::int64_t texts = 0;           //!< texts that began or were resumed, counted at their first round after that; a
+                                    //!< text that load() goes on with is not counted again
   std::int64_t first_tokens = 0;    //!< tokens that first rounds committed
   double first_token_seconds = 0;   //!< sum over first rounds of their time, with the reading of the prompt
   std::array<std::int64_t, n_tree_limits> limited_by{};  //!< [tree_limit] rounds whose tree ended for this reason

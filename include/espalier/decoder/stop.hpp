@@ -36,9 +36,9 @@ struct stop_conditions {
 
 #if ESPALIER_HOSTED
 
-//! Search for stop strings in a text that arrives in pieces. A string may span several pieces: bytes that may be the
-//! beginning of one are held back. push() only tries pieces. When the round is committed, keep() makes them part of the
-//! text; when it is given up, take_back() drops them.
+//! Search for stop strings in a text that arrives in pieces. A stop string may span several pieces: bytes that may be
+//! its beginning are held back. push() only tries pieces. When the round is committed, keep() makes the pieces part of
+//! the text; when the round is given up, take_back() drops them.
 //!
 //! Complexity  push: a search for each stop string in the bytes that are held back or not kept yet; no allocation after
 //!             begin() while the pieces that are pushed before a keep() have up to 256 bytes together

@@ -52,8 +52,8 @@ inline std::uint64_t fresh_seed() {
 #endif
 }
 
-//! A text as it is written: its tokens, what it is written with, and why it ended. It is a value, which does not know
-//! where it is served.
+//! A text as it is written: its tokens, its options and stop conditions, and why it ended. It is a value, which does
+//! not know where it is served.
 //!
 //! A span of its tokens is valid until the next begin(), resume(), fork(), move_to() or reserve(), or until 2^20 tokens
 //! were written after the last of these calls.
@@ -236,7 +236,7 @@ class text {
     state_ = status::running;
   }
 
-  // The prompt may be a part of tokens_.
+  // Replaces tokens_ by the prompt, which may be a part of tokens_.
   void put(std::span<const token_id> prompt) {
     const std::compare_three_way order;  // of pointers to any two objects
     if (order(prompt.data(), tokens_.data()) < 0 || order(prompt.data(), tokens_.data() + tokens_.size()) >= 0)

@@ -27,7 +27,7 @@ enum class text_stage {
   served,   // it has a place
   held,     // a part has failed: the text waits for resume()
   ended,
-  cancelled,  // nobody knows it any more, but a pass under way has rows of it: it has its place until the pass ends
+  cancelled,  // the text is forgotten, but a pass under way has rows of it: it keeps its place until the pass ends
 };
 
 // One text of a batch.

@@ -15,7 +15,7 @@ struct steps_error : input_error {
   using input_error::input_error;
 };
 
-//! Limits of an automaton, all its copies together.
+//! Limits of an automaton, in common to all its copies.
 struct automaton_limits {
   //! Most steps of one call. Reading a byte takes one step if the next state is known, else about one step for each
   //! state of the pattern that the text may be in. A hundred million steps take a second or so.

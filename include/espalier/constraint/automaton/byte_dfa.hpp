@@ -19,13 +19,13 @@
 
 namespace espalier::detail {
 
-// The deterministic automaton of a byte_nfa. Each of its states stands for a set of states of the byte_nfa, each with
-// its stack, and is made when it is first reached. A set has only states that live: see byte_nfa::live().
+// The deterministic automaton of a byte_nfa. Each of its states stands for a set of states of the byte_nfa with their
+// stacks. A state is made when it is first reached. A set has only states that live: see byte_nfa::live().
 //
 // Complexity  construction: O(states of the byte_nfa). next: one look-up if the next state is known, else O(states of
 //             the set)
-// Errors      construction, next, canonical: input_error if all states together would take more than max_bytes, or one
-//             would stand for more than max_configs states. next: steps_error if it would take more steps than
+// Errors      construction, next, canonical: input_error if all states together would take more than max_bytes, or if a
+//             set would have more than max_configs states. next: steps_error if it would take more steps than
 //             allow_steps() said. The known states stay
 class byte_dfa {
  public:
@@ -69,7 +69,7 @@ class byte_dfa {
   // Returns the steps that the calls of next() have taken since allow_steps().
   std::int64_t steps() const { return n_allowed_ - steps_left_; }
 
-  // Returns the byte_nfa's states (with their stacks) in this state's set. The set has only states that take a byte.
+  // Returns the byte_nfa's states (with their stacks) in this state's set. All of them are of kind byte.
   std::span<const config> configs(std::int32_t state) const {
     return std::span(configs_).subspan(at(state).first, at(state).n);
   }
@@ -100,8 +100,8 @@ class byte_dfa {
   // number is at most `longest` and a byte may follow that is neither free text nor the closing quote, returns 0.
   std::int32_t room(std::int32_t state) const { return state == dead ? 0 : at(state).room; }
 
-  // Returns the state that stands for all states that differ only in repetition counts whose limits cannot be reached
-  // within `longest` bytes. The same texts of up to `longest` bytes may follow all of these states.
+  // Returns the state that stands for this state and all others that differ from it only in repetition counts whose
+  // limits cannot be reached within `longest` bytes. The same texts of up to `longest` bytes may follow all of them.
   //
   // Complexity  O(states of the set) the first time
   std::int32_t canonical(std::int32_t state) {
@@ -131,9 +131,9 @@ class byte_dfa {
     std::int32_t room, canonical;
   };
 
-  // The top frame of a stack. `state` and `number` are the `push` state of a repetition and its count so far, or the
-  // state to go on at after a call and 0. `below` is the id of the stack under the frame, `canonical` the id of the
-  // canonical_stack(), or unknown.
+  // The top frame of a stack. For a repetition, `state` is its `push` state and `number` its count so far. For a call,
+  // `state` is the state that follows the call, and `number` is 0. `below` is the id of the stack under the frame,
+  // `canonical` the id of the canonical_stack(), or unknown.
   struct frame {
     std::int32_t state, number, below, canonical;
   };
@@ -195,8 +195,8 @@ class byte_dfa {
     return false;
   }
 
-  // Adds to the set every state that takes a byte and can be reached from `from` without one, and notes whether the end
-  // can be reached so.
+  // Adds to the set every state of kind byte that can be reached from `from` without reading a byte, and notes whether
+  // the end can be reached so.
   void close(std::int32_t from, std::int32_t from_stack) {
     open_.assign(1, {from, from_stack});
     while (!open_.empty()) {
@@ -359,8 +359,8 @@ class byte_dfa {
   std::vector<std::int32_t> next_;  // the next state, by state and class of the next byte
   std::unordered_multimap<std::uint64_t, std::int32_t> number_of_, number_of_stack_;
   std::vector<frame> frames_;
-  // The set being made; the configurations that close() has yet to look at; those that it has looked at, except the
-  // first one of each state, which mark_ holds.
+  // set_: the set that is being made. open_: the configurations that close() has yet to look at. others_: those that it
+  // has looked at, except the first configuration of each state, whose stack is in mark_.
   std::vector<config> set_, open_, others_;
   std::vector<mark> mark_;
   std::int32_t turn_ = 0;

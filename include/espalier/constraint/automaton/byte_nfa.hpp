@@ -33,7 +33,7 @@ class byte_nfa {
     call,   // leads into the rule that begins at `to`; after it, to `other`
     leave,  // ends a rule
     push,   // leads to `to`, a join of `more` and `pop`, with a new frame, whose number is 0
-    more,   // leads to `to` if the number in the frame is below `most`
+    more,   // leads to `to` if the number in the frame is below `most`, or if `most` is `many`
     count,  // leads to `to` with a number that is greater by one
     pop     // if the number in the frame is at least `least`: removes the frame and leads to `to`
   };
@@ -42,7 +42,7 @@ class byte_nfa {
   //   free_text      a character of a JSON string begins here; any number of characters may follow
   //   counted_text   as free_text, but only as many characters may follow as the frame on the stack still allows
   //   closing        a state of a group, with a rank in the group: if several states of one group, with the same stack,
-  //                  could read the next byte, only those of the lowest rank read it
+  //                  could read the next byte, only the states of the lowest rank read it
   //   stop           the end of one of several parts that are read side by side
   enum class role : std::uint8_t { none, free_text, counted_text, closing, stop };
 
@@ -158,16 +158,17 @@ class byte_nfa {
     return {add({.what = kind::call, .to = rule.begin, .other = e}), e};
   }
 
-  // Lets one state lead to another without a byte. A state has room for two such links, those that it was made with
-  // included.
+  // Lets one state lead to another without a byte. A state has room for two such links, including the links that it was
+  // made with.
   void link(std::int32_t from, std::int32_t to) {
     state& s = states_[static_cast<std::size_t>(from)];
     (s.to < 0 ? s.to : s.other) = to;
   }
 
-  // Returns for each state whether it lives: whether some text leads from it to the end of the rule that it is in (a
-  // leave), to the end of one time of the repetition that it is in (a count), outside of these to the state `end`, or
-  // to a state of role stop or a closing state of rank 0.
+  // Returns for each state whether it lives. A state in a rule or in a counted repetition lives if some text leads from
+  // it to the `leave` of the rule or the `count` of the repetition; a state outside of these, if some text leads from
+  // it to the state `end`. A state also lives if some text leads from it to a state of role stop or to a closing state
+  // of rank 0.
   //
   // Complexity  O(states)
   std::vector<char> live(std::int32_t end) const {

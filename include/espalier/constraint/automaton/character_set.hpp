@@ -49,9 +49,9 @@ class character_set {
     return others;
   }
 
-  // Number of characters in the set, and the lowest of them.
+  // size() is the number of characters in the set, lowest() the lowest of them.
   //
-  // Pre         lowest: the set is not empty
+  // Pre         lowest(): the set is not empty
   std::uint32_t size() const {
     std::uint32_t n = 0;
     for (const range& r : ranges_)
@@ -167,7 +167,7 @@ class character_set {
 };
 
 // The part that accepts `least` to `most` characters in a string of JSON; most < 0: any number from `least` on. If
-// `has_codes`, they may also be written as a backslash, u and four digits, and / as \/.
+// `has_codes`, a character may also be written as \uHHHH or as a surrogate pair of two such codes, and / as \/.
 inline nfa_part free_text(byte_nfa& nfa, std::int32_t least, std::int32_t most, bool has_codes) {
   using role = byte_nfa::role;
   if (least == 0 && most == 0) return nfa.nothing();

@@ -16,7 +16,8 @@
 
 namespace espalier::detail {
 
-// Parser of a regular expression: makes the part of an automaton that accepts the texts that it describes as a whole.
+// Parser of a regular expression: makes the part of an automaton that accepts the texts which the expression describes
+// as a whole.
 class regex_parser {
  public:
   regex_parser(byte_nfa& nfa, std::string_view pattern, character_form form)
@@ -59,7 +60,7 @@ class regex_parser {
   nfa_part written_out(const repetition& r) { return nfa_.times(r.one, r.least, r.most); }
 
   // Repeats a repetition: `inner`, `least` to `most` times in a row. The result is one repetition if its possible
-  // numbers of times have no gap; (a{3}){0,2} has gaps: 0, 3 or 6 times.
+  // numbers of times have no gap and do not exceed byte_nfa::max_states; (a{3}){0,2} has gaps: 0, 3 or 6 times.
   repetition repeat(const repetition& inner, std::int32_t least, std::int32_t most) {
     if (inner.is_single()) return {inner.one, least, most};
     if (least == 1 && most == 1) return inner;

@@ -24,8 +24,8 @@
 
 namespace espalier {
 
-//! A sequence of tokens from the beginning of a text, stored as a node in a tree of sequences: longer ones share the
-//! nodes of their beginnings. The empty path is the root.
+//! A sequence of tokens from the beginning of a text, stored as a node in a tree of sequences: sequences that begin
+//! with it share its nodes. The empty path is the root.
 //!
 //! Complexity  each member: O(1); the destructor of the last copy of a path frees the nodes that no other path needs,
 //!             without recursion
@@ -37,14 +37,14 @@ class token_path {
   bool empty() const { return !last_; }
   std::int32_t size() const { return last_ ? last_->size : 0; }
 
-  //! The path without its last token; the last token.
+  //! before() is the path without its last token, token() is the last token.
   //!
   //! Pre         !empty()
   token_path before() const { return token_path(last_->before); }
   token_id token() const { return last_->token; }
 
   //! The address of the path's last node; null for the empty path. Only copies of one path have the same address: two
-  //! paths of the same tokens that were made one after the other have different ones.
+  //! paths that were made separately of the same tokens have different addresses.
   const void* identity() const { return last_.get(); }
   friend bool operator==(const token_path& a, const token_path& b) { return a.last_ == b.last_; }
 
@@ -165,8 +165,8 @@ class ebnf_grammar {
     }
   }
 
-  // The text of an error of xgrammar, without the time and the line of xgrammar's source: of "[12:34:56] /a/file.cc:78:
-  // this" only "this".
+  // The text of an error of xgrammar, without the time and the line of xgrammar's source: "[12:34:56] /a/file.cc:78:
+  // this" becomes "this.".
   static std::string reason(std::string_view what) {
     if (what.starts_with('[')) {
       const std::size_t place = what.find(".cc:");

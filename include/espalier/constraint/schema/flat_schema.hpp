@@ -220,9 +220,9 @@ class schema_flattener {
     return all;
   }
 
-  // The restrictions of a schema, with those of its $ref and allOf; false if they exclude each other. If several of
-  // them have an anyOf, or a oneOf, all but the first of these stay in an allOf. Adds the names that are referred to to
-  // `followed`.
+  // The restrictions of a schema and of the schemas in its $ref and allOf, merged into one schema; false if one of them
+  // is false, or if their types or enums have nothing in common. If several of them have an anyOf, the first anyOf
+  // stays and the others are put into an allOf; so it is with oneOf. The name in each $ref is added to `followed`.
   json flat(const json& schema, const std::string& path, int depth, std::vector<std::string>& followed) {
     json all = restrictions(schema, path, depth);
     if (!all.is_object()) return all;
@@ -271,8 +271,8 @@ class schema_flattener {
     return {"string", "number", "boolean", "null", "array", "object"};
   }
 
-  // Schemas that allow no value of the given schema, and together as many of the other values as keywords can describe;
-  // empty if no such schema is supported.
+  // Schemas that allow no value of the given schema, and together the values that break its type (unless it is_whole),
+  // enum, required, properties, anyOf, minimum or maximum; empty if the schema has other keywords only.
   std::vector<json> negated(const json& schema, const std::string& path, int depth) {
     count(depth);
     std::vector<std::string> followed;

@@ -109,7 +109,7 @@ class schema_parser {
   static constexpr std::int32_t most_entries = 1 << 14;
 
   // A rule, the number of lists and objects that were open when its content was begun, and whether the content is
-  // complete. Schemas that are referred to, and those that are made of several ones, become rules.
+  // complete. A schema that a $ref names, and a schema with an allOf or with keywords beside a $ref, become rules.
   struct known_rule {
     nfa_part part;
     int n_open;
@@ -376,7 +376,7 @@ class schema_parser {
   }
 
   // The part that accepts a string, its quotation marks included. `group` and `rank` are those of the closing mark: see
-  // byte_nfa::closing. If group < 0, the closing mark needs no group.
+  // byte_nfa::closing. If group < 0, the mark gets a new group if the schema excepts strings, else none.
   nfa_part string(const json& schema, const std::string& path, std::int32_t group = -1, std::int32_t rank = 0) {
     std::int32_t least = times(schema, "minLength", 0, path), most = times(schema, "maxLength", many, path);
     if (most != many && most < least) return none(path);
@@ -445,8 +445,8 @@ class schema_parser {
     });
   }
 
-  // Refuses a schema of strings if its strings may begin with `text` but none of them goes on after it. The caller
-  // takes `text` itself out of the strings, so nothing could follow it.
+  // Refuses a schema of strings if a string may begin with `text` but can only end after it. The caller takes `text`
+  // itself out of the strings, so nothing at all could follow.
   void require_more(const json& schema, const std::string& text, const std::string& path, const char* keyword) {
     if (!schema.contains("pattern") && !schema.contains("format") && !schema.contains("maxLength")) return;
     byte_nfa own;
@@ -481,7 +481,7 @@ class schema_parser {
     const nfa_part indent = nfa_->times(nfa_->bytes(" "), 0, 64), tabs = nfa_->times(nfa_->bytes("\t"), 1, 16);
     return nfa_->either(all, nfa_->then(nfa_->bytes("\n"), nfa_->either(indent, tabs)));
   }
-  // The parts that accept a mark between two values, or one that opens or closes a list or an object, with the white
+  // The parts that accept a mark between two values, or a mark that opens or closes a list or an object, with the white
   // space beside it.
   nfa_part mark(std::string_view text) { return nfa_->then(nfa_->bytes(text), space(true)); }
   nfa_part open(std::string_view text) { return nfa_->then(nfa_->bytes(text), space(false)); }
@@ -677,8 +677,8 @@ class schema_parser {
       all.push_back(nfa_->then(nfa_->then(key, mark(":")), value(others, path + "/additionalProperties", depth + 1)));
     }
     for (const auto& [name, _] : properties.items()) {
-      // Only a name that a free key can have gets a ghost. Another ghost would let its name begin, and then nothing
-      // could follow.
+      // A name gets a ghost only if a free key could be that name. The ghost of any other name would let a key begin
+      // like that name, and then nothing could follow.
       bool is_free = others != false && (!names.is_object() || is_string_of(names, name, path));
       for (const std::string& text : texts)
         is_free = is_free || finds(text, name);
@@ -687,9 +687,9 @@ class schema_parser {
     return all;
   }
 
-  // The part that accepts an object with the named properties, in their order, and then the free ones. It has states
-  // before each key and after each value for every number of properties written so far, up to the largest number that
-  // makes a difference.
+  // The part that accepts an object with the named properties, in their order, and then properties with free keys. It
+  // has states before each key and after each value for every number of properties written so far, up to the largest
+  // number that makes a difference.
   nfa_part entries(const std::vector<entry>& named, const std::vector<nfa_part>& free, std::size_t n_required,
                    const json& schema, const std::string& path) {
     auto least = static_cast<std::size_t>(times(schema, "minProperties", 0, path));
@@ -830,20 +830,22 @@ class schema_parser {
 //!                  same key must have equal schemas), propertyNames (not beside patternProperties), minProperties,
 //!                  maxProperties, dependencies, dependentRequired, dependentSchemas
 //! The negation of a schema is needed for not, for if, and for two schemas of oneOf that do not exclude each other by
-//! types, values, patterns or a required property. It has the values that break the schema's type (except integer),
-//! enum of strings, required, properties, minimum or maximum, or an anyOf of these; values that break only other
-//! keywords are not written. A schema that has only other keywords is refused there.
+//! types, values, patterns or a required property. It allows the values that break the schema's type (except integer),
+//! its enum (of strings, null, true and false), its required, properties, minimum or maximum, or its anyOf of such
+//! schemas. Values that break only other keywords are not written, and a schema that has only other keywords is refused
+//! if its negation is needed.
 //! Keywords of another type than the schema's do nothing.
 //! Keywords that annotate (title, $comment, ...) and those that no draft from 4 to 2020-12 knows are ignored; the other
 //! keywords of these drafts are refused: contains, unevaluatedItems, unevaluatedProperties, $dynamicRef. ebnf_grammar,
 //! which uses xgrammar, can describe more texts, but takes no schema.
 //!
 //! Complexity  O(size of the schema with all combinations of anyOf within allOf written out, whatever numbers it has);
-//!             a multipleOf has about as many states as its largest divisor that is prime to 10, times 450; a length
+//!             a multipleOf has about as many states as its largest divisor that is coprime to 10, times 450; a length
 //!             beside a pattern multiplies the states of the pattern
 //! Errors      input_error for a text that is no JSON (line and column) or more than 200 levels deep, integers beyond
 //!             64 bits, a keyword that has the wrong type or is not supported with the others (the keyword and its
-//!             path), a schema that no value satisfies, and one that is too large
+//!             path), a schema that no value satisfies, a schema that is too large, and schemas more than 64 levels
+//!             inside each other
 //! Source      JSON Schema, draft 2020-12
 inline token_automaton json_schema(std::string_view schema, vocabulary_trie vocabulary,
                                    const json_schema_options& options = {}) {

@@ -31,9 +31,9 @@ struct decimal_bound {
   bool is_excluded = false;
 };
 
-// A range of numbers: makes the part of an automaton that accepts the numbers between bounds, without leading zeros:
-// whole ones, or decimals without an exponent. They have at most 15 digits, before and after the point together, so
-// that no two of them are read as the same double: a number above a bound here is above it for every reader.
+// A range of numbers: makes the part of an automaton that accepts the whole or decimal numbers between bounds, without
+// leading zeros and exponents. The numbers have at most 15 digits, before and after the point together, so that no two
+// of them are read as the same double: a number above a bound here is above it for every reader.
 class decimal_range {
  public:
   static constexpr int most_digits = 15;
@@ -81,7 +81,7 @@ class decimal_range {
   }
 
   // The lowest number that a lower bound allows, or the highest that an upper bound allows, in units of the last digit;
-  // limit or -limit if the bound lies beyond.
+  // `limit` or -limit if the bound is not between these.
   std::int64_t scaled(const decimal_bound& bound, bool is_lower) const {
     const bool is_negative = bound.digits < 0;
     auto n = static_cast<std::uint64_t>(bound.digits);
@@ -109,8 +109,8 @@ class decimal_range {
     const auto n = static_cast<std::size_t>(n_before_ + n_after_);
     low_.insert(0, n - low_.size(), '0');
     high_.insert(0, n - high_.size(), '0');
-    // If the digits of a whole number already lie between those of both bounds, the state for the other digits does not
-    // depend on the bounds: it is kept for numbers of all lengths.
+    // If the leading digits of a whole number are above those of the lower bound and below those of the upper bound,
+    // the state for the other digits does not depend on the bounds. Such states are kept for numbers of all lengths.
     if (!is_too_large()) {
       for (auto r = rests_.begin(); r != rests_.end();)
         r = is_whole && !std::get<1>(r->first) && !std::get<2>(r->first) ? std::next(r) : rests_.erase(r);
@@ -118,8 +118,8 @@ class decimal_range {
     return rest(0, true, true, 0);
   }
 
-  // The state from which the digits from place `at` on are read. at_low: the digits before are those of low_; at_high:
-  // they are those of high_. `sum` is the remainder of their value modulo `multiple`.
+  // The state from which the digits from place `at` on are read. at_low, at_high: whether the digits before `at` are
+  // the first digits of low_, of high_. `sum` is the remainder of their value modulo `multiple`.
   std::int32_t rest(int at, bool at_low, bool at_high, std::int64_t sum) {
     const int left = n_before_ + n_after_ - at;
     if (left == 0) return sum == 0 ? end_ : none;
@@ -163,7 +163,7 @@ class decimal_range {
 
   byte_nfa& nfa_;
   std::int32_t end_ = none;
-  int n_before_ = 0, n_after_ = 0;  // number of digits before the point, and largest number after it
+  int n_before_ = 0, n_after_ = 0;  // number of digits before the point, and largest number of digits after it
   std::string low_, high_;          // all digits of the lowest and the highest number, without the point
   std::map<std::tuple<int, bool, bool, std::int64_t>, std::int32_t> rests_;
 };

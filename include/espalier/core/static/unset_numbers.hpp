@@ -16,7 +16,7 @@ template <class NumberT>
 class unset_numbers {
  public:
 #if ESPALIER_HOSTED
-  // This much of a unique_ptr is written here, since <memory> brings streams with it, which take 0.4 s to parse.
+  // These members do what unique_ptr's would do, without <memory>, which brings streams that take 0.4 s to parse.
   unset_numbers() = default;
   unset_numbers(unset_numbers&& other) noexcept : numbers_(std::exchange(other.numbers_, nullptr)) {}
   unset_numbers& operator=(unset_numbers&& other) noexcept {

@@ -88,14 +88,14 @@ class side_thread {
 //
 //     start       this round's tree has grown; from here on only the second thread may use the drafter
 //     rows        the draft's rows of this round, for the verifier
-//     commit      the verdict is known: the drafter takes it, or has taken it already, or has taken another one
+//     commit      the verdict is known: the drafter takes it, unless it has already taken a guess of it
 //     take        the next round begins: gives its tree, if it was drafted ahead
 //     give_up     instead of commit, or of take: no tree is kept
 //
-// It guesses the verdict (a node and a token) that is the most probable if the target's rows equal the draft's. If the
-// drafter was not asked about the guessed node, its row is found by one more pass, in which the node's token is the
-// last of the text. Random numbers depend on their place in the tree, not on the order of calls, so a tree does not
-// depend on when it is drawn.
+// The guess is the verdict (a node and a token) that is the most probable if the target's rows equal the draft's. If
+// the drafter was not asked about the guessed node, the node's row is found by one more pass, in which the node's token
+// is the last of the text. Random numbers depend on the text and on their keys, not on the order of calls, so a tree
+// does not depend on when it is drawn.
 //
 // Complexity  beside the tree's own passes, one pass of one row at most and, if the verifier reads them, a copy of the
 //             round's rows; no allocation once warm
@@ -135,8 +135,9 @@ class drafting_ahead {
 
   rows_type rows(DrafterT& drafter) { return runs_ ? rows_ : drafter.rows(); }
 
-  // Hands over the verdict, and returns the seconds waited. Sets `strayed` to whether the drafter has taken another
-  // verdict and has to begin anew; without a run of the second thread it stays as it is.
+  // Hands over the verdict, and returns the seconds waited. Sets `strayed` to whether the drafter has to begin the text
+  // anew: it has taken another verdict, or its run has failed. Without a run of the second thread `strayed` stays as it
+  // is.
   double commit(DrafterT& drafter, tree_view tree, verdict v, bool& strayed) {
     if (!runs_) {
       drafter.commit(tree, v);
@@ -167,7 +168,7 @@ class drafting_ahead {
   }
 
  private:
-  // Runs work(). Returns false if it throws: then the round drafts its tree itself.
+  // Returns work(), or false if it throws: then the round drafts its tree itself.
   template <class WorkT>
   static bool attempt(WorkT&& work) {
 #if ESPALIER_EXCEPTIONS
@@ -243,8 +244,8 @@ class drafting_ahead {
   }
 
   // Returns the most probable token that is no child of node u, and the log-probability that the verdict is this node
-  // and this token. For a node without a row, returns token 0 for the token that is not known, with the mean
-  // log-probability of the tokens on the node's path.
+  // and this token. If the node has no row, the token is not known: returns token 0, as if its log-probability were the
+  // mean of the tokens on the node's path.
   choice after(node_id u) const {
     const double path = this_round_.path_log_prob[u];
     if (!rows_.has(u)) return {0, path + path / this_round_.depth[u]};
