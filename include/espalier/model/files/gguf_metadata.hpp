@@ -65,7 +65,7 @@ class gguf_cursor {
   }
 
  private:
-  // Reads up to the present position, and on to the end of the piece of the file that the position is in.
+  // Reads the file into bytes_, up to the end of the 64 KiB piece that the present position is in.
   void load() {
     constexpr std::size_t piece = 1U << 16;
     if (at_ <= bytes_.size()) return;
