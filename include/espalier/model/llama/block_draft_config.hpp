@@ -21,7 +21,7 @@ namespace espalier {
 //! size. All dimensions of its heads must be rotated.
 //!
 //! Three layouts are read: the library's own, whose "model_type" is "espalier_block"; and DFlash's, as z-lab publishes
-//! it ("dflash_config", and DFlash in "architectures") and as speculators writes it ("speculators_model_type").
+//! it ("dflash_config", or DFlash in "architectures") and as speculators writes it ("speculators_model_type").
 //!
 //! Errors      model_error that names the file, the key, its value and what is allowed
 //! Source      dflash 0.1.0, model.py; speculators 0.9.0, models/dflash

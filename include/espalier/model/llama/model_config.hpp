@@ -235,7 +235,7 @@ struct model_config {
     read_sizes(json);
     n_kv_heads = json.integer_or("num_key_value_heads", n_heads, 1, n_heads);
     require_whole_groups(json);
-    // The head_dim of a file that does not give one: the default of transformers for the family; 0: by division.
+    // head_dim if the file does not give it: the family's default in transformers; 0: hidden_size / n_heads.
     const int unsaid = gemma ? 256 : (is("qwen3") ? 128 : 0);
     head_dim = json.has("head_dim") || unsaid > 0 ? json.integer_or("head_dim", unsaid, 1, 1 << 12)
                                                   : head_dim_by_division(json);
