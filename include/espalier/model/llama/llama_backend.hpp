@@ -35,7 +35,7 @@ namespace espalier {
 //! Options of a llama_backend.
 struct llama_options {
   int threads = 0;        //!< threads that compute a pass together; 0: as many as the hardware runs at once
-  int max_rows = 320;     //!< most rows of a forward pass; 320: a tree of 256 nodes and 64 more pending tokens
+  int max_rows = 320;     //!< most rows of a forward pass; 320 are enough for a tree of 256 nodes and pending tokens
   int max_positions = 0;  //!< positions that a text may have; 0: as many as the model has
   //! number of logits in a row, for a draft whose vocabulary is padded to another size than its target's; 0: the size
   //! of the model's own vocabulary. Tokens beyond the model's own have the logit minus infinity and are read as token 0
