@@ -26,7 +26,7 @@ namespace detail {
 
 inline constexpr const char* cost_format = "espalier-costs 1";
 
-// A list of numbers in JSON on one line. Each number has the fewest digits that still identify it.
+// Returns the numbers as a JSON list on one line, each with the fewest digits that still identify it.
 template <class NumberT>
 std::string in_json(std::span<const NumberT> numbers) {
   std::string text = "[";

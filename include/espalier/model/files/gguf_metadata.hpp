@@ -19,8 +19,8 @@ namespace espalier {
 
 namespace detail {
 
-// Reads a file from its start, value after value, and keeps the bytes that it has read. It takes no memory for bytes
-// that the file does not have.
+// A reader of a file from its start, value after value, which keeps the bytes that it has read. It takes no memory for
+// bytes that the file does not have.
 class gguf_cursor {
  public:
   explicit gguf_cursor(file_bytes& file) : file_(file) {}

@@ -17,7 +17,8 @@
 
 namespace espalier::detail {
 
-// Masked attention of some query heads, all of one key-value head, for some rows of one sequence.
+// A worker that computes the masked attention of some query heads, all of one key-value head, for some rows of one
+// sequence. It has the working memory of one thread.
 //
 // Keys are transposed block by block, so that a vector has the scores of several slots and many queries share each
 // load. Slots that are in no row's mask, or in the prefix before the windows of all rows, are neither read nor scored,
@@ -119,7 +120,7 @@ class attention_worker {
   }
 
  private:
-  // Numbers of queries that share a load of keys, and a load of values.
+  // Most queries that share one load of keys, and most queries that share one load of values.
   static constexpr int score_block = 8;
   static constexpr int value_block = simd_registers / 8;
 
@@ -306,7 +307,7 @@ class attention_worker {
   std::vector<float> scores_;   // [max_queries][stride]
   std::vector<float> sums_;     // [max_queries][head_dim]
   float totals_[max_queries] = {};
-  std::vector<std::uint32_t> seen_;    // [mask words] columns that some row of the task sees
+  std::vector<std::uint32_t> seen_;    // [mask words] the bits of all columns
   std::vector<std::int32_t> before_;   // [mask words] number of columns in the earlier words
   std::vector<std::int32_t> columns_;  // the columns that some row of the task sees, ascending
   std::vector<std::int32_t> visible_;  // the columns that one row sees, as indices into columns_

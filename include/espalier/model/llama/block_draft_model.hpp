@@ -187,7 +187,7 @@ struct block_draft_caches {
 //! Complexity  read: a copy, and a pass for each 64 rows of a text; forward: a pass for each 64 rows that all its texts
 //!             have left unread, then one pass with length + 1 rows for each text; no allocation if an earlier forward,
 //!             or reserve, was for as many texts, and an earlier forward had as high a place
-//! Law         bitwise: nothing depends on the number of threads, on other texts, or on how many rows each read() gets
+//! Law         bitwise: no logit depends on the number of threads, on other texts, or on how many rows each read() gets
 //! Errors      load: model_error for files that cannot be read, or that do not fit the target; option_error for a
 //!             target whose option hidden_layers lacks a layer that the draft reads. read: input_error for states of
 //!             another width. forward: input_error for a token outside the vocabulary. NaN weights give NaN logits

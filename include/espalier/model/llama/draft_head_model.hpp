@@ -153,7 +153,7 @@ struct draft_head_context {
 //! Complexity  read: a product for each 64 rows, or a copy for an MTP head; forward: one pass. No allocation if an
 //!             earlier pass had as many rows. A context has hidden_size floats, and keys and values, for each of
 //!             max_positions() and for each node
-//! Law         bitwise: nothing depends on the number of threads, on other texts, or on how many rows each read() gets
+//! Law         bitwise: no logit depends on the number of threads, on other texts, or on how many rows each read() gets
 //! Errors      load: model_error for files that cannot be read, or that do not fit the target. read and forward:
 //!             input_error for states of another width, and for a token outside the vocabulary. NaN weights give NaN
 //!             logits

@@ -38,7 +38,7 @@ concept HostKVStore = KVStore<KVStoreT> && requires(KVStoreT& kv, int layer, int
 //!   spare_state(layer, sequence, from) -> float*        memory for the state after n slots, to be written before
 //!                                                       hold_state(sequence, from, n)
 //! Laws
-//!   All may be called from several threads at once, and do not throw.
+//!   The functions that return memory may be called from several threads at once, and do not throw.
 //! Models
 //!   recurrent_kv
 template <class StoreT>

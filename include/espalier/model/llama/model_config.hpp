@@ -77,7 +77,7 @@ struct model_config {
   int window = 0;                //!< tokens that a row of a layer in `windowed` sees, its own included; 0: all
   std::vector<bool> windowed{};  //!< [n_layers] whether a layer has the window; empty: none has
 
-  bool paired_input = false;  //!< the attention of the first layer reads, in place of the norm of the stream, rows of
+  bool paired_input = false;  //!< the attention of the first layer reads, in place of the normalised stream, rows of
                               //!< 2 * hidden_size numbers that the owner of the pass writes
   bool has_embedding = true;  //!< false: the embedding of another model is used
   bool has_head = true;       //!< false: the output matrix of another model is used

@@ -71,8 +71,8 @@ enum class step_rows : std::uint8_t {
   mlp_normed,  // [hidden_size] the stream normalised for the MLP, if attention and MLP read the same stream
   projected,   // [query_size + 2 kv_size], or [mamba.projected()] in a recurrent layer
   mixed,       // [query_size], or [mamba.inner()] in a recurrent layer
-  widened,     // [gate and up][intermediate_size], or [up][intermediate_size] without a gate. On the host, only with a
-               // gate, [up][intermediate_size]: the product of gate, or of up without a gate, goes to `activated`
+  widened,     // [2][intermediate_size] products of gate and up; [intermediate_size] product of up without a gate. On
+               // the host [intermediate_size] product of up, only with a gate: the other product is in `activated`
   activated,   // [intermediate_size]
   logits       // [vocab_size]
 };
@@ -87,7 +87,7 @@ struct model_step {
   model_part part = model_part::attention_norm;  // the matrix or norm; `up` stands for gate and up if `gated`
   bool adds = false;                             // multiply: adds the product to the numbers in `to`
   bool gated = false;                            // multiply and activate: gate and up, not up alone
-  bool outputs_only = false;     // a row for each output: normalise writes the norm of row batch.outputs[i] to row i
+  bool outputs_only = false;     // a row for each output: normalise writes row batch.outputs[i], normalised, to row i
   bool local_rotary = false;     // rotate: the base is model_config::local_rope_theta
   activation_kind activation{};  // activate
   std::int32_t layer = -1;       // layer that the step belongs to; -1: none

@@ -121,7 +121,7 @@ class weight_matrix {
   //! Returns the address of the weights of an output's granule; null for an output beyond the last.
   const void* weights_of(int output) const { return output < outputs_ ? granule_of(output).data : nullptr; }
 
-  //! Writes y[r][o] = the product for outputs begin <= o < end, both multiples of `granule` or the end of all; with
+  //! Writes y[r][o] = the product for outputs begin <= o < end, both multiples of `granule`, or outputs(); with
   //! accumulate it adds the product to y. Weights of type i8_rows are multiplied in the integer form if x has integers.
   //! `next` is memory that the caller reads next, or null: a product may begin to fetch it.
   //!
