@@ -26,7 +26,7 @@ namespace detail {
 
 inline constexpr const char* cost_format = "espalier-costs 1";
 
-// A list of numbers in JSON on one line. Each number has the fewest digits that still identify it.
+// Returns the numbers as a JSON list on one line, each with the fewest digits that still identify it.
 template <class NumberT>
 std::string in_json(std::span<const NumberT> numbers) {
   std::string text = "[";
@@ -44,7 +44,8 @@ inline std::string in_json(const cost_curve& curve) {
   return text + "\n    ]\n  }";
 }
 
-// Returns the list under a key: of whole numbers from 0 to 2^24 if NumberT is an integer type, else of any numbers.
+// Returns the numbers of `list`: whole numbers from 0 to 2^24 if NumberT is an integer type, else any numbers. `key`
+// names the list in messages.
 template <class NumberT>
 std::vector<NumberT> read_numbers(const json_reader& json, const char* key, const nlohmann::json& list) {
   std::vector<NumberT> numbers;
@@ -149,7 +150,7 @@ inline std::string text_of_cost_file(const std::string& path) {
 
 }  // namespace detail
 
-//! Reads a file that save_costs wrote, on any hardware and with any models.
+//! Returns the cost model in a file that save_costs wrote. It may be of any hardware and any models: see mismatch.
 //!
 //! Law         returns the saved cost model, number for number
 //! Errors      those of parse_costs; model_error for a file that cannot be opened

@@ -31,8 +31,8 @@ struct ggml_type {
   std::uint32_t weights, bytes;
 };
 
-// Every type with a fixed number in the format, so that sizes can be checked and types that are not decoded can be
-// named.
+// The storage types that GGUF numbers. The table also lists types that are not decoded, so that their sizes can be
+// checked and messages can name them.
 inline constexpr ggml_type ggml_types[] = {
     {0, "F32", 1, 4},         {1, "F16", 1, 2},         {2, "Q4_0", 32, 18},      {3, "Q4_1", 32, 20},
     {6, "Q5_0", 32, 22},      {7, "Q5_1", 32, 24},      {8, "Q8_0", 32, 34},      {9, "Q8_1", 32, 36},
@@ -48,7 +48,7 @@ inline constexpr ggml_type ggml_types[] = {
 
 //! A GGUF file. The constructor reads its metadata and its table of tensors; its tensors are read piece by piece.
 //!
-//! Before memory is taken for a count or size, it is checked against the number of bytes that are left in the file.
+//! A count or size in the file is compared with the number of bytes that are left in the file before memory is taken.
 //! Tensors lie within the file, each at a multiple of the alignment, and do not overlap.
 //!
 //! If llama-gguf-split has divided a model into n files, the path of the first one, <name>-00001-of-<n>.gguf, opens

@@ -19,8 +19,8 @@ namespace espalier {
 
 namespace detail {
 
-// Reads a file from its start, value after value, and keeps the bytes that it has read. It takes no memory for bytes
-// that the file does not have.
+// A reader of a file from its start, value after value, which keeps the bytes that it has read. It takes no memory for
+// bytes that the file does not have.
 class gguf_cursor {
  public:
   explicit gguf_cursor(file_bytes& file) : file_(file) {}
@@ -65,7 +65,7 @@ class gguf_cursor {
   }
 
  private:
-  // Reads up to the present position, and on to the end of the piece of the file that the position is in.
+  // Reads the file into bytes_, up to the end of the 64 KiB piece that the present position is in.
   void load() {
     constexpr std::size_t piece = 1U << 16;
     if (at_ <= bytes_.size()) return;

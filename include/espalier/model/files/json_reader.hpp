@@ -13,8 +13,8 @@
 
 namespace espalier::detail {
 
-// Parses one JSON object. `where` names the file in messages. Nesting is bounded, and no key may occur twice: the
-// parser alone would accept any depth and repeated keys.
+// Parses one JSON object. `where` names the file in messages. Nesting is bounded, and no key may occur twice in an
+// object: the JSON library alone would accept any depth and repeated keys.
 inline nlohmann::json parse_json_object(std::string_view text, const std::string& where) {
   constexpr int deepest = 16;
   std::vector<std::set<std::string>> keys;

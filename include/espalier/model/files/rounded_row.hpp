@@ -17,7 +17,7 @@ namespace espalier {
 
 namespace detail {
 
-// The nearest F16; a number halfway between two becomes the even one.
+// Returns the F16 that is nearest to the value; halfway between two, the one whose last bit is 0.
 inline std::uint16_t f16_from_float(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const auto sign = static_cast<std::uint16_t>(bits >> 16 & 0x8000U);
@@ -43,8 +43,8 @@ inline std::uint16_t bf16_from_float(float value) {
 //! A converter of rows of weights into another type. It holds one converted row at a time.
 class rounded_row {
  public:
-  //! The row in another type; valid until the next call. Blocks are rounded as ggml does it: the number of greatest
-  //! magnitude gets the integer of greatest magnitude. i8_rows have one scale a row.
+  //! Returns the row in another type; valid until the next call. Blocks are rounded as ggml does it: the number of
+  //! greatest magnitude gets the integer of greatest magnitude. In i8_rows a row has one scale.
   //!
   //! Errors      model_error for a weight that is not finite, and for a weight or scale that is not finite after
   //!             rounding; none if type is f32
@@ -96,8 +96,8 @@ class rounded_row {
     return *std::max_element(x, x + 32, [](float a, float b) { return std::fabs(a) < std::fabs(b); });
   }
 
-  // Rounds values_ into bytes_, and returns their scale. If the weights are so small that a quotient by their scale
-  // might not be finite, they and the scale become 0.
+  // Rounds values_ into bytes_, and returns their scale. If all weights are so small that division by their scale might
+  // not give a finite number, the weights and the scale become 0.
   float round_bytes() {
     float most = 0.0F;
     for (const float value : values_)

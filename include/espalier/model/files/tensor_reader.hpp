@@ -26,8 +26,8 @@ struct column_range {
 };
 
 // A reader of tensors, row by row through one small buffer: matrices as their file stores them, vectors as floats. A
-// reader that only checks reads no bytes and calls no function. It checks names, shapes and types, but not the type of
-// a tensor of scales, nor whether copies are equal.
+// reader with only_check reads no bytes of tensors and calls no `visit`. It checks names, shapes and types, but accepts
+// scales of type I8, and copies whose bytes differ.
 //
 // Errors      model_error that names the file and the tensor, if the tensor is missing or has another shape or type
 class tensor_reader {
@@ -36,10 +36,10 @@ class tensor_reader {
   explicit tensor_reader(tensor_source& file, bool only_check = false, const char* maker = "the config makes")
       : file_(file), only_check_(only_check), maker_(maker) {}
 
-  // Calls visit(row, weight_row) for each row with wanted(row), in order, and returns the type of all rows. The
-  // weight_row has the columns part(type), which must be whole blocks of the type. No other row is read; other columns
-  // are not read either if they are 16 KiB of a row or more. The scales of an I8 tensor are a tensor [rows] of the same
-  // name with _scale appended, of any type but I8.
+  // Calls visit(row, weight_row) for each row for which wanted(row) is true, in order, and returns the type of all
+  // rows. The weight_row has the columns part(type), which must be whole blocks of the type. No other row is read;
+  // other columns are not read either if they are 16 KiB of a row or more. The scales of an I8 tensor are a tensor
+  // [rows] of the same name with _scale appended, of any type but I8.
   template <class VisitT, class WantedT, class PartT>
   weight_type matrix(const std::string& name, int rows, int columns, VisitT&& visit, const WantedT& wanted,
                      const PartT& part) {
@@ -92,7 +92,7 @@ class tensor_reader {
     vector(name, n, [&](const float* values) { std::copy_n(values, n, to); });
   }
 
-  // Checks that a tensor, if the file has it, is equal to another.
+  // Checks that tensor `name`, if the file has it, is equal to tensor `original`.
   void copy_of(const std::string& name, const std::string& original) {
     const tensor_entry* copy = file_.find(name);
     if (!copy) return;
@@ -113,7 +113,8 @@ class tensor_reader {
     }
   }
 
-  // Checks that every tensor of the file was asked for, except tensors with is_idle(name), which change no result.
+  // Checks that every tensor of the file was asked for, except tensors that change no result: is_idle(name) is true for
+  // them.
   template <class IdleT>
   void require_all_asked_for(const IdleT& is_idle) const {
     std::vector<std::string> left;

@@ -16,7 +16,7 @@ struct tensor_entry {
   std::vector<std::uint64_t> shape;  //!< outermost first; empty for a scalar
   std::uint64_t offset = 0;          //!< position of its first byte, from the start of the file
   std::uint64_t bytes = 0;
-  int file = 0;  //!< number of the file, in a model of several files
+  int file = 0;  //!< in a model of several files: number of the file that holds the tensor, from 0
 };
 
 //! A source of tensors by name, in one file or several.

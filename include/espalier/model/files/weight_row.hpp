@@ -29,7 +29,7 @@ inline float float_from_f16(std::uint16_t bits) {
 // A run of weights: their small integers, and the numbers that turn these into weights. A weight is q * scale, or
 // q * scale + offset if its type has offsets. A scale is scale_unit * scale_step, an offset offset_unit * offset_step.
 // The units belong to a block. The steps are integers. They are 1 if a block has only one scale; the K types and iq4_xs
-// have steps for each run, and their offset steps are 0 or less, because these types subtract.
+// have a scale step for each run, and q2_k, q4_k and q5_k an offset step, which is 0 or less, because they subtract.
 struct weight_run {
   std::uint16_t scale_unit = 0, offset_unit = 0;  // F16
   bool wide_unit = false;                         // true: scale_unit is BF16, for powers of two that F16 cannot hold
@@ -47,7 +47,7 @@ constexpr bool has_offsets(weight_type type) {
          type == weight_type::q4_k || type == weight_type::q5_k;
 }
 
-// Number of weights that share a scale.
+// Number of weights in a run of a quantised type: the weights that share a scale.
 constexpr int run_weights(weight_type type) {
   return type == weight_type::q2_k || type == weight_type::q3_k || type == weight_type::q6_k ? 16 : 32;
 }
@@ -130,7 +130,7 @@ inline weight_run unpack_run(weight_type type, const std::byte* block, int index
     for (int i = 0; i < 32; ++i)
       set(i, iq4_values[low_or_high(block[8 + 16 * index + i % 16], i >= 16)]);
   } else if (type == weight_type::q2_k || type == weight_type::q3_k) {
-    // Each byte has two bits of four runs, which are two runs apart.
+    // Each byte has two bits of each of four runs: i, i + 2, i + 4 and i + 6.
     const bool has_minima = type == weight_type::q2_k;
     const int first = 32 * (index / 8) + 16 * (index % 2), shift = 2 * (index % 8 / 2);
     run.scale_unit = two_bytes(block + (has_minima ? 80 : 108));
@@ -183,7 +183,7 @@ struct weight_row {
 
   //! Writes the weights as floats, [n].
   //!
-  //! Law         bitwise equal to ggml's own functions, except for i8_rows, which ggml does not have
+  //! Law         gives the same bits as ggml's own functions, except for i8_rows, which ggml does not have
   void decode(float* to) const {
     switch (type) {
       case weight_type::f32:

@@ -10,10 +10,10 @@ namespace espalier {
 
 //! The form in which a file stores the weights of a matrix: as numbers, or in blocks of small integers with a scale.
 //!
-//! A weight of a quantised type is scale * q + offset. q has the bits of the type's name; in iq4_nl, iq4_xs and mxfp4
-//! four bits choose q from a table of sixteen numbers. The K types and iq4_xs have blocks of 256 weights with a scale
-//! for each 32 (q2_k, q3_k and q6_k: 16) and, in q2_k, q4_k and q5_k, an offset; scales and offsets are quantised, too.
-//! The scales of mxfp4 are powers of two.
+//! A weight of a quantised type is scale * q + offset. q has as many bits as the type's name says; in iq4_nl, iq4_xs
+//! and mxfp4 four bits choose q from a table of sixteen numbers. The K types and iq4_xs have blocks of 256 weights with
+//! a scale for each 32 (q2_k, q3_k and q6_k: 16) and, in q2_k, q4_k and q5_k, an offset; scales and offsets are
+//! quantised, too. The scales of mxfp4 are powers of two.
 //!
 //! Law         scale, offset and, except in i8_rows, scale * q are exact in F32. So a weight is rounded at most once:
 //!             in the sum with its offset or, in i8_rows, in the product with its scale, which is any F32

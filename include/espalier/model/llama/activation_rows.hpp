@@ -39,8 +39,8 @@ struct activation_rows {
   const float* scales = nullptr;             // [rows]
 };
 
-// Returns a row's scale: 0 if all numbers are at most 1e-30 in magnitude, and NaN for a row with a number that is not
-// finite, so that all products with the row are NaN.
+// Returns a row's scale: the greatest magnitude divided by activation_rows::greatest, or 0 if no magnitude is above
+// 1e-30. It is NaN for a row with a number that is not finite, so that all products with the row are NaN.
 inline float scale_of_row(const float* x, int n) {
   simd_float most{}, difference{};
   for (int i = 0; i < n; i += simd_lanes) {

@@ -17,12 +17,14 @@
 
 namespace espalier::detail {
 
-// Masked attention of some query heads, all of one key-value head, for some rows of one sequence.
+// A worker that computes the masked attention of some query heads, all of one key-value head, for some rows of one
+// sequence. It has the working memory of one thread.
 //
 // Keys are transposed block by block, so that a vector has the scores of several slots and many queries share each
-// load. Slots that no row of the task sees are neither read nor scored, except for fewer than simd_lanes slots right
-// before a window. Scores of slots that a row does not see are dropped before the softmax. So the terms of each sum,
-// and their order, depend on the tokens that a row sees, not on other nodes of the tree nor on the slots of the tokens.
+// load. Slots that are in no row's mask, or in the prefix before the windows of all rows, are neither read nor scored,
+// except for fewer than simd_lanes slots right before a window. Scores of slots that a row does not see are dropped
+// before the softmax. So the terms of each sum, and their order, depend on the tokens that a row sees, not on other
+// nodes of the tree nor on the slots of the tokens.
 class attention_worker {
  public:
   static constexpr int max_queries = 32;
@@ -73,7 +75,7 @@ class attention_worker {
     const auto slot_of = [&](int i) {
       return i < sequence.prefix ? i : sequence.prefix + columns_[static_cast<std::size_t>(i - sequence.prefix)];
     };
-    // Number of tokens that lie before the window of every row.
+    // Number of tokens of the prefix that lie before the window of every row.
     int hidden = sequence.prefix;
     for (int row = t.row_begin; row < t.row_end; ++row)
       hidden = (std::min)(hidden, before_window(t, sequence.prefix + count_bits(batch.mask_of(sequence, row))));
@@ -118,7 +120,7 @@ class attention_worker {
   }
 
  private:
-  // Numbers of queries that share a load of keys, and a load of values.
+  // Most queries that share one load of keys, and most queries that share one load of values.
   static constexpr int score_block = 8;
   static constexpr int value_block = simd_registers / 8;
 
@@ -305,16 +307,16 @@ class attention_worker {
   std::vector<float> scores_;   // [max_queries][stride]
   std::vector<float> sums_;     // [max_queries][head_dim]
   float totals_[max_queries] = {};
-  std::vector<std::uint32_t> seen_;    // [mask words] columns that some row of the task sees
-  std::vector<std::int32_t> before_;   // [mask words] number of columns in the words before
+  std::vector<std::uint32_t> seen_;    // [mask words] the bits of all columns
+  std::vector<std::int32_t> before_;   // [mask words] number of columns in the earlier words
   std::vector<std::int32_t> columns_;  // the columns that some row of the task sees, ascending
   std::vector<std::int32_t> visible_;  // the columns that one row sees, as indices into columns_
 };
 
 // Divides the attention of a layer among the threads of a team. Each thread calls this function, which calls
 // attend(sequence, task) for the tasks that fall to the thread. A task is a key-value head, with up to max_queries of
-// its query heads, for a run of rows; a thread that is free takes the next task. If there are enough rows, the number
-// of tasks is a multiple of the number of threads.
+// its query heads, for a run of rows of one sequence; a thread that is free takes the next task. If a sequence has
+// enough rows, the number of its tasks is a multiple of the number of threads.
 //
 // Pre: the team's tickets were reset before its last barrier.
 template <class AttendT>

@@ -21,12 +21,12 @@ namespace espalier {
 //! size. All dimensions of its heads must be rotated.
 //!
 //! Three layouts are read: the library's own, whose "model_type" is "espalier_block"; and DFlash's, as z-lab publishes
-//! it ("dflash_config", and DFlash in "architectures") and as speculators writes it ("speculators_model_type").
+//! it ("dflash_config", or DFlash in "architectures") and as speculators writes it ("speculators_model_type").
 //!
 //! Errors      model_error that names the file, the key, its value and what is allowed
 //! Source      dflash 0.1.0, model.py; speculators 0.9.0, models/dflash
 struct block_draft_config : model_config {
-  int block_length = 0;            //!< tokens drafted at once, at most: "block_size" without the pending one
+  int block_length = 0;            //!< most tokens drafted at once: "block_size" less one, for the pending token
   std::vector<int> hidden_layers;  //!< layers of the target, from 0, as llama_options has them ("target_layers" counts
                                    //!< from 1)
   //! DFlash's mask token: its embedding is the input at each position whose token is to be drafted. -1: the library's

@@ -36,8 +36,8 @@
 
 namespace espalier {
 
-//! The weights of a block draft in F32, in the layout of weight_matrix, all in one block of memory. Key and value
-//! projections are one matrix, keys first.
+//! The weights of a block draft in F32, all in one block of memory, and the target's output matrix, `head`. Key and
+//! value projections are one matrix, keys first.
 //!
 //! Complexity  load: peak memory is the weights as held and a buffer of 128 KiB or one row
 //! Errors      model_error for a tensor that is missing, that has another shape or dtype than the config asks for, or
@@ -126,8 +126,8 @@ struct block_draft_weights {
   };
 };
 
-//! The part of one text that a block_draft_model has read: keys and values of each layer and the states that they come
-//! from, by position; and the hidden states of the target that its next pass is to read.
+//! The memory of a block_draft_model for one text: by position, keys and values of each layer and the states that they
+//! come from; and the target's hidden states that the model's next pass reads.
 struct block_draft_context {
   contiguous_kv kv;
   std::vector<float> states;  //!< [max_positions][hidden_size]
@@ -187,10 +187,10 @@ struct block_draft_caches {
 //! Complexity  read: a copy, and a pass for each 64 rows of a text; forward: a pass for each 64 rows that all its texts
 //!             have left unread, then one pass with length + 1 rows for each text; no allocation if an earlier forward,
 //!             or reserve, was for as many texts, and an earlier forward had as high a place
-//! Law         bitwise: nothing depends on the number of threads, on other texts, or on how many rows each read() gets
+//! Law         bitwise: no logit depends on the number of threads, on other texts, or on how many rows each read() gets
 //! Errors      load: model_error for files that cannot be read, or that do not fit the target; option_error for a
-//!             target whose option hidden_layers lacks a layer. read and forward: input_error for states of another
-//!             width, a token outside the vocabulary. NaN weights give NaN logits
+//!             target whose option hidden_layers lacks a layer that the draft reads. read: input_error for states of
+//!             another width. forward: input_error for a token outside the vocabulary. NaN weights give NaN logits
 //! Source      Chen et al., DFlash. The library's own layout adds a matrix for the pending token; its reference is
 //!             examples/models/block.py
 class block_draft_model {
@@ -341,8 +341,8 @@ class block_draft_model {
     read_key_value_ = rows(read_rows * config_.n_layers, 2 * config_.kv_size());
   }
 
-  // Makes the batch of a pass: n rows for each request, which see one another. All but the pending token's rows have
-  // logits.
+  // Makes the batch of a pass: n rows for each request, which see one another. All but the first, the pending token's,
+  // have logits. In the library's own layout it also writes the normalised embeddings of pending tokens to pending_.
   forward_batch_view batch_of(int n) {
     const int words = (n + 31) / 32;
     for (int i = 0; i < n * words; ++i) {
@@ -479,7 +479,7 @@ class block_draft_model {
   std::shared_ptr<const model_weights> target_;
   int max_positions_;
   detail::transformer_pass pass_;
-  std::vector<std::uint32_t> mask_;     // [block_length + 1][words], all rows of a block see all
+  std::vector<std::uint32_t> mask_;     // [block_length + 1][words], each row of a block sees all of its rows
   int n_texts_ = 0;                     // texts that a pass has room for
   std::vector<read_row> reads_;         // rows of a pass over unread states
   std::vector<request_type> requests_;  // the requests of the pass, sorted by place
@@ -490,7 +490,7 @@ class block_draft_model {
   float* features_ = nullptr;        // [read_rows][layers read * hidden_size]
   float* pending_ = nullptr;         // [texts][hidden_size]
   float* root_ = nullptr;            // [texts][hidden_size]
-  float* read_key_value_ = nullptr;  // [n_layers][read_rows][2 kv_size]
+  float* read_key_value_ = nullptr;  // [n_layers][rows of the pass, at most read_rows][2 kv_size]
   std::vector<float> logits_;        // [places][block_length][vocab_size]
 };
 

@@ -40,9 +40,9 @@ class code_product {
   void decode(float* to) const { multiply_rows<0>(nullptr, 0, nullptr, to); }
 
  private:
-  // Turns codes into floats. The lowest bit of a code is bit `at` of its lane, so that the code forms the last bits of
-  // the mantissa of 2^(23 - at). Subtracting that power, and the code's zero with it, is exact. In signed codes the
-  // sign bit is flipped, which makes them unsigned codes with a zero of 128.
+  // A converter of codes into floats. The lowest bit of a code is bit `at` of its lane. With the exponent of
+  // 2^(23 - at) in front, the lane is the float 2^(23 - at) + code. Subtracting that power and the code's zero from it,
+  // in one step, is exact. In signed codes the sign bit is flipped, which makes them unsigned codes with a zero of 128.
   struct code_bits {
     simd_int mask, exponent;
     simd_float zero;
@@ -52,8 +52,8 @@ class code_product {
           exponent(simd_int{} + ((127 + 23 - at) << 23 | (part.signed_codes ? 128 << at : 0))),
           zero(simd_broadcast(static_cast<float>((1 << (23 - at)) + (part.signed_codes ? 128 : part.zero)))) {}
 
-    // Returns weights, with one rounding: of the product with the scale or, if that product is exact, of its sum with
-    // the offset.
+    // Returns weights. Each is rounded once: in the product with its scale or, if that product is exact, in the sum
+    // with its offset.
     [[gnu::always_inline]] simd_float weight(const std::byte* from, simd_float scale, simd_float offset) const {
       simd_int bits;
       std::memcpy(&bits, from, sizeof bits);

@@ -16,12 +16,13 @@
 namespace espalier {
 
 //! The shape of a draft head, as the config.json beside its weights gives it: a transformer of one layer or more. The
-//! first layer of an EAGLE-3 head reads a token's embedding beside a state. The layer of an MTP head reads one row, to
-//! which a matrix has projected both.
+//! first layer of an EAGLE-3 head reads a token's embedding beside a state. The one layer of an MTP head reads one row,
+//! into which a matrix has projected a token's embedding and a state.
 //!
-//! Four layouts are read: that of SafeAILab and SpecForge, whose config is a Llama's with "draft_vocab_size" and whose
-//! layer is called midlayer; those of speculators, whose "speculators_model_type" is "eagle3" or "mtp"; and tensors
-//! called mtp. in the target's own folder, whose config is the target's.
+//! Four layouts are read: that of SafeAILab and SpecForge, whose config is a Llama's or Qwen3's with "draft_vocab_size"
+//! or Eagle3 in "architectures", and whose layer is called midlayer; the two of speculators, whose
+//! "speculators_model_type" is "eagle3" or "mtp"; and tensors in the target's own folder whose names begin with "mtp.",
+//! with the target's config.
 //!
 //! Errors      model_error that names the file, the key, its value and what is allowed
 //! Source      speculators 0.9.0, models/eagle3 and models/mtp; SafeAILab/EAGLE, model/cnets.py
@@ -33,14 +34,14 @@ struct draft_head_config : model_config {
   int target_hidden_size = 0;         //!< width of the target's states; 0: hidden_size
   bool norm_together = false;         //!< the states of a token are normalised as one row before they are projected
   bool norm_each = false;             //!< each state of a token is normalised by itself before they are projected
-  bool norm_before_residual = false;  //!< the first layer adds to the normalised state, not to the state
+  bool norm_before_residual = false;  //!< the residual stream begins with the normalised state, not with the state
   bool norm_output = false;           //!< the state that a row leaves for later rows is taken after the final norm
   std::string where;                  //!< the file, for messages
 
   bool is_mtp() const { return layout == layout_type::mtp || layout == layout_type::mtp_beside; }
   int state_size() const { return target_hidden_size > 0 ? target_hidden_size : hidden_size; }
 
-  //! Reads folder/config.json, of a head or of a target whose files hold one.
+  //! Reads folder/config.json, of a head or of a target whose files hold a head.
   static draft_head_config load(const std::string& folder) {
     const std::string where = folder + "/config.json", text = detail::text_of_file(where);
     const nlohmann::json object = detail::parse_json_object(text, where);

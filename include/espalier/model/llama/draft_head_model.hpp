@@ -42,8 +42,8 @@ struct draft_head_weights : model_weights {
                                        //!< 2 * hidden_size for an MTP head
   std::vector<float> projection_norm;  //!< [states read * state_size], or empty
   std::vector<float> state_norm;       //!< [hidden_size]
-  std::vector<float> token_norm;       //!< [hidden_size], or empty: the first layer's attention_norm
-  std::vector<token_id> tokens;        //!< [head_size] the token of each row of the head; empty: the row's number
+  std::vector<float> token_norm;       //!< [hidden_size]; empty: the first layer's attention_norm is used
+  std::vector<token_id> tokens;        //!< [head_size] the token of each row of the head; empty: row i is of token i
 
   static draft_head_weights load(const draft_head_config& config, tensor_source& file) {
     draft_head_weights weights;
@@ -132,27 +132,28 @@ struct draft_head_weights : model_weights {
   }
 };
 
-//! The part of one text that a draft_head_model has read: keys and values by slot, and states.
+//! The memory of a draft_head_model for one text: keys and values by slot, and states.
 struct draft_head_context {
   std::unique_ptr<contiguous_kv> kv;  //!< null until reserve()
   std::vector<float> features;        //!< [max_positions][hidden_size] the target's states by position, projected; for
-                                      //!< an MTP head, as the target has them
+                                      //!< an MTP head, not projected
   std::vector<float> states;          //!< [1 + nodes][hidden_size] states that rows have left for later rows
 };
 
-//! A draft head on a llama_backend, the model of feature_steps: an EAGLE-3 head, of one layer or a few that read the
-//! target's hidden states of three layers, with a vocabulary of its own, which may be a part of the target's; or an MTP
-//! head, of one layer that reads the target's last state and shares its vocabulary. The constructor makes the target
-//! keep the states that the head reads.
+//! A draft head on a llama_backend, the model of feature_steps. An EAGLE-3 head has one layer or a few and reads the
+//! target's hidden states of several layers, usually three; its vocabulary may be a part of the target's. An MTP head
+//! has one layer, reads the state after the target's last layer, and shares the target's vocabulary. The constructor
+//! makes the target keep the states that the head reads.
 //!
 //!     auto target = llama_backend::load("models/target");
 //!     feature_steps drafter(draft_head_model::load("models/head", target));
 //!
 //! Shapes      config.json and model.safetensors in the folder, in a layout of draft_head_config; the target's own
 //!             folder, if it holds an MTP head
-//! Complexity  read: a product for each 64 rows; forward: one pass. No allocation if an earlier pass had as many rows.
-//!             A context has hidden_size floats for each of max_positions(), and keys and values for each
-//! Law         bitwise: nothing depends on the number of threads, on other texts, or on how many rows each read() gets
+//! Complexity  read: a product for each 64 rows, or a copy for an MTP head; forward: one pass. No allocation if an
+//!             earlier pass had as many rows. A context has hidden_size floats, and keys and values, for each of
+//!             max_positions() and for each node
+//! Law         bitwise: no logit depends on the number of threads, on other texts, or on how many rows each read() gets
 //! Errors      load: model_error for files that cannot be read, or that do not fit the target. read and forward:
 //!             input_error for states of another width, and for a token outside the vocabulary. NaN weights give NaN
 //!             logits
@@ -240,7 +241,7 @@ class draft_head_model {
 
   //! Computes a feature_pass of feature_steps, and returns the logits of its outputs.
   //!
-  //! Shapes      [n_outputs][tokens() or vocab_size()], valid until the next forward()
+  //! Shapes      [n_outputs][tokens().size(), or vocab_size() if that is 0], valid until the next forward()
   template <class PassT>
   vocab_rows<float> forward(const PassT& pass) {
     const forward_batch_view batch = pass.batch.view();
@@ -283,7 +284,7 @@ class draft_head_model {
     contiguous_kv& of(int sequence) const { return *contexts[static_cast<std::size_t>(sequence)]->kv; }
   };
 
-  // The PlaceT of a pass: the stream begins with states, not with embeddings.
+  // The PlaceT of a pass: begin_rows() writes the stream before the first layer.
   template <class PassT>
   struct place_type {
     draft_head_model& model;
@@ -295,8 +296,8 @@ class draft_head_model {
 
   static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
 
-  // Writes the states of a row of the target's last pass, [states read][state_size], normalised if the head does so. A
-  // head in the target's own files reads the last state after the target's final norm.
+  // Writes the states of a row of the target's last pass, [states read][state_size], normalised by projection_norm
+  // unless that is empty. A head in the target's own files reads the last state after the target's final norm.
   template <class BackendT>
   void gather(const BackendT& backend, std::int32_t row, float* to) const {
     float* const begin = to;
@@ -317,9 +318,9 @@ class draft_head_model {
       detail::rms_norm(part, each, norm, config_.norm_epsilon, part);
   }
 
-  // Writes the thread's rows of the stream before the first layer, and of the pairs that the first layer's attention
-  // reads. For an MTP head it writes the thread's rows of the pairs, and then the thread's columns of the stream: the
-  // pairs are projected to it.
+  // Writes the thread's rows of the stream before the first layer, and of the pairs (embedding, state) that the first
+  // layer's attention reads. For an MTP head it writes the thread's rows of the pairs, and then the thread's columns of
+  // the stream, which is the projection of the pairs.
   template <class PassT>
   void begin_rows(const PassT& pass, int thread, const forward_batch_view& batch) {
     const int width = config_.hidden_size;
@@ -346,7 +347,8 @@ class draft_head_model {
                    weights_.layers[0].query_key_value.matrix);
   }
 
-  // Writes the state that a row reads: zeros at the beginning of a text.
+  // Writes the state that a row reads: a state that an earlier row has left, or else the target's at the position
+  // before; zeros at position 0.
   template <class PassT>
   void read_state(const PassT& pass, int sequence, int row, int position, float* to) const {
     const context_type& context = *pass.contexts[static_cast<std::size_t>(sequence)];

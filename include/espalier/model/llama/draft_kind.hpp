@@ -36,7 +36,7 @@ inline draft_kind draft_kind_in(const nlohmann::json& config) {
   if (!config.contains("speculators_model_type") && (config.contains("dflash_config") || is_named("DFlash")))
     return draft_kind::block;
   if (text("speculators_model_type") == "mtp") return draft_kind::mtp;
-  // The reader of EAGLE-3 heads refuses other types by their names.
+  // The reader of EAGLE-3 heads refuses other values of "speculators_model_type".
   if (config.contains("speculators_model_type") || config.contains("draft_vocab_size")) return draft_kind::eagle3;
   return is_named("Eagle3") ? draft_kind::eagle3 : draft_kind::language_model;
 }

@@ -90,8 +90,8 @@ class sample_matrices {
 
 // Returns whether floats (form 1) are so much faster than weights as they are stored (form 0) that they pay for their
 // memory. For each form, the least time of a pass of one row is multiplied by the least time of a pass of 16 rows; the
-// result of form 1 must be at most 0.9 of that of form 0. seconds(form, rows) measures a pass. The forms take turns,
-// three times or more, until a twentieth of a second has been measured.
+// result of form 1 must be at most 0.9 of that of form 0. seconds(form, rows) measures a pass. The forms take turns, 3
+// to 100 times, until a twentieth of a second has been measured.
 template <class SecondsT>
 bool are_floats_faster(const SecondsT& seconds) {
   constexpr int least_turns = 3, most_turns = 100, rows[2] = {1, 16};

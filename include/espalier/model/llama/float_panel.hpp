@@ -19,7 +19,7 @@ struct float_panel {
   const float* weights;
   std::ptrdiff_t stride;  // from input to input
   int inputs;
-  int outputs;  // outputs of the matrix here: width, or fewer in its last panel
+  int outputs;  // outputs of the matrix in this panel: width, or fewer in its last panel
   int rows;
   const float* x;
   std::ptrdiff_t x_stride;

@@ -121,7 +121,7 @@ class gguf_config_reader {
     c_.mlp_bias = has("blk.0.ffn_up.bias");
     c_.query_key_norm = has("blk.0.attn_q_norm.weight");
     c_.parallel_residual = is("gptneox") && data_.flag_or(key("use_parallel_residual"), true);
-    // The converter reorders the rows of no other architecture.
+    // llama.cpp's converter reorders the rows of queries and keys for this architecture alone.
     c_.paired_rotary = is("llama");
     if (has("output.bias")) raise<model_error>(file_.where(), ": tensor \"output.bias\" is not supported.");
   }

@@ -29,7 +29,8 @@ concept HostKVStore = KVStore<KVStoreT> && requires(KVStoreT& kv, int layer, int
 //! A store for recurrent layers whose rows and states lie in host memory.
 //!
 //! Minimal definition
-//!   HostKVStore, with the attention layers alone; RecurrentStore; and
+//!   HostKVStore, in which `layer` counts the attention layers alone; RecurrentStore; and, counting the recurrent
+//!   layers alone,
 //!   shape() -> recurrent_shape
 //!   kept_row(layer, sequence, slot) -> float*           the slot's row, [shape().row_size]
 //!   state(layer, sequence, n) -> const float*           the state held after n slots, [shape().state_size]; null for
@@ -37,7 +38,7 @@ concept HostKVStore = KVStore<KVStoreT> && requires(KVStoreT& kv, int layer, int
 //!   spare_state(layer, sequence, from) -> float*        memory for the state after n slots, to be written before
 //!                                                       hold_state(sequence, from, n)
 //! Laws
-//!   All may be called from several threads at once, and do not throw.
+//!   The functions that return memory may be called from several threads at once, and do not throw.
 //! Models
 //!   recurrent_kv
 template <class StoreT>

@@ -15,8 +15,9 @@
 #include <sys/auxv.h>
 #endif
 
-// 1 if there are instructions for dot products of four bytes (Armv8.2 and later). Clang before 16 declares them only if
-// all code of the file is compiled for processors that have them.
+// 1 if functions may use the instructions for dot products of four bytes (Armv8.2 and later). With Clang they may only
+// if all code of the file is compiled for processors with these instructions: Clang before 16 does not declare them
+// otherwise.
 #if defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
 #define ESPALIER_NEON_DOT_PRODUCTS 1
 #elif defined(__aarch64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
@@ -25,8 +26,8 @@
 #define ESPALIER_NEON_DOT_PRODUCTS 0
 #endif
 
-// 1 if there are instructions for the dot products of two vectors of eight bytes with two others (Armv8.6 and later).
-// Clang declares them as those above.
+// 1 if functions may use the instructions for the dot products of two vectors of eight bytes with two others (Armv8.6
+// and later). With Clang the same holds as above.
 #if ESPALIER_NEON_DOT_PRODUCTS && (defined(__ARM_FEATURE_MATMUL_INT8) || !defined(__clang__))
 #define ESPALIER_NEON_MATRIX_PRODUCTS 1
 #else
@@ -60,7 +61,7 @@ constexpr const char* name_of(instruction_set set) {
 inline bool may_use_tiles() {
 #if defined(__linux__)
   static const bool granted = [] {
-    constexpr long request_permission = 0x1023, tile_data = 18;  // of arch_prctl; the component of the state
+    constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM and XTILEDATA in Linux
     unsigned a = 0, b = 0, c = 0, d = 0;
     if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0 || (d >> 24 & 3U) != 3) return false;  // AMX-TILE, AMX-INT8
     if (__get_cpuid(1, &a, &b, &c, &d) == 0 || (c >> 27 & 1U) == 0) return false;           // xgetbv exists

@@ -12,9 +12,7 @@ namespace espalier::detail {
 // shapes that they had before.
 class integer_multiplier {
  public:
-  // Least number of rows that are multiplied by tiles. For 64 inputs of 32 outputs, a tile of few rows may take as long
-  // as a tile of 16 rows: four products of tiles, 64 cycles. Without tiles a row takes 64 instructions, two at a time,
-  // and 64 more instructions, one at a time, widen the weights for all rows. These numbers are counted, not measured.
+  // Least number of rows that are multiplied by tiles. Fewer are multiplied by AVX-512.
   static constexpr int tile_rows = 2;
 
   // Pre: the processor has the set.

@@ -11,8 +11,8 @@
 
 namespace espalier {
 
-//! Turns keys in the cache of a llama_backend to other positions, for a sink_window_kv over that model: rotary
-//! embeddings are turns, so one more turn takes a key from position p to position p - n.
+//! A function object that turns keys in the cache of a llama_backend to other positions, for a sink_window_kv over that
+//! model. Rotary embeddings are turns, so one more turn takes a key from position p to position p - n.
 //!
 //! Complexity  O(n_kv_heads * head_dim); O(rotary_dims) sines and cosines more if n is not the n of the last call. No
 //!             allocation after construction

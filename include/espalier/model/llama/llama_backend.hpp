@@ -35,10 +35,10 @@ namespace espalier {
 //! Options of a llama_backend.
 struct llama_options {
   int threads = 0;        //!< threads that compute a pass together; 0: as many as the hardware runs at once
-  int max_rows = 320;     //!< rows of the longest batch of a forward pass: a tree of 256 and pending tokens
+  int max_rows = 320;     //!< most rows of a forward pass; 320 are enough for a tree of 256 nodes and pending tokens
   int max_positions = 0;  //!< positions that a text may have; 0: as many as the model has
   //! number of logits in a row, for a draft whose vocabulary is padded to another size than its target's; 0: the size
-  //! of the model's own vocabulary. Tokens beyond that have the logit minus infinity, and are read as token 0
+  //! of the model's own vocabulary. Tokens beyond the model's own have the logit minus infinity and are read as token 0
   int vocab_size = 0;
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
   matrix_arithmetic arithmetic = matrix_arithmetic::exact;  //!< how products with weights are computed
@@ -63,8 +63,9 @@ struct llama_options {
 //!
 //! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size()]
 //! Complexity  a pass reads the weights from main memory once; with more than about a dozen rows it reads them again,
-//!             from the processor's cache. forward allocates only if the cache is larger than any before or, with
-//!             recurrent layers, if a batch has more sequences than any before
+//!             from the processor's cache. forward allocates only if the cache is larger than any before, if a batch of
+//!             a model with recurrent layers has more sequences than any before or, with option vocab_size, if a batch
+//!             has more rows than any before
 //! Law         Backend's, bitwise: the row of a node does not depend on the batch it is in, on the cache slots, or on
 //!             the number of threads
 //! Errors      load: model_error for files that do not fit, option_error for options out of range. forward: input_error

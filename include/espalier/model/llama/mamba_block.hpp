@@ -25,7 +25,7 @@ struct mamba_inputs {
   const float* x;      // [head_dim]
   const float* into;   // [state] B, by which x goes into the state
   const float* reads;  // [state] C, by which the state is read
-  float step;          // step of time
+  float step;          // time step
   float decay;         // e^(step * A)
   float* y;            // [head_dim] the output; null: only the state is wanted
 };
@@ -126,7 +126,7 @@ class mamba_block {
     plan_.finish(kv);
   }
 
-  // Computes out [n_rows][inner()] of projected [n_rows][projected()], for recurrent layer number `layer`.
+  // Computes out [n_rows][inner()] from projected [n_rows][projected()], for recurrent layer number `layer`.
   template <HostRecurrentStore StoreT>
   void run(thread_team& team, int thread, const mamba_weights& weights, int layer, StoreT& kv,
            const forward_batch_view& batch, const float* projected, float* out) {
@@ -216,7 +216,7 @@ class mamba_block {
     }
   }
 
-  // Turns y into (y + skip * x) * SiLU(gates), normalised by groups.
+  // Turns each row y of `out` into (y + skip * x) * SiLU(gates), normalised by groups.
   template <class StoreT>
   void gate(thread_team& team, int thread, const mamba_weights& weights, int layer, StoreT& kv,
             const forward_batch_view& batch, const float* projected, float* out) {

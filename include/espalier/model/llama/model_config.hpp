@@ -77,7 +77,7 @@ struct model_config {
   int window = 0;                //!< tokens that a row of a layer in `windowed` sees, its own included; 0: all
   std::vector<bool> windowed{};  //!< [n_layers] whether a layer has the window; empty: none has
 
-  bool paired_input = false;  //!< the attention of the first layer reads, in place of the norm of the stream, rows of
+  bool paired_input = false;  //!< the attention of the first layer reads, in place of the normalised stream, rows of
                               //!< 2 * hidden_size numbers that the owner of the pass writes
   bool has_embedding = true;  //!< false: the embedding of another model is used
   bool has_head = true;       //!< false: the output matrix of another model is used
@@ -235,7 +235,7 @@ struct model_config {
     read_sizes(json);
     n_kv_heads = json.integer_or("num_key_value_heads", n_heads, 1, n_heads);
     require_whole_groups(json);
-    // The head_dim of a file that does not give one: the default of transformers for the family; 0: by division.
+    // head_dim if the file does not give it: the family's default in transformers; 0: hidden_size / n_heads.
     const int unsaid = gemma ? 256 : (is("qwen3") ? 128 : 0);
     head_dim = json.has("head_dim") || unsaid > 0 ? json.integer_or("head_dim", unsaid, 1, 1 << 12)
                                                   : head_dim_by_division(json);

@@ -50,14 +50,14 @@ enum class model_part : std::uint8_t {
 
 enum class step_kind : std::uint8_t {
   embed,      // writes the embeddings of the tokens to the stream
-  normalise,  // writes the norm of each row of `from` to `to`
+  normalise,  // writes each row of `from`, normalised, to `to`
   multiply,   // writes the product of a matrix with the rows of `from`, and its bias, to `to`, or adds them to it
   rotate,     // normalises and rotates the heads of queries and keys in `from`; keys and values go into the cache
   attend,     // writes to `to` the result of attention for the queries in `from`, over the cache
   recur,      // writes to `to` the result of a Mamba-2 block's recurrence for `from`
   activate,   // writes the activation of `from` to `to`; on the host it applies the activation to `to` in place, and
               // multiplies `to` by `from` if `gated`
-  add_norm,   // adds the norm of each row of `from` to the row of `to`
+  add_norm,   // adds each row of `from`, normalised, to the row of `to`
   keep,       // copies `from` to the hidden states that the caller may read after the pass
   cap         // turns each number x of `to` into limit * tanh(x / limit)
 };
@@ -68,11 +68,11 @@ enum class step_rows : std::uint8_t {
   stream,      // [hidden_size] the residual stream
   normed,      // [hidden_size]
   paired,      // [2 hidden_size] input of the first layer's attention if config.paired_input
-  mlp_normed,  // [hidden_size] the MLP's norm if attention and MLP start from the same stream
+  mlp_normed,  // [hidden_size] the stream normalised for the MLP, if attention and MLP read the same stream
   projected,   // [query_size + 2 kv_size], or [mamba.projected()] in a recurrent layer
   mixed,       // [query_size], or [mamba.inner()] in a recurrent layer
-  widened,     // [gate and up][intermediate_size], or [up][intermediate_size] without a gate; on the host only
-               // [up][intermediate_size] with a gate, since gate, or up without a gate, is written to `activated`
+  widened,     // [2][intermediate_size] products of gate and up; [intermediate_size] product of up without a gate. On
+               // the host [intermediate_size] product of up, only with a gate: the other product is in `activated`
   activated,   // [intermediate_size]
   logits       // [vocab_size]
 };
@@ -87,7 +87,7 @@ struct model_step {
   model_part part = model_part::attention_norm;  // the matrix or norm; `up` stands for gate and up if `gated`
   bool adds = false;                             // multiply: adds the product to the numbers in `to`
   bool gated = false;                            // multiply and activate: gate and up, not up alone
-  bool outputs_only = false;     // a row for each output: normalise writes the norm of row batch.outputs[i] to row i
+  bool outputs_only = false;     // a row for each output: normalise writes row batch.outputs[i], normalised, to row i
   bool local_rotary = false;     // rotate: the base is model_config::local_rope_theta
   activation_kind activation{};  // activate
   std::int32_t layer = -1;       // layer that the step belongs to; -1: none
@@ -177,14 +177,14 @@ class model_steps {
     add_back(config, activated, model_part::down, model_part::mlp_out_norm, layer);
   }
 
-  // Adds a product whose result is added to the stream; if the config has output norms, the norm of the result is.
+  // Adds a product whose result is added to the stream, normalised first if the config has output norms.
   void add_back(const model_config& config, step_rows from, model_part part, model_part norm, int layer) {
     const step_rows to = config.output_norms ? step_rows::normed : step_rows::stream;
     add(step_kind::multiply, from, to, part, layer).adds = !config.output_norms;
     if (config.output_norms) add(step_kind::add_norm, step_rows::normed, step_rows::stream, norm, layer);
   }
 
-  // Sets `next` of each step; after the last step with a matrix it is the first one, of the next pass.
+  // Sets `next` of each step. From the last step with a matrix on, it is the first step with a matrix.
   void find_next() {
     std::int32_t next = -1;
     for (int round = 0; round < 2; ++round) {

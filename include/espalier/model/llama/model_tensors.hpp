@@ -163,7 +163,7 @@ struct tensor_names {
   const char* mlp_norm;
   const char *gate, *up, *down;
   const char* mlp_out_norm;
-  const char* mamba = nullptr;  // beginning of the names of a Mamba-2 block
+  const char* mamba = nullptr;  // beginning of the names of a Mamba-2 block's tensors
 };
 
 inline const tensor_names& names_of(model_config::layout_type layout) {
@@ -291,7 +291,7 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
 //                                          matrix
 //   set_row(place, row, weights)           gets row `row` of a matrix, a weight_row
 //   wants(place, row)                      optional: whether row `row` of a matrix is to be read
-//   inputs(place, type)                    optional: which columns of its rows set_row gets, whole blocks of the type
+//   inputs(place, type)                    optional: which columns of a row set_row gets, whole blocks of the type
 //   set_vector(place, values, n)           gets the scale of a norm, or a part of a recurrent layer that is no matrix
 //   set_bias(place, first, values, n)      gets the biases of outputs first, first + 1, ..., or of a norm
 // Whatever order and form the file has, these members get two rows that are rotated together as rows that are

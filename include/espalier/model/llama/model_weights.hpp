@@ -160,7 +160,7 @@ struct weight_loader {
     return stays ? type : held_type(type, part.inputs_in_file(place), storage);
   }
 
-  // Returns the type in which rows are held: floats if the part's inputs are not whole blocks of the type.
+  // Returns the type in which the part's inputs of a row are held: floats if they are not whole blocks of `held`.
   weight_type type_of(part_place place, weight_type held) const {
     if (!part.is_cut(place)) return held;
     const int block = block_weights(held);
@@ -169,7 +169,7 @@ struct weight_loader {
     return whole ? held : weight_type::f32;
   }
 
-  // Returns the inputs that the part has of a row. `first` is the number of the row's first input.
+  // Returns the part's inputs of a row. `row` begins with input number `first` of the matrix.
   weight_row cut(part_place place, const weight_row& row, int first) {
     const column_range own = inputs_of(place);
     const int n = own.end - own.begin;
@@ -222,10 +222,10 @@ struct model_weights {
   };
 
   detail::float_block block;
-  weight_rows embedding;  //!< [vocab_size][hidden_size]; empty if it is tied
+  weight_rows embedding;  //!< [vocab_size][hidden_size]; empty if it is tied, or another model's is used
   std::vector<layer_type> layers;
   norm_type final_norm;
-  linear_type head;  //!< [vocab_size] outputs
+  linear_type head;  //!< outputs: vocab_size, or config.head_size if that is not 0
 
   std::size_t bytes() const { return block.used() * sizeof(float); }
 

@@ -192,8 +192,8 @@ class recurrent_plan {
     }
   }
 
-  // Chooses the memory of the state after each step: the memory of the state before it, once no other step begins
-  // there.
+  // Chooses the memory of the state after each step: the memory of the state before it if no later step begins there,
+  // else memory that is free.
   template <class StoreT>
   void place_states(const StoreT& kv, const recurrent_walk& walk) {
     const auto steps = std::span(steps_).subspan(static_cast<std::size_t>(walk.begin),
@@ -252,7 +252,7 @@ class recurrent_plan {
   std::int32_t n_memories_ = 0;
   std::vector<std::int32_t> parents_;   // parent of each column, while masks are checked
   std::vector<char> wanted_;            // whether a step for the column is needed
-  std::vector<std::int32_t> befores_;   // the step before each step
+  std::vector<std::int32_t> befores_;   // number of the step at whose state each step begins; -1: the walk's beginning
   std::vector<std::int32_t> children_;  // number of steps that still begin at the state after each step
   std::vector<std::int32_t> free_;
 };

@@ -25,7 +25,7 @@ struct rope_scaling {
   double fast_turns = 32.0;         //!< yarn: pairs with more turns than this in the original context are not slowed
   double slow_turns = 1.0;          //!< yarn: pairs with fewer turns than this in the original context are slowed by
                                     //!< the factor
-  bool whole_pairs = true;          //!< yarn: the two borders are moved outwards to whole pairs
+  bool whole_pairs = true;          //!< yarn: pair numbers at fast_turns and slow_turns are rounded outwards
   double amplitude = 1.0;           //!< yarn: rotated queries and keys are multiplied by it
   std::vector<float> divisors{};    //!< divided: [dims / 2] the divisor of each frequency
 

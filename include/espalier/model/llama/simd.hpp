@@ -82,7 +82,7 @@ typedef std::int8_t simd_byte __attribute__((vector_size(simd_lanes)));
   return a > b ? a : b;
 }
 
-// Returns a vector whose lane i is lane i + DistanceT.
+// Returns a vector whose lane i is lane (i + DistanceT) % simd_lanes of `value`.
 template <int DistanceT, std::size_t... Is>
 [[gnu::always_inline]] inline simd_float simd_rotated(simd_float value, std::index_sequence<Is...>) {
   return __builtin_shufflevector(value, value, static_cast<int>((Is + DistanceT) % simd_lanes)...);

@@ -67,8 +67,8 @@ class thread_team {
     return {bound(thread), bound(thread + 1)};
   }
 
-  //! Calls function(thread) once for each thread in [0, n_threads) and returns when all have. The function must not
-  //! throw. Runs from several callers happen one after another.
+  //! Calls function(thread) once for each thread in [0, n_threads) and returns when all calls have ended. The function
+  //! must not throw. Runs from several callers happen one after another.
   template <class FunctionT>
   void run(FunctionT&& function) {
     const std::lock_guard lock(one_run_);

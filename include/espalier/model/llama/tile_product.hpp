@@ -24,21 +24,21 @@ struct alignas(64) tile_shapes {
 };
 static_assert(sizeof(tile_shapes) == 64);
 
-// Products in tiles of 16 rows and 16 outputs, from activations as bytes. They give the same numbers as every other
-// kernel.
+// A maker of products in tiles of up to 16 rows and 16 outputs, from activations as bytes. The products have the same
+// numbers as those of every other kernel.
 //
 // A product of tiles has two factors. A row of the one is a half of a panel's vector: four inputs of 16 outputs. A row
-// of the other is one byte of each activation in a row's block. So both are loaded without being copied. The sums stay
-// in four tiles from the first input to the last: one tile for each half of the 32 outputs and each byte of the
-// activations.
+// of the other is one byte of each activation in a row's block. So tiles are loaded from where these numbers lie, and
+// nothing is copied before. The sums stay in four tiles from the first input to the last: one tile for each half of the
+// 32 outputs and each byte of the activations.
 //
 // Tiles belong to the thread, and other code in the thread may rely on the shapes that it gave them. So the shapes are
 // saved before the first product, and restore() sets them again.
 //
-// TilesT, tiles with numbers from 0 to 7:
+// TilesT has tiles with numbers from 0 to 7, and these members:
 //
 //   save(shapes)                     writes the shapes that the tiles have now
-//   configure(shapes)                all tiles become zero
+//   configure(shapes)                sets the shapes of the tiles; all tiles become zero
 //   load<T>(from, stride)            loads tile T from memory, where its rows are `stride` bytes apart
 //   clear<T>()                       makes tile T zero
 //   multiply<SumT, RowsT, FoursT>()  Sum[m][n] += over k of Rows[m][k] Fours[k / 4][4 n + k % 4], bytes with signs
@@ -53,7 +53,7 @@ class tile_product {
 
   // Makes a product.
   //
-  // Pre         restore() follows before the object ends, in the same thread
+  // Pre         restore() will be called in the same thread, before the object is destroyed
   [[gnu::always_inline]] void multiply(const integer_product& p) {
     const int tiles = (p.rows + tile_shapes::max_rows - 1) / tile_shapes::max_rows, rows = (p.rows + tiles - 1) / tiles;
     configure(rows);
@@ -130,7 +130,7 @@ class tile_product {
 
 #if defined(__x86_64__)
 
-// The tiles of AMX. They are written as assembly, since the intrinsics of GCC 12 do not say that they read memory.
+// The tiles of AMX. Its members are assembly, since the intrinsics of GCC 12 do not say that they read memory.
 struct amx_tiles {
   [[gnu::target("amx-tile")]] static void save(tile_shapes& shapes) {
     asm volatile("sttilecfg %0" : "=m"(shapes) : : "memory");

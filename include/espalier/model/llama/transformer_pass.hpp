@@ -35,7 +35,7 @@ struct pass_options {
   int max_rows = 1;       // rows of one pass
   int max_positions = 1;  // positions of the rotary tables
   matrix_arithmetic arithmetic = matrix_arithmetic::exact;
-  int max_inputs = 0;                       // inputs of any product
+  int max_inputs = 0;                       // most inputs of a product of integers
   int vocab_size = 0;                       // columns of the logits; 0: the pass has no rows for logits of its own
   bool keeps_inputs = true;                 // whether the pass has rows `mixed` and `activated` of its own; false: its
                                             // user sets them with set_rows()
@@ -59,7 +59,8 @@ concept MakesSteps = requires(const PlaceT& place, const model_step& step) {
 // Between two steps all threads wait for one another if the second step uses numbers that another thread wrote, or
 // overwrites numbers that another thread reads; walk::settle knows that from how each step divides its arrays.
 //
-// Law: bitwise, a row depends neither on the other rows of its batch nor on the number of threads
+// Law: bitwise, a row depends on its token, its position and the rows that it sees, neither on the other rows of its
+// batch nor on the number of threads
 class transformer_pass {
  public:
   // Makes a pass. If only a part of the model runs here, the numbers of heads and the intermediate size in `config` are
@@ -101,7 +102,7 @@ class transformer_pass {
     place_buffers();
   }
 
-  // Takes memory for caches of this many slots.
+  // Takes memory for attention over caches of this many slots.
   void reserve_slots(int slots) {
     for (attention_worker& worker : workers_)
       worker.reserve(slots);
@@ -350,7 +351,7 @@ class transformer_pass {
               step.adds, pass.next_matrix(weights, step), partial ? c.projected_size() : part.matrix.outputs());
     }
 
-    // Makes the products of up and, if there is one, of gate. A thread's columns of both are the same.
+    // Writes the products of the matrix `up` and, if the step is gated, of `gate`: a thread's columns of each.
     void widen(const model_step& step, const float* from) {
       const auto &up = linear(model_part::up, step.layer), &gate = linear(model_part::gate, step.layer);
       settle({{step_rows::widened, division::columns, true}, {step_rows::activated, division::columns, true}});
@@ -379,7 +380,8 @@ class transformer_pass {
     // Rotates queries in place and keys into the cache, and copies values into the cache.
     void rotate(const model_step& step) {
       settle({{step.from, division::heads}, {step.to, division::heads, true}});
-      // The threads waited for one another since the last tickets, and do so again before the next.
+      // attend() hands out its tasks by tickets. All threads have waited for one another since the last attend(), and
+      // do so again before the next.
       if (thread == 0) pass.team_->reset_tickets();
       const auto [first, last] = pass.team_->share(thread, pass.config_.n_heads + 2 * pass.config_.n_kv_heads);
       for (const batch_sequence& s : batch.sequences) {
@@ -489,7 +491,7 @@ class transformer_pass {
   thread_team* team_;
   rotary_table rotary_;
   rotary_table local_rotary_;  // for layers with a window; empty if they use rotary_
-  bool whole_heads_ = false;   // each thread's outputs of query_key_value are whole heads, those that it rotates
+  bool whole_heads_ = false;   // each thread's outputs of query_key_value are whole heads: the heads that it rotates
   std::vector<attention_worker> workers_;
   mamba_block mamba_;
   product_team products_;

@@ -18,9 +18,9 @@
 
 namespace espalier {
 
-//! A weight matrix W [outputs][inputs], without rounding. Each 32 outputs are held in the type of their rows: with as
-//! many bits a weight as the type needs (4, 8 or 16), and its scales. They are held as floats if their rows are floats,
-//! or of several types. The caller owns the storage.
+//! A weight matrix W [outputs][inputs], held without rounding. Each group of 32 outputs is held in the type of its
+//! rows: with as many bits a weight as the type needs (4, 8 or 16), and its scales. A group is held as floats if its
+//! rows are floats, or of several types. The caller owns the storage.
 //!
 //! A product y[r][o] = sum over i of x[r][i] W[o][i] has two forms. Exact: weights are unpacked to the floats that
 //! they mean, once for all rows, and each element is one chain of multiply-adds over the inputs in ascending order.
@@ -121,8 +121,8 @@ class weight_matrix {
   //! Returns the address of the weights of an output's granule; null for an output beyond the last.
   const void* weights_of(int output) const { return output < outputs_ ? granule_of(output).data : nullptr; }
 
-  //! Writes y[r][o] = the product for outputs begin <= o < end, both multiples of `granule` or the end of all; with
-  //! accumulate it adds the product to y. Rows of i8_rows are multiplied in the integer form if x has integers.
+  //! Writes y[r][o] = the product for outputs begin <= o < end, both multiples of `granule`, or outputs(); with
+  //! accumulate it adds the product to y. Weights of type i8_rows are multiplied in the integer form if x has integers.
   //! `next` is memory that the caller reads next, or null: a product may begin to fetch it.
   //!
   //! Pre         `room` was made for as many rows as x has, or more

@@ -27,12 +27,12 @@ namespace espalier {
 //!   engine.copy(from, to, begin, end)   gives the rows of `from` at positions begin to end - 1 to `to`, too
 //!   engine.remove(id, begin)            takes the rows at positions from begin on away from `id`
 //!
-//! Complexity  place: O(rows * depth), one copy for each leaf but the first; commit and drop: at most one remove for
-//!             each leaf. No allocation once warm
+//! Complexity  place: O(rows * depth + leaves * ids), and one copy for each leaf but the first; commit and drop: at
+//!             most one remove for each leaf. No allocation once warm
 //! Law         after place() a row's first id has the committed rows and the row's ancestors, and nothing else at
 //!             positions up to the row's; if a text has no scratch, its trunk has only the committed rows
-//! Errors      option_error for fewer ids than texts; input_error for a batch or commit that is no tree's, and if there
-//!             are no more free ids
+//! Errors      option_error for fewer ids than texts; input_error for a batch whose rows are no tree, for a commit of
+//!             rows that are no path, and if there are no more free ids
 class branch_ledger {
  public:
   branch_ledger(std::int32_t n_sequences, std::int32_t n_ids) {
@@ -49,8 +49,8 @@ class branch_ledger {
   //! The id that has the committed rows of a text, and no other rows if the text has no scratch.
   std::int32_t trunk(std::int32_t text) const { return texts_[index(text)].trunk; }
 
-  //! Finds ids for the rows of one sequence of a batch: ids[r] gets the ids of batch row r, and the first of them
-  //! decides which rows it sees. A scratch row that is written anew first loses its old ids.
+  //! Finds ids for the rows of one sequence of a batch: ids[r] gets the ids of batch row r, and the first of these ids
+  //! decides which rows that row sees. A scratch row that is written anew first loses its old ids.
   //!
   //! Errors      input_error; drop() then brings the text back to its committed rows
   template <class EngineT>
@@ -156,9 +156,10 @@ class branch_ledger {
     return depth < kept.size() && kept[depth] == i;
   }
 
-  // Returns the last scratch row before `column` that the mask row sees, which is its parent; none if it sees none.
+  // Returns the parent of scratch row `column`: the last scratch row before it whose bit is set in `mask`, its row of
+  // the mask; none if there is no such row.
   //
-  // Errors      input_error if the mask row does not see exactly that row's path and itself
+  // Errors      input_error if the bits that are set are not exactly those of the parent's path and of `column`
   static std::int32_t parent_of(std::vector<scratch_row>& rows, std::span<const std::uint32_t> mask,
                                 std::int32_t column) {
     const auto sees = [&](std::int32_t c) {
@@ -200,8 +201,8 @@ class branch_ledger {
     return id;
   }
 
-  // Returns a free id, which ends at no scratch row and is no text's trunk: preferably one that has many rows of the
-  // text already, else one that was never used, else one that another text has left.
+  // Returns a free id, which ends at no scratch row and is no text's trunk: if there is one, the id that has the most
+  // committed rows of the text already, else an id that was never used, else one that another text has left.
   template <class EngineT>
   std::int32_t free_id(EngineT&& engine, std::int32_t text) {
     std::int32_t best = none;

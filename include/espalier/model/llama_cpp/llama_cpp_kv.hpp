@@ -165,8 +165,8 @@ class llama_cpp_kv {
     }
   };
 
-  // Changes llama.cpp's lists of ids, for branch_ledger. Does nothing once a server is gone, because a pass may still
-  // be running there.
+  // The EngineT of branch_ledger: changes llama.cpp's lists of ids. It does nothing once a server is gone, because a
+  // pass may still be running there.
   struct engine {
     llama_memory_t cells;
     void copy(std::int32_t from, std::int32_t to, std::int32_t begin, std::int32_t end) const {

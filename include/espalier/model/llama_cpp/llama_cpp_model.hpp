@@ -42,8 +42,8 @@ struct llama_cpp_options {
 
 namespace detail {
 
-// A receiver of llama.cpp's log as long as it lives, which keeps the first error of the log. A second object waits for
-// the end of the first.
+// A receiver of llama.cpp's log as long as it lives, which keeps the first error of the log. The constructor waits
+// until no other object of this class lives.
 class llama_cpp_log {
  public:
   llama_cpp_log() : lock_(mutex()) {
@@ -104,8 +104,8 @@ class loaded_llama_cpp {
   // True if a server went away, or did not answer in time: no more passes are possible.
   bool lost() const { return remote_ && remote_->lost(); }
 
-  // Makes a call that may reach servers, with the options' patience: see remote_thread::run. load_with() makes one
-  // without a limit.
+  // Makes a call that may reach servers, with the options' patience: see remote_thread::run. load_with() makes such a
+  // call with a patience of 10^6 seconds.
   template <class CallT>
   void pass(CallT&& made) {
     call(std::forward<CallT>(made), patience_);

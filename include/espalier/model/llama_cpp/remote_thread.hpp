@@ -54,7 +54,7 @@ enum class server_answer {
   silent,   // gives no answer for two seconds: it is gone, or busy with others
 };
 
-// The answer of "host:port" to a request for a connection.
+// Returns the answer of the server at "host:port" to a request for a connection.
 inline server_answer ask_server([[maybe_unused]] const std::string& server) {
 #if __has_include(<sys/socket.h>)
   const std::size_t colon = server.rfind(':');
@@ -161,8 +161,8 @@ class remote_thread {
   // Makes a call on the thread, and waits for it, at most `patience` seconds. The call may go on after an error, so
   // objects that it refers to must be its own or outlive it.
   //
-  // Errors      the call's own; llama_cpp_error if a connection breaks or `patience` runs out: it names the server, or
-  //             several servers of which it is one. No further call is made then
+  // Errors      the call's own; llama_cpp_error if a connection breaks or `patience` runs out. Its message names the
+  //             server that failed, or several servers of which one or more failed. No further call is made then
   void run(std::function<void()> call, double patience) {
     const std::lock_guard one_at_a_time(calls_);
     server_losses& losses = server_losses::all();

@@ -20,7 +20,7 @@ namespace espalier {
 
 //! Options of an mpi_communicator.
 struct mpi_options {
-  double timeout = 30.0;  //!< seconds within which a call ends or raises an error; it must end within half of them
+  double timeout = 30.0;  //!< seconds; a call that has not ended after half of them raises an error before all are over
 
   static constexpr void describe(auto see) {
     see(option{"timeout", &mpi_options::timeout, "seconds that ranks wait for one another", 0.01, 1e6});
@@ -37,8 +37,8 @@ struct mpi_options {
 //!
 //! Complexity  all_gather: one MPI_Iallgatherv; all_to_all: one MPI_Ialltoallv; the waiting thread polls, and gives its
 //!             processor to others between polls
-//! Errors      rank_error: within the timeout, on each rank that is alive; option_error; input_error for more than
-//!             2 GiB
+//! Errors      rank_error: within the timeout, on each rank that is alive; option_error for a timeout out of range;
+//!             input_error for more than 2 GiB
 //! Pre         MPI_Init or MPI_Init_thread has been called; all ranks make and destroy their communicators together;
 //!             one call at a time
 class mpi_communicator {
@@ -183,7 +183,7 @@ class mpi_communicator {
   bool broken_ = false;
   std::string message_;
   rank_traffic traffic_;
-  std::vector<int> sent_, sent_at_, received_, received_at_;  // [ranks] bytes, and where they begin, in MPI's type
+  std::vector<int> sent_, sent_at_, received_, received_at_;  // [ranks] numbers of bytes, and where these bytes begin
   std::vector<int> answers_;                                  // [ranks]
 };
 

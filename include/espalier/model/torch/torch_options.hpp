@@ -25,7 +25,7 @@ struct torch_shape {
 };
 
 struct torch_options {
-  std::int32_t max_rows = 320;  //!< rows of the longest forward pass: by default a tree of 256 and the pending tokens
+  std::int32_t max_rows = 320;     //!< most rows of a forward pass; 320 are enough for a tree of 256 and pending tokens
   std::int32_t max_positions = 0;  //!< length of the longest text, in tokens; 0: the module's
 
   static constexpr void describe(auto see) {
