@@ -60,7 +60,7 @@ class chat_template {
     if (text.chat_template_text().empty()) raise<model_error>(text.where(), " has no chat template.");
     chat_template made = of(text.chat_template_text(), text.chat_variables(), text.where());
     if (!text.tool_template_text().empty()) made.with_tools_ = program::of(text.tool_template_text(), text.where());
-    // Cuts end_of_turn_ down to the special token that it begins with, if it begins with one.
+    // Cuts end_of_turn_ down to the shortest special token that it begins with, if there is one.
     const std::string& end = made.end_of_turn_;
     for (std::size_t size = 1; size <= end.size(); ++size) {
       if (text.find(std::string_view(end).substr(0, size)) < 0) continue;
@@ -108,7 +108,8 @@ class chat_template {
   //! does not tell it.
   const std::string& end_of_turn() const { return end_of_turn_; }
 
-  //! The tokens of the prompt. With labels they begin with begin_of_text; templates of files write it themselves.
+  //! The tokens of the prompt. With labels they begin with begin_of_text, if there is one; a template of a file writes
+  //! this token itself.
   //!
   //! Errors      the same as prompt
   std::vector<token_id> tokens(const tokenizer& text, const chat_input& input) const {
