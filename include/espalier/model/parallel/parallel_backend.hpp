@@ -386,8 +386,8 @@ class rank_place {
 //!             (queries + 2 hidden + intermediate)), with rank_split::sums n / R * (hidden + layers * 4 hidden), and
 //!             for each row asked for vocab / R, or 2 with rank_logits::maxima
 //! Law         Backend's, bitwise: a row depends on its path and the text, not on the rest of the batch, slots or
-//!             threads; it is the same on each rank; with rank_split::outputs it is llama_backend's, whatever the number
-//!             of ranks
+//!             threads; it is the same on each rank; with rank_split::outputs it is llama_backend's, whatever the
+//!             number of ranks
 //! Law         with rank_logits::maxima the greatest logit of a row, ties to the lower token, is that of the whole row;
 //!             all but one token of each rank's part are minus infinity: a decoder takes `greedy` alone then
 //! Errors      load: model_error for files that do not fit or a model with recurrent layers, option_error. forward:
