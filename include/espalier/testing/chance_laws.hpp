@@ -79,7 +79,7 @@ std::int64_t check_chance_points(MakeT make) {
 //!
 //! Complexity  900,000 decisions
 //! Pre         make(seed, stream, length) returns the chance of a round
-//! Errors      law_error with what is off, and by how many standard errors
+//! Errors      law_error with what is off: how often it happened, and how often it should have
 template <class MakeT>
 coverage check_chance(MakeT make) {
   constexpr std::int32_t n_rounds = 2500, n_nodes = 4, n_slots = 4;

@@ -228,7 +228,8 @@ class sharing_kv_store_laws {
     release_all();
   }
 
-  // Fills all pages with rows of unknown tokens, so that the rows given up before are evicted.
+  // Fills all pages with rows of unknown tokens, so that rows given up before are evicted, and checks that these are
+  // not found again.
   void what_was_evicted_is_gone() {
     const std::vector<token_id> tokens = new_tokens(kv_.capacity() / 2);
     write(0, tokens);
