@@ -43,8 +43,8 @@ class agreement_hash {
 //! make one pass of different batches.
 //!
 //! Complexity  a comparison: one all_gather of 16 bytes a rank
-//! Errors      rank_error that names the ranks whose value is not the most common one. If several values are the most
-//!             common, that of the lowest rank among theirs is taken. rank_error of the communicator
+//! Errors      rank_error that names the ranks whose value is not the most common one; if two values are equally
+//!             common, that of the lower rank counts as the most common. rank_error of the communicator
 template <Communicator CommunicatorT>
 class agreement {
  public:
