@@ -47,7 +47,7 @@ class held_prefix {
     keep(kv, sequence);
   }
 
-  //! Tells the store those tokens of the rows before `end` that it does not know yet.
+  //! Tells the store the tokens of those rows before `end` whose tokens it does not know yet; then calls keep().
   template <class KVStoreT>
   void remember(KVStoreT& kv, std::int32_t sequence, std::span<const token_id> tokens, std::int32_t end) {
     remember(kv, sequence, tokens, (std::min)(static_cast<std::int32_t>(kv.prefix(sequence).size()), end), end);
