@@ -211,8 +211,8 @@ struct prompt_piece {
 //!
 //! Special tokens, such as <|im_end|>, and added tokens whose text stands in the chat template, are recognised only in
 //! trusted text. In any other text they are ordinary characters: no text can end a turn by containing them. Marks that
-//! are no tokens of their own, such as [INST] of Llama 2, are text like any other. The pieces that a SentencePiece
-//! model calls user-defined are recognised in any text.
+//! are no tokens of their own, such as [INST] of Llama 2, are text like any other. Other added tokens, and the pieces
+//! that a SentencePiece model calls user-defined, are recognised in any text.
 //!
 //! Law         decode(tokens) is the concatenation of piece(token), byte for byte: text may be shown token by token; a
 //!             character may be spread over several tokens
