@@ -28,12 +28,12 @@ struct coverage {
   double largest_difference = 0;    //!< largest difference found in the probability of a text
 
   // Rounds that were run with decisions drawn at random.
-  std::int64_t n_rounds = 0;          //!< rounds of a policy, a verifier or both
+  std::int64_t n_rounds = 0;          //!< rounds of a policy, a verifier or both, or of a chance alone
   std::int32_t drawn_vocabulary = 0;  //!< largest vocabulary of these rounds
   std::int32_t drawn_depth = 0;       //!< depth of the deepest tree
   std::int32_t drawn_draws = 0;       //!< most draws at one node
   std::int64_t n_keys = 0;            //!< decisions whose keys were compared
-  std::int64_t n_picks = 0;           //!< drafted tokens whose weights were compared with the drafter's row
+  std::int64_t n_picks = 0;           //!< picks of a policy, which were compared with the tokens that it drafted
   double largest_z = 0;               //!< largest deviation of a mean from its expected value, in standard errors
 
   // Stores and backends.

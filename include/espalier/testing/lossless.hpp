@@ -28,7 +28,7 @@ namespace espalier::testing {
 struct lossless_options {
   //! largest difference allowed in the probability of a text; 0: default_tolerance of the rows' type
   double tolerance = 0;
-  //! most outcomes of the pair to run, over all models together, with trees of room for one number of drafted tokens
+  //! most outcomes of the pair to run, over all models together, for each room that a tree may have for drafted tokens
   std::int64_t max_outcomes = 500'000;
 };
 
