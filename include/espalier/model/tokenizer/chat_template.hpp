@@ -83,7 +83,8 @@ class chat_template {
     return made;
   }
 
-  //! A template for models without marks: each message is on a line of its own, after a label.
+  //! A template for models without marks: each message is on a line of its own. A message of the user or the assistant
+  //! follows a label.
   static chat_template labelled(const std::string& user, const std::string& assistant) {
     chat_template made =
         of("{%- for message in messages %}"
@@ -120,9 +121,10 @@ class chat_template {
 
   //! The prompt as pieces, each trusted or not.
   //!
-  //! Errors      input_error for messages that are no array of objects, for tools or variables that the template does
-  //!             not read, for a last message that cannot be continued, and, with the line, for input that the template
-  //!             refuses or cannot handle
+  //! Errors      input_error for messages that are no array of objects, for tools that are no array, for variables that
+  //!             are no object or have the name of another input (messages, tools, add_generation_prompt), for tools or
+  //!             variables that the template does not read, for a last message that cannot be continued, and, with the
+  //!             line, for input that the template refuses or cannot handle
   std::vector<prompt_piece> prompt(const chat_input& input) const {
     detail::jinja_text text = written(input);
     if (input.end == chat_end::continued) text = text.part(0, end_of_last(text, input));
