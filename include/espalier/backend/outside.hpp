@@ -14,8 +14,8 @@ namespace espalier {
 //! an engine makes the passes itself, between begin_step() and end_step() of a decoder or a batch_decoder. It says how
 //! large passes may be.
 //!
-//! Errors      constructor: option_error for sizes out of range. forward: input_error, and step() of such a decoder
-//!             fails
+//! Errors      constructor: option_error for sizes out of range. forward: always input_error, so that step() of a
+//!             decoder with this backend fails
 template <class NumberT = float>
 class outside_backend {
  public:

@@ -16,9 +16,9 @@
 
 namespace espalier {
 
-//! A backend made of a plain function of the text: model(text, logits) writes the logits of the token after `text`. For
-//! n-gram models, lookup tables, remote models without a cache, and tests. The text is kept in the store, a token_kv.
-//! The logits are float, or double if the function takes only double.
+//! A backend made of a plain function of the text: model(text, logits) writes the logits of the token after `text`. It
+//! is for n-gram models, lookup tables, remote models without a cache, and tests. The text is kept in the store, a
+//! token_kv. The logits are float, or double if the function does not take float.
 //!
 //! Shapes      text: one to capacity tokens; logits [vocab_size]
 //! Complexity  one call of the function for each output row

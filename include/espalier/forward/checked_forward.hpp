@@ -11,7 +11,7 @@
 
 namespace espalier {
 
-//! Checks that logits have this shape; a pass without outputs may have any vocabulary.
+//! Checks that logits have the shape [n][vocab]; if n is 0, their vocabulary may have any size.
 //!
 //! Errors      input_error if they have another shape, or are a null pointer in place of n > 0 rows
 template <class NumberT>

@@ -11,10 +11,10 @@
 
 namespace espalier {
 
-//! The number of a text's leading tokens that a sequence of a PrefixKVStore holds, on host or device. Tokens are
-//! compared only if the sequence has changed since keep().
+//! The number of a text's leading tokens that a sequence of a PrefixKVStore, on host or device, holds. Tokens are
+//! compared only if the sequence has changed since keep(), or if begin() was called after it.
 //!
-//! Complexity  O(1) if the sequence has not changed since keep(), else O(tokens)
+//! Complexity  of(): O(1) if no tokens are compared, else O(tokens)
 class held_prefix {
  public:
   //! Begins another text: of() compares its tokens until keep() or remember() is called.
@@ -47,7 +47,7 @@ class held_prefix {
     keep(kv, sequence);
   }
 
-  //! Tells the store those tokens of the rows before `end` that it does not know yet.
+  //! Tells the store the tokens of those rows before `end` whose tokens it does not know yet; then calls keep().
   template <class KVStoreT>
   void remember(KVStoreT& kv, std::int32_t sequence, std::span<const token_id> tokens, std::int32_t end) {
     remember(kv, sequence, tokens, (std::min)(static_cast<std::int32_t>(kv.prefix(sequence).size()), end), end);

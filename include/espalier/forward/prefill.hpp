@@ -25,7 +25,7 @@ namespace espalier {
 //!
 //! If the store has a window, a pass ends at the token at which the window slides.
 //!
-//! Complexity  one pass for each chunk of tokens; no allocation after reserve(), but for the backend's
+//! Complexity  one pass for each chunk of tokens; no allocation after reserve(), except by the backend
 class prefill {
  public:
   //! The most rows of one pass, if the user does not set another number.

@@ -43,8 +43,8 @@ inline constexpr auto fitting_verifiers = boost::hana::filter(verifiers, []<clas
 template <regime Sampling>
 class chosen_verifier {
  public:
-  //! True if none of the verifiers that it can hold reads a row of the draft, as for deterministic trees; all of them
-  //! are then lossless for every regime.
+  //! True if none of the verifiers that it can hold reads a row of the draft. This is so for deterministic trees. All
+  //! of these verifiers are then lossless for every regime.
   static constexpr bool target_alone =
       decltype(boost::hana::all_of(detail::fitting_verifiers<Sampling>, []<class PartT>(const PartT&) {
         return boost::hana::bool_c<detail::reads_target_alone<typename PartT::type>()>;

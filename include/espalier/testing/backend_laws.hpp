@@ -214,7 +214,7 @@ class backend_laws {
 //! Checks the laws of Backend. Each node of a tree has the logits of plain decoding along its path, and the cache rows
 //! of a committed path equal those of plain decoding; sequences of one pass do not influence each other; only the rows
 //! that are asked for have logits; a chain may come in parts. Logits are compared bit for bit, or may differ by
-//! `tolerance`.
+//! `tolerance`; cache rows are compared by == whatever the tolerance.
 //!
 //!     std::cout << testing::check_backend(my_model, make_kv, read_row);
 //!

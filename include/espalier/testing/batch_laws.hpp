@@ -25,8 +25,8 @@ namespace espalier::testing {
 
 namespace detail {
 
-// A model for text_backend: gives the logits of `first` after a prompt that begins with token 0, and of `second` after
-// another one. Prompts have three tokens.
+// A model for text_backend: it gives the logits of `first` if the prompt begins with token 0, else of `second`. Prompts
+// have three tokens.
 struct logits_of_two {
   tiny_model::row_function first, second;
 
@@ -40,8 +40,8 @@ struct logits_of_two {
 }  // namespace detail
 
 //! Checks two texts of a batch decoder that share rounds, and a budget if the policy has one to share. Over every
-//! outcome, each text is distributed as the target alone writes it, whatever the other one says, and whenever the
-//! second text joins or leaves. make_drafter(draft, draft_kv) returns the drafter; without it, that is
+//! outcome, each text is distributed as the target alone writes it, whatever the other text is, and whenever the second
+//! text joins or leaves. make_drafter(draft, draft_kv) returns the drafter; if it is not given, the drafter is
 //! autoregressive(draft, draft_kv).
 //!
 //!     std::cout << testing::check_batch(my_policy({.budget = 2}), specinfer());

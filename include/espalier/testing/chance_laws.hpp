@@ -38,8 +38,8 @@ inline std::string in_words(const chance_point& p) {
 }
 
 // Checks that any two of many points have different outcomes in at least one of 64 rounds, which begin at the points'
-// lengths; returns the number of points. Points differ in their nodes and slots (all pairs of small numbers, and some
-// large ones), or in one bit of their seeds, streams or lengths.
+// lengths; returns the number of points. Points differ in their purposes, in their nodes and slots (all pairs of small
+// numbers, and some large ones), or in one bit of their seeds, streams or lengths.
 template <class MakeT>
 std::int64_t check_chance_points(MakeT make) {
   std::vector<chance_point> points;
@@ -79,14 +79,14 @@ std::int64_t check_chance_points(MakeT make) {
 //!
 //! Complexity  900,000 decisions
 //! Pre         make(seed, stream, length) returns the chance of a round
-//! Errors      law_error with what is off, and by how many standard errors
+//! Errors      law_error with what is off: how often it happened, and how often it should have
 template <class MakeT>
 coverage check_chance(MakeT make) {
   constexpr std::int32_t n_rounds = 2500, n_nodes = 4, n_slots = 4;
   const double weights[] = {0.25, 0, 2, 0.75, 0, 1};  // their sum is 4
   double picked[6] = {}, indexed[3] = {}, accepted[3] = {}, n = 0;
   const double ratios[] = {0, 0.3, 1};
-  // Decisions that must be independent: the same decision at another slot, node, purpose, length, stream and seed.
+  // Decisions that must be independent differ in one of these alone.
   const char* const names[] = {"slot", "node", "purpose", "length", "stream", "seed"};
   double together[6] = {};
   for (std::int32_t round = 0; round < n_rounds; ++round) {

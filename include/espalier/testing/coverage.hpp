@@ -27,14 +27,14 @@ struct coverage {
   std::int64_t n_ended = 0;         //!< texts of whole decoders that ended because nothing was allowed
   double largest_difference = 0;    //!< largest difference found in the probability of a text
 
-  // Rounds that were drawn.
-  std::int64_t n_rounds = 0;          //!< rounds of a policy, a verifier or both
+  // Rounds that were run with decisions drawn at random.
+  std::int64_t n_rounds = 0;          //!< rounds of a policy, a verifier or both, or of a chance alone
   std::int32_t drawn_vocabulary = 0;  //!< largest vocabulary of these rounds
   std::int32_t drawn_depth = 0;       //!< depth of the deepest tree
   std::int32_t drawn_draws = 0;       //!< most draws at one node
   std::int64_t n_keys = 0;            //!< decisions whose keys were compared
-  std::int64_t n_picks = 0;           //!< drafted tokens whose weights were compared with the drafter's row
-  double largest_z = 0;               //!< largest deviation of a mean from the target, in standard errors
+  std::int64_t n_picks = 0;           //!< picks of a policy, which were compared with the tokens that it drafted
+  double largest_z = 0;               //!< largest deviation of a mean from its expected value, in standard errors
 
   // Stores and backends.
   std::int64_t n_stored_rows = 0;  //!< rows of a store that were read and compared
@@ -44,7 +44,7 @@ struct coverage {
   //! True if every outcome was run for all the room that the policy's budget asks for.
   bool complete() const { return n_outcomes > 0 && limit >= budget; }
 
-  //! Adds what another check exercised.
+  //! Adds the cases of another check: adds up counts, and keeps the larger of two maxima.
   coverage& operator+=(const coverage& more) {
     n_outcomes += more.n_outcomes;
     n_accepted += more.n_accepted;

@@ -27,7 +27,8 @@ namespace espalier::testing {
 //! The prompt of the texts that whole decoders write over tiny models.
 inline const std::vector<token_id> tiny_prompt{0, 1, 0};
 
-//! A model for text_backend: gives the logits of a tiny model's rows after tiny_prompt, minus infinity for zeros.
+//! A model for text_backend: it gives the logarithms of a tiny model's row, whose path is the text after tiny_prompt;
+//! minus infinity for a probability of 0.
 struct row_logits {
   tiny_model::row_function row;
 
@@ -60,8 +61,8 @@ std::vector<double> processed_row(const tiny_model::row_function& row, Processor
   return normalised(z);
 }
 
-// Adds to `sum` the texts that the target alone writes after `text`, up to n tokens, with their probabilities. A text
-// ends where nothing is allowed.
+// Adds to `sum` the texts of up to n tokens, `text` included, that the target alone writes after `text`, with their
+// probabilities. A text ends before n tokens where no token is allowed.
 template <class ProcessorT>
 void write_alone(const tiny_model::row_function& row, const ProcessorT& process, bool greedily,
                  std::vector<token_id> text, double probability, std::size_t n, text_distribution& sum) {
@@ -150,7 +151,7 @@ coverage check_decoder(const PolicyT& policy, const VerifierT& verifier, const M
   return covered;
 }
 
-//! Does the same without a processor.
+//! Checks a pair as above, without a processor.
 template <class PolicyT, class VerifierT>
 coverage check_decoder(const PolicyT& policy, const VerifierT& verifier) {
   return check_decoder(policy, verifier, [](std::int32_t) { return no_processor(); });

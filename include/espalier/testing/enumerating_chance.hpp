@@ -21,8 +21,8 @@ namespace espalier {
 //! Complexity  runs: the number of distinct outcome sequences
 //! Pre         the procedure depends on nothing random but this chance
 //! Law         the probabilities of all runs add up to 1
-//! Errors      numeric_error from a decision without a possible outcome, such as one of NaN; but pick() returns -1 if
-//!             no weight is above 0
+//! Errors      numeric_error from a decision without a possible outcome, such as accept() with a probability that is
+//!             NaN; but pick() returns -1 if no weight is above 0
 class enumerating_chance {
  public:
   bool accept(double p, double q, chance_key = {}) {

@@ -39,7 +39,7 @@ class feature_step_drafter_laws {
   }
 
  private:
-  // A text, and the target's state of each of its tokens. Equal tokens mostly have different states.
+  // A text, and the target's state of each of its tokens. The states of equal tokens mostly differ.
   struct text_type {
     std::vector<token_id> tokens;
     std::vector<float> states;
@@ -116,7 +116,7 @@ class feature_step_drafter_laws {
       text.add(any_token(drafter, random), random);
     drafter.begin(text.tokens);
     for (int i = 0; i < 8; ++i) {
-      if (random() % 3 == 0) round(drafter, text, random);  // given up midway: must leave no trace
+      if (random() % 3 == 0) round(drafter, text, random);  // not committed: must leave no trace
       const tree<> t = round(drafter, text, random);
       const auto accepted = static_cast<node_id>(random() % static_cast<unsigned>(t.size()));
       const token_id token = any_token(drafter, random);

@@ -57,7 +57,7 @@ class sharing_kv_store_laws {
 
  private:
   struct text {
-    std::vector<token_id> tokens;  // tokens of all rows
+    std::vector<token_id> tokens;  // tokens of all rows, committed and scratch
     std::int32_t n_committed = 0;
     std::vector<token_id> committed() const { return {tokens.begin(), tokens.begin() + n_committed}; }
   };
@@ -228,7 +228,8 @@ class sharing_kv_store_laws {
     release_all();
   }
 
-  // Fills all pages with rows of unknown tokens, so that the rows given up before are evicted.
+  // Fills all pages with rows of unknown tokens, so that rows given up before are evicted, and checks that these are
+  // not found again.
   void what_was_evicted_is_gone() {
     const std::vector<token_id> tokens = new_tokens(kv_.capacity() / 2);
     write(0, tokens);
@@ -302,8 +303,8 @@ class sharing_kv_store_laws {
 //!
 //! AccessT is as for check_kv_store.
 //!
-//! Pre         a capacity of 16 rows or more a sequence, as many pages as one full sequence needs and one more, and no
-//!             rows that must be kept: the check drops all rows
+//! Pre         a capacity of 16 rows or more a sequence, at least one page more than a full sequence needs, and no rows
+//!             that must be kept: the check drops all rows
 //! Errors      law_error with what is wrong
 template <SharingKVStore KVStoreT, class AccessT>
 void check_sharing_kv_store(KVStoreT& kv, std::int32_t n_sequences, AccessT access) {

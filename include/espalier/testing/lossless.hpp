@@ -26,8 +26,10 @@ namespace espalier::testing {
 
 //! Options of check_lossless().
 struct lossless_options {
-  double tolerance = 0;  //!< largest difference allowed in the probability of a text; 0: default_tolerance of the rows
-  std::int64_t max_outcomes = 500'000;  //!< most outcomes of the pair to run with one room, over all models together
+  //! largest difference allowed in the probability of a text; 0: default_tolerance of the rows' type
+  double tolerance = 0;
+  //! most outcomes of the pair to run, over all models together, for each room that a tree may have for drafted tokens
+  std::int64_t max_outcomes = 500'000;
 };
 
 //! Returns the texts that one round emits, with their probabilities, over every tree that the policy grows and every
@@ -52,8 +54,8 @@ text_distribution round_distribution(const tiny_model& model, const PolicyT& pol
   return emitted;
 }
 
-//! The text whose probability differs the most between the target, and texts that one round begins and the target
-//! continues. `covered` takes up the difference and the number of outcomes.
+//! The text whose probability differs the most between two ways to write it: by the target alone, and by one round,
+//! whose text the target continues. Adds the difference and the number of outcomes to `covered`.
 template <class NumberT = double, class PolicyT, class VerifierT>
 text_difference round_difference(const tiny_model& model, const PolicyT& policy, const VerifierT& verifier,
                                  coverage& covered) {
@@ -91,8 +93,9 @@ class checked_pair {
     covered_.n_models = static_cast<std::int32_t>(models.size());
     for (const tiny_model& m : models)
       covered_.vocabulary = (std::max)(covered_.vocabulary, m.vocab);
-    // A few models are run with room for 0, 1, .. drafted tokens, until there are too many outcomes; then all models
-    // with the room that was reached; then the further ones with room for 2 tokens at most.
+    // A few models are run with room for 0, 1, .. drafted tokens, up to the budget or until there are too many
+    // outcomes; then all models with the room that was reached, or with less while there are too many outcomes; then
+    // far_models(), with room for at most 2 tokens, or 1 if the vocabulary is large.
     const std::vector<tiny_model> few(models.begin() + 8, models.begin() + 14);  // models of three tokens
     std::vector<tiny_model> far_off = far_models(19);
     if (verifier_.argmax_only()) {
@@ -113,7 +116,7 @@ class checked_pair {
       while (!run({m}, policy_, (std::min)(far_room, m.vocab < 10'000 ? 2 : 1), "", 0))
         --far_room;
     }
-    // After histories of verdicts.
+    // The few models are run again with a policy that has seen a history of verdicts.
     const char* const names[] = {", after 8 rounds whose tokens were all rejected",
                                  ", after 8 rounds whose deepest paths were accepted",
                                  ", after 72 rounds of any verdicts"};
@@ -126,7 +129,8 @@ class checked_pair {
   }
 
  private:
-  // Runs every outcome over the models. Returns false if there are too many, but true even then if `room` is 0.
+  // Runs every outcome over the models and checks the texts. Returns false if there are too many outcomes, but true
+  // even then if `room` is 0.
   bool run(const std::vector<tiny_model>& models, const tested_policy<NumberT>& policy, std::int32_t room,
            const char* history, int start) {
     std::int64_t n_left = n_left_;
@@ -182,11 +186,12 @@ coverage check_pair(const PolicyT& policy, const VerifierT& verifier, const loss
 //! checked by check_tree_policy() and the verifier by check_verifier(). Then every outcome of a round of both is run
 //! over models of up to 4 tokens, and the texts, of any length, must be distributed as the target alone writes them:
 //! over all models with the room that the policy's budget asks for, and over a few of them with every smaller room, and
-//! after histories of rejections, of acceptances and of any verdicts, where the text is longer and the target samples
-//! at another temperature. With room for up to two drafted tokens this is also done over far_models(). Over models of
-//! 32 tokens rounds are drawn, with all keys of policy and verifier compared; there the texts must be the target's in
-//! the mean. A verifier that is for temperature 0 alone (ArgmaxVerifier) must write the target's argmax. NumberT is the
-//! type of the rows, float or double.
+//! after histories of rejections, of acceptances and of any verdicts, where the policy is told that the text is longer
+//! and, after two of the three, that the target samples at another temperature. Over far_models() every outcome is run
+//! with room for at most two drafted tokens. Over models of 32 tokens, rounds are run with decisions drawn at random:
+//! all keys of policy and verifier are compared, and the texts must be the target's in the mean. A verifier that is for
+//! temperature 0 alone (ArgmaxVerifier) must write the target's argmax. NumberT is the type of the rows, float or
+//! double.
 //!
 //!     std::cout << testing::check_lossless(my_policy(), specinfer());
 //!

@@ -27,7 +27,7 @@
 
 namespace espalier::testing::detail {
 
-// The start of round i of a check: texts become long, and the target samples by several options.
+// The start of round i of a check: with i, the text becomes longer and the options by which the target samples change.
 inline round_start any_start(int i) {
   constexpr float temperatures[] = {1, 0.6F, 1.4F};
   round_start start{.length = 10 + 97 * i * i};
@@ -65,9 +65,9 @@ class rounds {
     drafter_.reserve(most_nodes);
   }
 
-  // Runs every outcome of a round in which the tree has room for `limit` drafted tokens, and adds the probabilities of
-  // the texts that the round emits. Subtracts the number of outcomes from n_left; returns false, with texts missing, if
-  // n_left is too small.
+  // Runs every outcome of a round in which the tree has room for `limit` drafted tokens, and adds to `emitted` the
+  // probabilities of the texts that the round emits. Subtracts the number of outcomes from n_left; returns false, with
+  // texts missing, if n_left is too small.
   bool run_all(const tested_policy<NumberT>& policy, tested_verifier<NumberT>& verifier, std::int32_t limit,
                const round_start& start, text_distribution& emitted, coverage& covered, std::int64_t& n_left) {
     traced_chance drafts;
@@ -103,7 +103,8 @@ class rounds {
     }
   }
 
-  // Runs every outcome of the verification of the tree, and adds the probabilities of the texts, times `weight`.
+  // Runs every outcome of the verification of the tree, and adds to `emitted` the probabilities of the texts, times
+  // `weight`. Subtracts the number of outcomes from n_left; returns false if n_left is too small.
   bool run_verdicts(tested_verifier<NumberT>& verifier, double weight, text_distribution& emitted, coverage& covered,
                     std::int64_t& n_left) {
     traced_chance verdicts;
@@ -159,10 +160,11 @@ class rounds {
   std::vector<token_id> text_;
 };
 
-// Sums over drawn rounds of a difference that is 0 in the mean if texts are distributed as the target writes them: the
-// probability that a round emits a path and then a token, less the probability that it emits the path and goes on,
-// times the target's probability of the token. The tokens of all paths of one depth are taken together by their rank in
-// the draft's row, and by whether the target or the draft gives them more.
+// Sums, over rounds drawn at random, of a difference that is 0 in the mean if texts are distributed as the target
+// writes them: the probability that a round emits a path and then a token, minus a product, namely the probability that
+// the round emits the path and goes on, times the target's probability of the token. The differences of all tokens
+// after paths of one depth are added up if the tokens' ranks in the draft's row are alike and the same model, target or
+// draft, gives them the greater probability.
 class deviations {
   static constexpr std::size_t n_ranks = 6, n_depths = 6;
 
@@ -181,8 +183,8 @@ class deviations {
   }
 
   // Returns the largest deviation in standard errors, and writes to `what` which tokens deviate. A deviation's variance
-  // is taken as the sum of squares so far, plus 1, plus a quarter of the number of tokens that both models are expected
-  // to draw: rare tokens may not have been drawn yet, and then the squares alone are too small.
+  // is taken as the sum of squares so far, plus 1, plus a quarter of by_target or by_draft, whichever is smaller: rare
+  // tokens may not have been drawn yet, and then the squares alone are too small.
   double largest(std::string& what) const {
     double largest = 0;
     for (std::size_t i = 0; i < sums_.size(); ++i) {
@@ -204,7 +206,7 @@ class deviations {
  private:
   struct sum {
     double total = 0, squares = 0;
-    double by_target = 0, by_draft = 0;  // number of these tokens that each model is expected to draw
+    double by_target = 0, by_draft = 0;  // expected number of these tokens, if the target or the draft draws them
   };
   using iterator = text_distribution::const_iterator;
 
@@ -247,9 +249,9 @@ class deviations {
   std::vector<token_id> text_, order_;
 };
 
-// Draws rounds over models of 32 tokens, and checks their keys, that equal chances give equal verdicts, and that texts
-// are the target's in the mean: within 6 standard errors. The verdicts on a drawn tree are all run if there are few.
-// The policy sees the rounds' verdicts, as in a text.
+// Runs n_rounds rounds over models of 32 tokens, with decisions drawn at random, and checks their keys, that equal
+// chances give equal verdicts, and that texts are the target's in the mean: within 6 standard errors. If the verdicts
+// on a tree have at most 400 outcomes, all of these are run. The policy sees the rounds' verdicts, as in a text.
 template <class NumberT>
 void check_drawn_rounds(tested_policy<NumberT>& policy, tested_verifier<NumberT>& verifier, std::int32_t limit,
                         int n_rounds, coverage& covered) {

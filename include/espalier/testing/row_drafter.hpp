@@ -19,7 +19,7 @@ namespace espalier::testing {
 //!
 //! Errors      law_error from propose() if a policy asks about a node that is not in the tree or whose number is above
 //!             the one that reserve() was called with, about a node before its parent, about a node twice in a
-//!             round, or about the root together with others. The root alone opens a round
+//!             round, or about the root together with others. A call for the root alone begins a round
 template <class NumberT>
 class basic_row_drafter {
  public:

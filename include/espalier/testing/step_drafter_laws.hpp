@@ -167,7 +167,7 @@ class step_drafter_laws {
     text_type text{1, 0, 2, 1};
     drafter.begin(text);
     for (int i = 0; i < 6; ++i) {
-      if (random() % 2 == 0) round(drafter, text, random);  // given up midway: must leave no trace
+      if (random() % 2 == 0) round(drafter, text, random);  // not committed: must leave no trace
       const tree<> t = round(drafter, text, random);
       const auto accepted = static_cast<node_id>(random() % static_cast<unsigned>(t.size()));
       const auto token = static_cast<token_id>(random() % vocab(drafter));
@@ -214,7 +214,7 @@ class step_drafter_laws {
 //! texts. A BlockDrafter is checked as the StepDrafter that factorised makes of it.
 //!
 //! Pre         make() returns a fresh drafter of a vocabulary of 3 tokens or more; expected(text) returns the row after
-//!             a text; or expected(text, path) does, with the path below the text given apart
+//!             a text; or expected(text, path) returns the row after a text and the drafted path that follows it
 //! Errors      law_error with what is wrong
 template <class MakeT, class ExpectedT>
 void check_step_drafter(MakeT make, ExpectedT expected) {

@@ -47,15 +47,16 @@ class tested_policy {
   virtual std::unique_ptr<tested_policy> copy() const = 0;
   virtual std::int32_t max_nodes() const = 0;
   virtual std::int32_t most_asked() const = 0;
-  // Grows the tree of a round, which has a root; checks the tree if the chance draws.
+  // Grows the tree of a round, which has only its root at first. tested_policy_of also checks the tree, if the chance
+  // draws at random.
   virtual void grow(tree<>& tree, basic_row_drafter<NumberT>& drafter, traced_chance& chance,
                     const round_start& start) = 0;
   virtual void observe(tree_view tree, verdict v) = 0;
 };
 
 // Checks that the draws of each node are the tokens that the policy picked there from the drafter's row, all of them
-// and in their order. `was` holds the number that each node had when the drafter was asked; empty if it has not
-// changed. A tree that is full may lack the tokens that were picked last.
+// and in their order. `was` holds the number that each node had when the drafter was asked; it is empty if no number
+// has changed since. A tree that is full may lack the tokens that were picked last.
 inline void require_picks_kept(tree_view tree, const std::vector<traced_chance::picked_token>& picks,
                                std::span<const node_id> was, std::int32_t vocab, bool is_full) {
   std::size_t n_kept = 0;
@@ -140,7 +141,7 @@ class tested_verifier_of final : public tested_verifier<NumberT> {
 struct drawn_shape {
   regime by = regime::iid;
   std::vector<std::int32_t> draws;  // number of draws at each node of depth 0, 1, ..
-  bool is_uneven = false;  // below the root, the number of draws n depends on the node's token: it is (n + t) % (n + 1)
+  bool is_uneven = false;           // a node of token t below the root has (n + t) % (n + 1) draws in place of n
 
   std::int32_t at(tree_view tree, node_id u) const {
     const std::int32_t n = draws[static_cast<std::size_t>(tree.depth[u])];

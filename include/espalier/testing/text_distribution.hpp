@@ -26,8 +26,8 @@ inline constexpr double default_tolerance = sizeof(NumberT) < sizeof(double) || 
 //! Texts with their probabilities.
 using text_distribution = std::map<std::vector<token_id>, double>;
 
-//! Adds to `sum` the probabilities of the texts of n tokens that begin with `text`, whose probability is given, and
-//! continue by row(text so far). A `text` of more than n tokens is cut.
+//! Adds to `sum` the probabilities of the texts of n tokens that begin with `text`. `probability` is that of `text`;
+//! each further token is drawn from row(text so far). A `text` of more than n tokens is cut.
 inline void continue_with(const tiny_model::row_function& row, std::vector<token_id> text, double probability,
                           std::size_t n, text_distribution& sum) {
   if (text.size() >= n) {
@@ -128,11 +128,11 @@ inline const char* hint_of_rounding(double difference) {
 
 }  // namespace detail
 
-//! The text of any length whose probability differs the most between the target, whose rows are row(text so far), and
-//! texts that are emitted with the given probabilities and which the target then continues. No difference means that
-//! the whole text is distributed as the target alone writes it, however long it becomes.
+//! The text, of any length, whose probability differs the most between two ways to write it: by the target alone, whose
+//! rows are row(text so far); and by emitting a text with the given probabilities, which the target then continues. No
+//! difference means that a text is distributed as the target alone writes it, however long it becomes.
 //!
-//! Complexity  O(all prefixes of the emitted texts, times the vocabulary)
+//! Complexity  O(number of different prefixes of the emitted texts * vocabulary)
 template <class RowT>
 text_difference largest_difference_from(const text_distribution& emitted, const RowT& row) {
   text_difference largest;

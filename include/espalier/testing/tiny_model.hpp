@@ -15,8 +15,8 @@
 
 namespace espalier::testing {
 
-//! A target and a draft with so few tokens that every outcome of a round can be run. Each model gives a row, of sum 1,
-//! for each path below the root; the root's token is no part of the path.
+//! A target and a draft for tests; most have so few possible tokens that every outcome of a round can be run. Each
+//! model gives a row, of sum 1, for each path below the root; the root's token is no part of the path.
 struct tiny_model {
   using row_function = std::function<std::vector<double>(std::span<const token_id> path)>;
 
@@ -49,8 +49,8 @@ inline std::vector<double> normalised(std::vector<double> row) {
   return row;
 }
 
-//! Rows that depend irregularly on the path. About one in `zeros` probabilities is 0 (0: none); the others have one of
-//! `levels` sizes (0: any), so that there are ties.
+//! Rows that depend irregularly on the path. About one in `zeros` probabilities is 0, or none if `zeros` is 0. The
+//! others have one of `levels` sizes, so that there are ties, or any size if `levels` is 0.
 inline tiny_model::row_function irregular(std::uint64_t seed, std::int32_t vocab, unsigned zeros, unsigned levels) {
   return [=](std::span<const token_id> path) {
     std::uint64_t key = seed;
@@ -67,7 +67,8 @@ inline tiny_model::row_function irregular(std::uint64_t seed, std::int32_t vocab
   };
 }
 
-//! Rows with all probability on one token: `first` at even depths, `first + step` at odd ones.
+//! Rows with all probability on one token: `first` at even depths, `first + step` at odd ones, or the vocabulary's last
+//! token if that number is beyond it.
 inline tiny_model::row_function certain(std::int32_t vocab, std::int32_t first, std::int32_t step) {
   return [=](std::span<const token_id> path) {
     std::vector<double> row(static_cast<std::size_t>(vocab), 0.0);
@@ -184,8 +185,8 @@ inline tiny_model deep_model(std::int32_t depth) {
           deep(irregular(207, 2, 0, 0), 2, depth)};
 }
 
-//! Models with rows that tiny_models() do not have: probabilities down to 1e-9, rows that are nearly alike, n possible
-//! tokens, and up to 70,000 tokens of which few are possible.
+//! Models with rows that no model of tiny_models() has: probabilities down to 1e-9, rows that are nearly alike, n
+//! possible tokens, and up to 70,000 tokens of which few are possible.
 inline std::vector<tiny_model> far_models(std::int32_t n) {
   const auto steep = [](std::uint64_t seed, double ratio) -> tiny_model::row_function {
     return [row = irregular(seed, 4, 0, 0), ratio](std::span<const token_id> path) {
@@ -221,8 +222,8 @@ inline std::vector<tiny_model> far_models(std::int32_t n) {
   return list;
 }
 
-//! Models of 32 tokens, of which few are probable, for rounds that are drawn: one with a draft near the target, one
-//! with a draft far from it, and one with zeros in both rows.
+//! Models of 32 tokens, of which few are probable, for tests that run rounds at random instead of every outcome: one
+//! with a draft near the target, one with a draft far from it, and one with zeros in both rows.
 inline std::vector<tiny_model> wide_models() {
   constexpr std::int32_t vocab = 32;
   const auto peaked = [](std::uint64_t seed, unsigned zeros, double sharpness) -> tiny_model::row_function {

@@ -22,8 +22,8 @@ namespace espalier::testing {
 //! two decisions the same number, which no enumeration can detect. A pick() among weights that are all 0 decides
 //! nothing, and its key does not count as used.
 //!
-//! Errors      law_error at the second use of a key in a round, and if the policy decides with a purpose other than
-//!             draft or the verifier with draft
+//! Errors      if it draws: law_error at the second use of a key in a round, and if the policy decides with a purpose
+//!             other than draft or the verifier with draft
 class traced_chance {
  public:
   static constexpr bool checks_draws = true;

@@ -60,8 +60,8 @@ inline token_id other_token(tree_view tree, node_id u) {
   return t;
 }
 
-// Returns a verdict on a tree: it rejects everything if `third` is 0, accepts the deepest path if it is 1, and accepts
-// the path to a random node if it is 2.
+// Returns a verdict on a tree: it rejects everything if `third` is 0, accepts the deepest path if `third` is 1, and
+// accepts the path to a random node if `third` is 2.
 inline verdict verdict_of(tree_view tree, int third, std::mt19937& random) {
   const auto any = static_cast<node_id>(random() % static_cast<unsigned>(tree.n_nodes));
   const node_id accepted = third == 0 ? root_node : third == 1 ? deepest_node(tree) : any;
@@ -87,8 +87,8 @@ inline std::vector<double> row_after(std::span<const token_id> path, std::uint32
 
 }  // namespace detail
 
-//! Checks the laws of TreePolicy on 180 rounds over 7, 40 and 300 tokens, with different rows and every room from none
-//! to more than the budget, after rejections, after acceptances, and after any verdicts:
+//! Checks the laws of TreePolicy on 180 rounds over 7, 40 and 300 tokens, with different rows, with room for drafted
+//! tokens from none to more than the budget, after rejections, after acceptances, and after any verdicts:
 //!
 //! - the policy asks about nodes of the tree, each once and after its parent, and keeps its budget;
 //! - each drawn token is one pick from the drafter's row (without the tokens that were drawn there before, in the

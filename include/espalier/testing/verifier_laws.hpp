@@ -117,11 +117,11 @@ coverage check_verifier(tested_verifier<NumberT>& verifier, regime lossless, dou
 }  // namespace detail
 
 //! Checks a verifier alone, over trees of each regime that it says it is lossless for: paths, uneven trees, many draws
-//! at a node. Every outcome is run over tiny_models(), over far_models() for one and two draws, over
+//! at a node. Every outcome is run over tiny_models(), over far_models() with one or two draws at a node, over
 //! deep_model() to depth 132, and over sharp_draft_model() or steep_draft_model() for as many draws at the root as
-//! 100,000 outcomes allow (6 to 9); the texts must be distributed as the target writes them. Over models of 32 tokens
-//! rounds are drawn: the texts must be the target's in the mean, each decision must have a key of its own with a
-//! purpose other than draft, and equal chances must give equal verdicts.
+//! 100,000 outcomes allow (6 to 9); the texts must be distributed as the target writes them. Over models of 32 tokens,
+//! rounds are run with decisions drawn at random: the texts must be the target's in the mean, each decision must have a
+//! key of its own with a purpose other than draft, and equal chances must give equal verdicts.
 //!
 //!     std::cout << testing::check_verifier(specinfer());
 //!

@@ -50,8 +50,8 @@ class windowed_kv_store_laws {
     }
   }
 
-  // Appends row by row until the window has slid five times, and notes after each row which rows are held. The same
-  // rows must be held later, in whatever portions rows are appended.
+  // Appends and commits one row at a time until the window has slid five times, and notes after each row which rows are
+  // held. A text of as many rows must later hold the same rows, in whatever portions they are appended.
   void learn_windows() {
     kv_.truncate(0, 0);
     require_law(kv_.size(0) == 0 && kv_.held(0) == 0, "after a truncation to nothing rows are held.");
@@ -80,7 +80,8 @@ class windowed_kv_store_laws {
     }
   }
 
-  // Removes from `rows`, which are rows of text 0, all that the slots do not hold. The others keep their order.
+  // Removes from `rows`, which are indices in the text of sequence 0, those of rows that no slot holds. Checks that the
+  // slots hold the rows that remain, in their order.
   void keep_held(std::vector<std::int32_t>& rows) {
     std::size_t n = 0;
     for (const std::int32_t row : rows) {

@@ -38,19 +38,20 @@ class agreement_hash {
 //! Compares, over all ranks, what each is about to do or has done. All messages have one size, so even ranks that do
 //! different things meet in the next message, and every rank finds the difference: all get an error, none hangs.
 //!
-//! It is an Observer: after each round it compares tree and verdict. A backend over ranks has an agreement of its own
-//! and compares the batch before each pass, since ranks cannot make one pass of different batches.
+//! It is an Observer: after each round it compares the tree, the verdict, the committed tokens and the state of the
+//! text. A backend over ranks has an agreement of its own and compares the batch before each pass, since ranks cannot
+//! make one pass of different batches.
 //!
-//! Complexity  one all_gather of 16 bytes a rank
-//! Errors      rank_error that names the ranks whose value is not the most common one; if several values are equally
-//!             common, the value of the lowest rank counts. rank_error of the communicator
+//! Complexity  a comparison: one all_gather of 16 bytes a rank
+//! Errors      rank_error that names the ranks whose value is not the most common one; if two values are equally
+//!             common, that of the lower rank counts as the most common. rank_error of the communicator
 template <Communicator CommunicatorT>
 class agreement {
  public:
   explicit agreement(CommunicatorT& ranks)
       : ranks_(&ranks), counts_(static_cast<std::size_t>(ranks.size()), sizeof(message)), all_(counts_.size()) {}
 
-  //! Compares tree and verdict of a round.
+  //! Compares a round: its tree, verdict and committed tokens, and the state of the text after it.
   void operator()(const round_record& r) {
     detail::agreement_hash hash;
     hash.add(static_cast<std::uint64_t>(r.index));

@@ -42,7 +42,7 @@ namespace espalier {
 //! Options of a parallel_backend.
 struct parallel_options {
   int threads = 1;        //!< threads of each rank
-  int max_rows = 320;     //!< rows of the longest batch of a forward pass
+  int max_rows = 320;     //!< most rows that the batch of a forward pass may have
   int max_positions = 0;  //!< positions that a text may have; 0: as many as the model has
   rank_split split = rank_split::outputs;
   rank_logits logits = rank_logits::rows;
@@ -102,7 +102,7 @@ class rank_shares {
   }
   float* own_block(float* blocks, int rows) const { return blocks + block_at(rank_, rows); }
 
-  // Fetches the blocks of the other ranks.
+  // Fetches the blocks of the other ranks into `blocks`.
   template <Communicator CommunicatorT>
   void gather(CommunicatorT& ranks, float* blocks, int rows) {
     if (ranks.size() == 1 || rows == 0) return;
@@ -120,7 +120,7 @@ class rank_shares {
                      own_counts_);
   }
 
-  // Copies blocks to rows [rows][width()], and back.
+  // unpack() copies blocks to rows [rows][width()], pack() copies rows to blocks.
   void unpack(const float* blocks, int rows, float* to) const {
     each_run(rows, [&](std::ptrdiff_t block, std::ptrdiff_t row, int n) { std::copy_n(blocks + block, n, to + row); });
   }
@@ -158,8 +158,8 @@ class rank_vocabulary {
         starts_(counts_.size()),
         maxima_(static_cast<std::size_t>(max_rows) * counts_.size()) {}
 
-  // Writes the embeddings of all tokens to `rows`, [tokens][width]. Each rank computes the embeddings of its part, in
-  // `blocks`, by embed(i, to), where i is the index of the token in the part.
+  // Writes the embeddings of all tokens to `rows`, [tokens][width]. Each rank computes, in `blocks`, the embeddings of
+  // the tokens in its part of the vocabulary, by embed(i, to), where i is the index of the token in the part.
   template <Communicator CommunicatorT, class EmbedT>
   void embed(CommunicatorT& ranks, std::span<const token_id> tokens, int width, float* blocks, float* rows,
              const EmbedT& embed) {
@@ -193,7 +193,7 @@ class rank_vocabulary {
     shares_.unpack(blocks, n, logits);
   }
 
-  // Writes rows of minus infinity, but for the greatest logit of each rank's part: the first of several equal ones, or
+  // Writes rows of minus infinity, except the greatest logit of each rank's part: the first of several equal ones, or
   // the first NaN.
   template <Communicator CommunicatorT>
   void gather_maxima(CommunicatorT& ranks, const float* blocks, int n, float* logits) {
@@ -291,8 +291,8 @@ class rank_place {
     const float* sums = step.adds ? pass.rows(step.to) : nullptr;
     float* blocks = split_ == rank_split::sums ? whole_ : blocks_;
     if (split_ == rank_split::sums) {
-      // The sums over the rank's own inputs go to the ranks that have the outputs, which add them up in the order of
-      // ranks.
+      // Each rank sums over its own inputs, for all outputs, and sends each sum to the rank that has the output. That
+      // rank adds up the sums of all ranks, in the order of ranks.
       const float* own_inputs = inputs.own_block(blocks_, n);
       pass.team().run([&](int thread) { pass.multiply(thread, linear.matrix, own_inputs, n, whole_, false, next); });
       hidden_.pack(whole_, n, blocks_);
@@ -367,7 +367,7 @@ class rank_place {
   rank_vocabulary vocabulary_;
   float_block buffers_;
   float* blocks_ = nullptr;        // [max_rows][width of the widest rows that are exchanged]
-  float* whole_ = nullptr;         // as large: rows with the columns of all ranks
+  float* whole_ = nullptr;         // as large as blocks_: rows with the columns of all ranks
   float* parts_ = nullptr;         // [ranks][max_rows][own hidden]: the products with each rank's inputs
   float* logit_blocks_ = nullptr;  // [max_rows][vocab_size]
   float* logits_ = nullptr;        // [max_rows][vocab_size]
@@ -385,8 +385,9 @@ class rank_place {
 //!             four. Floats that a rank sends to each other one, for R ranks and n rows: n / R * (hidden + layers *
 //!             (queries + 2 hidden + intermediate)), with rank_split::sums n / R * (hidden + layers * 4 hidden), and
 //!             for each row asked for vocab / R, or 2 with rank_logits::maxima
-//! Law         Backend's, bitwise: a row depends neither on its batch nor on slots or threads; it is the same on each
-//!             rank; with rank_split::outputs it is llama_backend's, whatever the number of ranks
+//! Law         Backend's, bitwise: a row depends on its path and the text, not on the rest of the batch, slots or
+//!             threads; it is the same on each rank; with rank_split::outputs it is llama_backend's, whatever the
+//!             number of ranks
 //! Law         with rank_logits::maxima the greatest logit of a row, ties to the lower token, is that of the whole row;
 //!             all but one token of each rank's part are minus infinity: a decoder takes `greedy` alone then
 //! Errors      load: model_error for files that do not fit or a model with recurrent layers, option_error. forward:
@@ -428,12 +429,12 @@ class parallel_backend {
   const rank_part& part() const { return part_; }
   const model_weights& weights() const { return weights_; }
 
-  //! The number of layers of this rank's cache, and of floats in each of its rows: the rank's key-value heads, or one
-  //! head, which stays empty, where the rank has none.
+  //! The number of layers of this rank's cache, and the number of floats that the keys of a slot, and also its values,
+  //! take in a layer: those of the rank's key-value heads, or of one unused head if the rank has none.
   int layers() const { return config_.n_layers; }
   int cache_row() const { return (std::max)(part_.kv_size(config_), config_.head_dim); }
 
-  //! These four functions are as llama_backend's: each rank has the whole stream.
+  //! The next four functions are as llama_backend's: each rank has all hidden states, in full width.
   const std::vector<int>& hidden_layers() const { return options_.hidden_layers; }
   int hidden_size() const { return pass_.keeps(config_.n_layers - 1) ? config_.hidden_size : 0; }
   std::span<const float> hidden_state(int row) const { return hidden(config_.n_layers - 1, row); }

@@ -15,7 +15,7 @@ namespace espalier {
 
 //! How matrices are divided over ranks.
 enum class rank_split {
-  outputs,  //!< all by outputs: every sum runs in the order of one rank, and has the same bits
+  outputs,  //!< all by outputs: every sum is made in the same order, and has the same bits, as on a single rank
   sums      //!< attention_out and down by inputs, the others by outputs: fewer bytes, sums added in the order of ranks
 };
 template <>

@@ -27,8 +27,8 @@ class rank_rows {
   }
   int inputs_in_file(part_place place) const { return size_of(config_, place).inputs; }
 
-  // Returns how many outputs and inputs of a matrix the rank holds. n_biases() returns how many biases
-  // it holds.
+  // Returns how many outputs and inputs of a matrix the rank holds. n_biases() returns how many of its biases the rank
+  // holds.
   matrix_size held(part_place place) const {
     const matrix_size whole = size_of(config_, place);
     return is_cut(place) ? matrix_size{whole.outputs, inputs_of(place).size()}
@@ -50,7 +50,7 @@ class rank_rows {
   }
 
   // Returns the inputs of a row that a loader gets: all of them or, where the matrix is cut, the rank's, widened to
-  // whole blocks of at least 32, the blocks by which rows are rounded.
+  // whole blocks. A block is one of the row's type, or 32 inputs if that is more: rows are rounded by blocks of 32.
   column_range inputs_to_read(part_place place, weight_type type) const {
     const int all = inputs_in_file(place), block = (std::max)(32, block_weights(type));
     if (!is_cut(place)) return {0, all};

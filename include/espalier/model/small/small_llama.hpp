@@ -19,7 +19,7 @@ namespace espalier {
 
 namespace detail {
 
-// Returns 1 / sqrt(x), by Newton's iteration from a first guess by the exponent; relative error below 3e-7. A
+// Returns 1 / sqrt(x), by Newton's iteration from a guess that is made of the bits of x; relative error below 3e-7. A
 // library's square root is not used, because it may set errno.
 inline float inverse_root(float x) {
   float y = __builtin_bit_cast(float, 0x5F3759DF - (__builtin_bit_cast(std::int32_t, x) >> 1));
@@ -28,7 +28,8 @@ inline float inverse_root(float x) {
   return y;
 }
 
-// Returns e^x for x up to 60, and e^-87 below -87: scaled_exp() with fused products and sums.
+// Returns e^x for x up to 60, and e^-87 below -87. It computes scaled_exp(x) / scaled_exp_at_0, with fused products and
+// sums.
 [[gnu::always_inline]] inline float exponential(float x) {
   // Adding this number rounds to an integer, and leaves that, plus the exponent's bias, in the low bits.
   constexpr float rounding = 12582912.0F + 127.0F;
@@ -45,23 +46,23 @@ inline float inverse_root(float x) {
   return y * __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, s) << 23) * (1.0F / scaled_exp_at_0);
 }
 
-// x / (1 + e^-x)
+// Returns x / (1 + e^-x).
 [[gnu::always_inline]] inline float silu(float x) {
   return x / (1.0F + exponential(x < -60.0F ? 60.0F : -x));
 }
 
-// The forward pass of small_llama, one copy of its code for models of all sizes. The results of a row do not depend on
-// other rows.
+// The forward pass of small_llama, one copy of its code for models of all sizes. Bitwise, the results of a row depend
+// only on its token, its position and the slots that it sees.
 class small_pass {
  public:
-  // The parts of a pass's memory. Parts that are never in use at the same time share memory.
+  // The parts of a pass's memory. Arrays that are never in use at the same time share a part.
   struct memory_type {
     float* stream = nullptr;        // [rows][hidden]
     float* normed = nullptr;        // [rows][hidden or query_size] inputs of products
     float* projected = nullptr;     // [rows][query_size + 2 kv_size or 2 inner], or logits [rows][vocab]
-    float* angles = nullptr;        // [rows][head_dim] cosines, then sines, half each
+    float* angles = nullptr;        // [rows][head_dim] head_dim / 2 cosines, then as many sines
     float* scores = nullptr;        // [positions + 1][heads that are computed together]
-    void* integers = nullptr;       // the inputs of a product, rounded
+    void* integers = nullptr;       // the inputs of a product, rounded to integers
     std::int32_t* slots = nullptr;  // [positions] slots that a row sees after the prefix
   };
 
@@ -170,8 +171,8 @@ class small_pass {
       to[i] = static_cast<float>(row[i]) * table.scales[token];
   }
 
-  // Computes the cosines and sines of a position by applying, one after the other, the turns of the powers of two in
-  // it.
+  // Computes the cosines and sines of a position, by applying the rotations of the powers of two that add up to it, one
+  // after the other.
   void turn(std::int32_t position, float* to) const {
     const std::int32_t half = weights_.shape().head_dim / 2;
     std::fill_n(to, half, 1.0F);
@@ -198,7 +199,7 @@ class small_pass {
       each<8>([&](auto l) __attribute__((always_inline)) { to[i + l] = x[i + l] * factor * scale[i + l]; });
   }
 
-  // Rotates queries in place, and keys into the cache; copies values there.
+  // Rotates the queries and keys of a row in place, then copies its keys and values into the cache.
   void rotate(contiguous_kv& kv, std::int32_t layer, std::int32_t sequence, std::int32_t row, std::int32_t slot) {
     const small_shape& s = weights_.shape();
     float* x = memory_.projected + row * (s.query_size() + 2 * s.kv_size());
@@ -219,8 +220,8 @@ class small_pass {
     }
   }
 
-  // Lists the slots that a row sees after the prefix, in ascending order, which along a path is the order of the text.
-  // Returns the number of slots that the row sees in all, the prefix included.
+  // Lists, in memory_.slots, the slots that a row sees after the prefix, in ascending order, which along a path is the
+  // order of the text. Returns the number of slots that the row sees, those of the prefix included.
   std::int32_t list_slots(const contiguous_kv& kv, const batch_sequence& sequence,
                           std::span<const std::uint32_t> mask) const {
     std::int32_t n = 0;
@@ -261,8 +262,7 @@ class small_pass {
     return (i < seen.prefix ? i : memory_.slots[i - seen.prefix]) * weights_.shape().kv_size();
   }
 
-  // Computes the attention of several heads that see the same keys and values. Each value is read once for all heads,
-  // and each key, too.
+  // Computes the attention of several heads that see the same keys and values, and reads these once for all heads.
   template <std::int32_t Heads>
   void attend(const seen_rows& seen, const float* query, float* to) const {
     score<Heads>(seen, query);
@@ -274,7 +274,8 @@ class small_pass {
       mix<Heads>(seen, d, parts, to + d);
   }
 
-  // Computes scores [n][Heads], two rows at a time; if the last row is alone, it is computed twice.
+  // Computes scores [n][Heads], two rows at a time. If n is odd, the last row is computed twice and written also as row
+  // n.
   template <std::int32_t Heads>
   void score(const seen_rows& seen, const float* query) const {
     const std::int32_t dim = weights_.shape().head_dim;
@@ -319,7 +320,8 @@ class small_pass {
     return sum;
   }
 
-  // Adds up eight dimensions of the values, each row weighted by its score.
+  // Computes eight dimensions of the output of each head: the sum of the values' rows, weighted by their scores, times
+  // the head's entry in `parts`.
   template <std::int32_t Heads>
   void mix(const seen_rows& seen, std::int32_t d, const float (&parts)[Heads], float* to) const {
     const std::int32_t dim = weights_.shape().head_dim;
@@ -341,8 +343,8 @@ class small_pass {
     });
   }
 
-  // Multiplies numbers by SiLU of their gates: [2 inner], gates first, to [inner], which may begin at the gates or
-  // before.
+  // Writes silu(gates[i]) * gates[inner + i] to to[i], for i from 0 to inner - 1. `to` may be `gates`, or begin before
+  // it.
   void activate(const float* gates, float* to) const {
     const std::int32_t inner = weights_.shape().inner;
     for (std::int32_t i = 0; i < inner; ++i)
@@ -356,20 +358,21 @@ class small_pass {
 
 }  // namespace detail
 
-//! A transformer of the Llama family for small machines. Weights of 8 bits are read from the image, activations are
-//! rounded to 8 bits with a scale for each row; products are of integers, and all else is floats. All of its memory is
-//! in the object: no heap. From the mathematical library it needs only fmaf, and only if the processor has no such
-//! instruction.
+//! A transformer of the Llama family for small machines. Weights of 8 bits are read from an image, see small_weights;
+//! activations are rounded to 8 bits with a scale for each row. Matrix products are computed in integers, all else in
+//! floats. All memory that it writes is in the object: no heap. From the mathematical library it needs only fmaf, and
+//! only if the processor has no such instruction.
 //!
 //!     constexpr small_shape shape{.vocab = 512, .hidden = 96, ...};
 //!     static small_llama<shape, 8> target(image);
 //!
 //! Shapes      logits [n_outputs][vocab]
 //! Complexity  a pass reads each weight once for up to three rows, or six on a machine of 64 bits
-//! Law         Backend's, bitwise: the row of a node does not depend on the batch that it is in
+//! Law         Backend's, bitwise: the row of a node depends on its path and the text, not on the rest of the batch
 //! Errors      fault() is a sentence if the image is not one of this shape, else null. forward returns no rows, which a
 //!             decoder takes for a failed pass, if there is a fault, for more than MaxRows rows, a cache of another
-//!             shape or longer than the positions, and tokens, positions, slots or outputs that do not exist
+//!             shape or longer than the positions, and tokens, positions, slots, sequences or outputs that do not
+//!             exist
 //! Pre         the image outlives it; ancestors of a row are in lower slots than the row, as with a decoder.
 //!             Contraction of products and sums (-ffp-contract) changes the numbers, so it must be the same wherever
 //!             texts must be equal

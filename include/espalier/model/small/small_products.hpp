@@ -43,10 +43,10 @@ struct rounding {
     total = sum * inverse * 1.01F + 0.5F * static_cast<float>(n);
   }
 
-  // The bits that stand for the integer 0; their low 16 bits are 0. of() returns the integer added to them.
+  // The bits of the float 12582912, of which the low 16 are 0. of() returns zero + the rounded integer.
   static constexpr std::int32_t zero = 0x4B400000;
   [[gnu::always_inline]] static std::int32_t of(float x, float inverse) {
-    // Adding this number rounds to an integer, in the low bits.
+    // Adding this number rounds to an integer, and leaves it in the low bits.
     return __builtin_bit_cast(std::int32_t, x * inverse + 12582912.0F);
   }
 };
@@ -124,14 +124,15 @@ class word_products {
   }
 
 #if ESPALIER_DSP_ASSEMBLY
-  // Returns the position of input i among four: bytes 0 and 2 of a word are one pair of half-words, 1 and 3 the other.
+  // Returns the position of input i among its four: sxtb16 takes the weights in bytes 0 and 2 of a word together, then
+  // those in bytes 1 and 3.
   static constexpr std::int32_t place(std::int32_t i) {
     return i == 1 ? 2 : i == 2 ? 1 : i;
   }
 
-  // Adds up four weights at a time, and loads the inputs of all rows by one instruction: 1.4, 2.3 and 2.8 instructions
-  // for each weight with one, two and three rows. A compiler keeps less in registers, and needs about twice as many
-  // instructions.
+  // The three add_up() load four weights at a time, and the inputs of all rows by one instruction. They take 1.4, 2.3
+  // and 2.8 instructions for each weight with one, two and three rows. A compiler keeps less in registers, and needs
+  // about twice as many instructions.
   [[gnu::always_inline]] static void add_up(const std::int16_t* x, const std::int8_t* weights, std::int32_t inputs,
                                             std::int32_t (&sums)[2][1]) {
     const std::int8_t* const end = weights + inputs;

@@ -15,7 +15,7 @@ namespace espalier {
 //! heads.
 struct small_shape {
   std::int32_t vocab = 0;
-  std::int32_t hidden = 0;  //!< a multiple of 8, as is every row that a matrix reads
+  std::int32_t hidden = 0;  //!< a multiple of 8, as are the lengths of all rows that a matrix is multiplied with
   std::int32_t layers = 0;
   std::int32_t heads = 0;
   std::int32_t kv_heads = 0;
@@ -28,8 +28,8 @@ struct small_shape {
   constexpr std::int32_t query_size() const { return heads * head_dim; }
   constexpr std::int32_t kv_size() const { return kv_heads * head_dim; }
   constexpr std::int32_t widest_input() const { return (std::max)({hidden, query_size(), inner}); }
-  //! The number of turns in the image: one for each of positions 1, 2, 4 and so on. The turns of all positions are made
-  //! from these.
+  //! The number of turns in the image, the rotations of the rotary position encoding: one for each of the positions 1,
+  //! 2, 4 and so on below `positions`. The rotations of all positions are made from these.
   constexpr std::int32_t n_turns() const {
     std::int32_t n = 0;
     while (positions >> n > 1)
@@ -46,13 +46,13 @@ struct small_shape {
   }
 };
 
-//! A view of the weights of a small_llama in memory, such as flash: nothing is copied. examples/models/train.py writes
-//! the image.
+//! A view of the weights of a small_llama in memory, such as flash: nothing is copied. The weights are an image, which
+//! examples/models/train.py writes.
 //!
-//! An image is 12 words (magic, version, bytes in all, the eight numbers of small_shape, epsilon of the norms as a
-//! float), then floats, then integers of 8 bits, all of them little-endian:
+//! An image is 12 words of 32 bits (magic, version, number of bytes of the image, the eight numbers of small_shape,
+//! epsilon of the norms as a float), then floats, then integers of 8 bits, all of them little-endian:
 //!
-//!     floats    turns [n_turns][head_dim]: cosines and sines, half each, of positions 1, 2, 4, ...
+//!     floats    turns [n_turns][head_dim] of positions 1, 2, 4, ...: head_dim / 2 cosines, then as many sines
 //!               scales of the final norm [hidden]; a scale for each row of the embedding [vocab]
 //!               a layer: scales of the norms of attention [hidden] and MLP [hidden]; row scales of the four matrices
 //!     integers  embedding [vocab][hidden], which is the output matrix, too

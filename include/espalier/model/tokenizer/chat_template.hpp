@@ -60,7 +60,7 @@ class chat_template {
     if (text.chat_template_text().empty()) raise<model_error>(text.where(), " has no chat template.");
     chat_template made = of(text.chat_template_text(), text.chat_variables(), text.where());
     if (!text.tool_template_text().empty()) made.with_tools_ = program::of(text.tool_template_text(), text.where());
-    // Cuts end_of_turn_ down to the special token that it begins with, if it begins with one.
+    // Cuts end_of_turn_ down to the shortest special token that it begins with, if there is one.
     const std::string& end = made.end_of_turn_;
     for (std::size_t size = 1; size <= end.size(); ++size) {
       if (text.find(std::string_view(end).substr(0, size)) < 0) continue;
@@ -83,7 +83,8 @@ class chat_template {
     return made;
   }
 
-  //! A template for models without marks: each message is on a line of its own, after a label.
+  //! A template for models without marks: each message is on a line of its own. A message of the user or the assistant
+  //! follows a label.
   static chat_template labelled(const std::string& user, const std::string& assistant) {
     chat_template made =
         of("{%- for message in messages %}"
@@ -108,7 +109,8 @@ class chat_template {
   //! does not tell it.
   const std::string& end_of_turn() const { return end_of_turn_; }
 
-  //! The tokens of the prompt. With labels they begin with begin_of_text; templates of files write it themselves.
+  //! The tokens of the prompt. With labels they begin with begin_of_text, if there is one; a template of a file writes
+  //! this token itself.
   //!
   //! Errors      the same as prompt
   std::vector<token_id> tokens(const tokenizer& text, const chat_input& input) const {
@@ -119,9 +121,10 @@ class chat_template {
 
   //! The prompt as pieces, each trusted or not.
   //!
-  //! Errors      input_error for messages that are no array of objects, for tools or variables that the template does
-  //!             not read, for a last message that cannot be continued, and, with the line, for input that the template
-  //!             refuses or cannot handle
+  //! Errors      input_error for messages that are no array of objects, for tools that are no array, for variables that
+  //!             are no object or have the name of another input (messages, tools, add_generation_prompt), for tools or
+  //!             variables that the template does not read, for a last message that cannot be continued, and, with the
+  //!             line, for input that the template refuses or cannot handle
   std::vector<prompt_piece> prompt(const chat_input& input) const {
     detail::jinja_text text = written(input);
     if (input.end == chat_end::continued) text = text.part(0, end_of_last(text, input));

@@ -37,7 +37,8 @@ inline std::string read_whole(const std::string& path) {
   return bytes;
 }
 
-// Reads the files next to a tokenizer: the tokens that begin and end a text, and the chat template.
+// Reads the files next to a tokenizer into its parts: the tokens that begin and end a text, the chat templates, and
+// the variables that the templates read.
 class tokenizer_settings {
  public:
   explicit tokenizer_settings(tokenizer_parts& parts) : parts_(parts) {}
@@ -62,7 +63,7 @@ class tokenizer_settings {
     read_chat_template(json_reader(file, where));
   }
 
-  // Reads generation_config.json or config.json: one ending token or a list.
+  // Reads generation_config.json or config.json: the token that ends a text, or a list of such tokens.
   void read_ends(std::string_view text, const std::string& where) {
     const nlohmann::json file = parse_json_object(text, where);
     const json_reader config(file, where);
@@ -115,8 +116,8 @@ class tokenizer_settings {
     return token->id;
   }
 
-  // Reads the chat template: a text, or a list of named templates, of which "default" is for all chats and "tool_use"
-  // for chats with tools.
+  // Reads the chat template: a text, or a list of named templates, of which it takes "default" and, for chats with
+  // tools, "tool_use".
   void read_chat_template(const json_reader& config) {
     const nlohmann::json* const chat = config.find("chat_template");
     if (!chat) return;
@@ -208,17 +209,17 @@ struct prompt_piece {
 //! Converts text to tokens and back by a model's own files: a byte-pair encoding, unigram or WordPiece model of Hugging
 //! Face's tokenizer.json or of a GGUF file, or a SentencePiece model.
 //!
-//! Special tokens, such as <|im_end|>, and tokens that a chat template writes, are recognised only in trusted text. In
-//! any other text they are ordinary characters: no text can end a turn by containing them. Marks that are no tokens of
-//! their own, such as [INST] of Llama 2, are text like any other, and so are the pieces that a SentencePiece model
-//! calls user-defined: it finds them everywhere.
+//! Special tokens, such as <|im_end|>, and added tokens whose text stands in the chat template, are recognised only in
+//! trusted text. In any other text they are ordinary characters: no text can end a turn by containing them. Marks that
+//! are no tokens of their own, such as [INST] of Llama 2, are text like any other. Other added tokens, and the pieces
+//! that a SentencePiece model calls user-defined, are recognised in any text.
 //!
 //! Law         decode(tokens) is the concatenation of piece(token), byte for byte: text may be shown token by token; a
 //!             character may be spread over several tokens
-//! Complexity  encoding n bytes: O(n log n)
+//! Complexity  encoding n bytes: O(n log n) for a given vocabulary
 //! Errors      functions that read a file: model_error that names the file, the part that does not fit, and what is
-//!             supported; functions that encode: input_error for a text of more than 2^28 bytes, or one over which a
-//!             pattern of the file takes too many steps
+//!             supported; functions that encode: input_error for a text, or a piece of one, of more than 2^28 bytes,
+//!             and for a text over which a pattern of the file takes too many steps
 class tokenizer {
  public:
   //! Reads a tokenizer from a folder with a tokenizer.json, or else a tokenizer.model, together with
@@ -252,7 +253,7 @@ class tokenizer {
   //! Number of token ids: all tokens are below it.
   int size() const { return static_cast<int>(parts_.pieces.size()); }
 
-  //! The token at the beginning of a text, or -1 if the model has none.
+  //! The token that a prompt begins with, or -1 if the model's files put none before a text.
   token_id begin_of_text() const { return parts_.begin; }
 
   //! The tokens that end a text or an answer, ascending.
@@ -306,8 +307,8 @@ class tokenizer {
     return tokens;
   }
 
-  //! The bytes that a token stands for: U+FFFD for the model's unknown token; none for another special token, or one
-  //! beyond the vocabulary. Valid as long as the tokenizer lives.
+  //! The bytes that a token stands for: U+FFFD for the model's unknown token; no bytes for any other special token, for
+  //! an unused token, and for a number that is no token. Valid as long as the tokenizer lives.
   std::string_view piece(token_id token) const {
     if (token < 0 || token >= size()) return {};
     return parts_.pieces[static_cast<std::size_t>(token)];
@@ -323,10 +324,10 @@ class tokenizer {
   //! The file that the tokenizer was read from, for messages.
   const std::string& where() const { return parts_.where; }
 
-  //! The chat template in the file, and the one for chats with tools; empty if there is none.
+  //! The chat template in the tokenizer's files, and the one for chats with tools; each is empty if there is none.
   const std::string& chat_template_text() const { return parts_.chat_template; }
   const std::string& tool_template_text() const { return parts_.tool_template; }
-  //! The variables that a chat template has from the file: an object of special tokens, such as bos_token.
+  //! The variables that the files give to chat templates: an object of special tokens, such as bos_token.
   const nlohmann::ordered_json& chat_variables() const { return parts_.chat_variables; }
 
  private:

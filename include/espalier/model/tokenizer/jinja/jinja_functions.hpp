@@ -40,7 +40,7 @@ inline jinja_value bound(const jinja_builtin* method, const jinja_value& self) {
 
 // ---- members
 
-// The member `name` of a value: its methods first, then its items.
+// The member `name` of a value: the method of a text or dict, else the item of a dict; the variable of a namespace.
 inline jinja_value member_of(jinja_run& run, const jinja_value& of, std::string_view name) {
   run.spend(1);
   defined(run, of);
@@ -140,7 +140,7 @@ inline jinja_value split(jinja_run& run, const jinja_text& text, const jinja_val
 //                  the filter title
 enum class letter_case { upper, lower, sentence, words, parts };
 
-// The text in another case. Characters whose other case is several characters are refused.
+// The text in another case. Characters whose case utf8proc may change differently from Python are refused.
 inline jinja_value cased(jinja_run& run, const jinja_text& text, letter_case form) {
   jinja_text made;
   bool begins = true;
@@ -167,7 +167,7 @@ inline jinja_value cased(jinja_run& run, const jinja_text& text, letter_case for
   return made;
 }
 
-// The text with a margin before each of its lines that is not empty, before the first line only if `first`.
+// The text with a margin before the first line, if `first`, and before each later line that is not empty.
 inline jinja_value indented(jinja_run& run, const jinja_text& text, const jinja_text& margin, bool first) {
   jinja_text made;
   for (characters c(text.bytes); c.next();) {

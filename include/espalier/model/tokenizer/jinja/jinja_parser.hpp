@@ -46,7 +46,7 @@ class jinja_parser {
   // Returns code that runs the whole template, and writes into the run's `out`.
   jinja_code parse() { return body({}); }
 
-  // The names that the template reads: its variables, and also variables of loops, macros and functions.
+  // The names that the template reads: its variables, and also names of loop variables, macros and functions.
   const std::vector<std::string>& names() const { return names_; }
 
  private:
@@ -146,8 +146,8 @@ class jinja_parser {
     at_ += c.begin;
   }
 
-  // Takes the text up to the next tag, which becomes output in `parts`, and the signs that open the tag. Returns the
-  // second of these: {, % or #; 0 at the end of the template.
+  // Takes the text up to the next tag, as output into `parts`, and the two signs that open the tag. Returns the second
+  // sign: {, % or #; 0 at the end of the template.
   char take_data(std::vector<jinja_code>& parts) {
     const int first_line = line();
     const bool begins_line = at_ == 0 || text_[at_ - 1] == '\n';

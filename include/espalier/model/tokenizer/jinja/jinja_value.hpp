@@ -55,7 +55,7 @@ struct jinja_text {
     return made;
   }
 
-  // Calls with (begin, end, is_trusted) for each run of bytes that are all trusted or all not, in order.
+  // Calls call(begin, end, is_trusted) for each run of bytes that are all trusted or all not trusted, in order.
   template <class FunctionT>
   void each_run(const FunctionT& call) const {
     for (std::size_t begin = 0, end = 0; begin < bytes.size(); begin = end) {
@@ -201,7 +201,7 @@ inline int jinja_value::depth() const {
 // bytes that are written or searched, or an item of a list that is made.
 //
 // Errors      input_error that names the line, if the template calls raise_exception, does something that Python would
-//             refuse, or needs more steps, bytes or levels than the bounds allow
+//             refuse, or needs more steps or levels of nesting than the bounds allow
 class jinja_run {
  public:
   static constexpr int deepest_value = 200;  // nesting of lists and dicts in each other
@@ -366,7 +366,7 @@ inline const jinja_text& need_text(const jinja_run& run, const jinja_value& valu
   return *value.text();
 }
 
-// Returns the whole number of a value, such as a position; fails if the value is none.
+// Returns the whole number that a value is, such as a position; fails if the value is no whole number.
 inline std::int64_t whole_number(const jinja_run& run, const jinja_value& value) {
   if (!defined(run, value).is_integer()) run.fail("a whole number is needed, not ", kind_of(value));
   return value.to_integer();
@@ -613,7 +613,7 @@ inline jinja_value joined(jinja_run& run, const jinja_text& between, const std::
   return made;
 }
 
-// The text with `with` in the place of `old`, at most `most` times; everywhere if `most` is negative.
+// The text with `with` in the place of `old`, at the first `most` places; at all places if `most` is negative.
 inline jinja_text replaced(jinja_run& run, const jinja_text& text, const jinja_text& old, const jinja_text& with,
                            std::int64_t most) {
   if (old.bytes.empty()) run.fail("the empty text cannot be replaced");
@@ -643,7 +643,8 @@ inline jinja_text escaped(jinja_run& run, const jinja_text& text) {
 
 // ---- operators
 
-// Every step-th item of a text or a list from begin to end, as in Python; none stands for a place that is left out.
+// Every step-th item of a text or a list from begin to end, as in Python. A begin, end or step that the template leaves
+// out is none.
 inline jinja_value slice_of(jinja_run& run, const jinja_value& of, const jinja_value& begin, const jinja_value& end,
                             const jinja_value& step) {
   const jinja_list* const list = defined(run, of).sequence();
@@ -703,7 +704,7 @@ inline jinja_value computed(jinja_run& run, std::string_view op, const jinja_val
   return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
 }
 
-// The result of an operator between two values, but for "and" and "or".
+// The result of an operator, other than "and" and "or", between two values.
 inline jinja_value operated(jinja_run& run, std::string_view op, const jinja_value& a, const jinja_value& b) {
   if (op == "==") return are_equal(run, a, b);
   if (op == "!=") return !are_equal(run, a, b);

@@ -78,7 +78,7 @@ constexpr std::array<token_id, 256> no_byte_tokens() {
 // Source      Sennrich et al., Neural Machine Translation of Rare Words with Subword Units, section 3.2
 class byte_pair_model {
  public:
-  // The tokens that a word begins as, and the merges.
+  // The tokens into which a word is split before any merge, and the merges.
   struct parts {
     bool is_byte_level = false;                              // words begin as bytes, otherwise as characters
     std::array<token_id, 256> bytes = no_byte_tokens();      // token of each byte, -1 if there is none
@@ -150,7 +150,8 @@ class byte_pair_model {
     symbols.push_back({token, at - 1, -1, static_cast<std::int32_t>(bytes)});
   }
 
-  // Begins with the characters of a word. A character without a token becomes its bytes if all of them have one.
+  // Splits a word into its characters, before any merge. A character without a token is split into its bytes if all of
+  // them have tokens.
   void begin_with_characters(std::string_view word, workspace& work) const {
     std::string character;
     while (!word.empty()) {

@@ -11,7 +11,7 @@
 
 namespace espalier::detail {
 
-// Rules of a byte-pair encoding that a name in "tokenizer.ggml.pre" of a GGUF file stands for.
+// The rules of a byte-pair encoding for which a name in "tokenizer.ggml.pre" of a GGUF file stands.
 struct gguf_cuts {
   std::string_view names;                         // with a space between any two
   std::array<std::string_view, 6> patterns = {};  // each cuts the words that the one before it leaves
@@ -22,7 +22,7 @@ struct gguf_cuts {
   bool spells_spaces = false;  // U+2581 stands for a space
 };
 
-// Letters in either case, as GPT-4o takes them: an upper-case letter begins a word, a contraction ends one.
+// The pattern of GPT-4o: a word is upper-case letters, then lower-case ones, then a contraction, if there is one.
 inline constexpr std::string_view o200k_pattern =
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
@@ -31,8 +31,8 @@ inline constexpr std::string_view bloom_pattern = R"( ?[^(\s|.,!?…。，、।
 inline constexpr std::string_view cjk_pattern = R"([\x{4E00}-\x{9FA5}\x{0800}-\x{4E00}\x{AC00}-\x{D7FF}]+)";
 inline constexpr std::string_view kana_pattern = R"([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)";
 
-// Letters of the alphabets that have two cases, and the punctuation of Latin and of CJK texts, as DeepSeek's first
-// models list them.
+// Patterns of DeepSeek's first models: letters of the alphabets that have two cases, and the punctuation of Latin and
+// CJK texts.
 inline constexpr std::string_view cased_pattern =
     R"(\s?[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛ)"
     R"(ὝὟ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗ)"
@@ -42,7 +42,7 @@ inline constexpr std::string_view deepseek_pattern =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
     R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// The cuts by their names. The patterns are taken from the models' own tokenizer.json if it is known, else from
+// The rules by their names. The patterns are taken from the models' own tokenizer.json if it is known, else from
 // llama.cpp. A pattern that counts the digits to the end of a number at each digit looks at most 300 digits ahead, so
 // that it takes time in proportion to the text; longer numbers are cut differently.
 //
@@ -145,7 +145,7 @@ inline constexpr gguf_cuts all_gguf_cuts[] = {
     {.names = "sarvam-moe", .patterns = {R"([^\n]+|\n+)"}, .is_plain = true, .spells_spaces = true},
     {.names = "whitespace", .patterns = {R"(\S+)"}, .is_plain = true}};
 
-// Returns the cuts with a name; null if there are none.
+// Returns the rules with this name; null if there are none.
 inline const gguf_cuts* find_gguf_cuts(std::string_view name) {
   if (name.empty() || name.find(' ') != std::string_view::npos) return nullptr;
   for (const gguf_cuts& cuts : all_gguf_cuts) {

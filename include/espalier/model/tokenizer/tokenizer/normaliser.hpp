@@ -33,10 +33,10 @@ inline std::string replaced(std::string_view text, std::string_view from, std::s
   return result;
 }
 
-// The forms of Unicode Standard Annex 15.
+// The normalisation forms of Unicode Standard Annex 15.
 enum class unicode_form { nfc, nfd, nfkc, nfkd };
 
-// Returns the text in a form.
+// Returns the text in a normalisation form.
 //
 // Errors      input_error for a text that utf8proc does not take
 // Pre         text is UTF-8
@@ -60,7 +60,7 @@ enum class text_change {
   lower_case,
   drop_marks,     // combining marks
   drop_accents,   // nonspacing marks, once the text is in NFD
-  drop_controls,  // control characters and U+FFFD; white space becomes a space
+  drop_controls,  // U+FFFD and the categories C*, except \t, \n and \r, which become spaces, as does white space
   part_han,       // a space before and after each Chinese character
   trim_left,      // white space at the beginning
   trim_right,     // white space at the end
@@ -111,7 +111,7 @@ inline std::string changed(std::string text, text_change change) {
         break;
       case text_change::part_han: {
         const auto within = [&](char32_t low, char32_t high) { return c.code >= low && c.code <= high; };
-        // U+2B920 should be U+2B820, but the models were trained so.
+        // U+2B920 should be U+2B820, but the models were trained with this table.
         const bool is_han = within(0x4E00, 0x9FFF) || within(0x3400, 0x4DBF) || within(0x20000, 0x2A6DF) ||
                             within(0x2A700, 0x2B73F) || within(0x2B740, 0x2B81F) || within(0x2B920, 0x2CEAF) ||
                             within(0xF900, 0xFAFF) || within(0x2F800, 0x2FA1F);
@@ -157,7 +157,8 @@ class character_map {
     replacements_ += '\0';
   }
 
-  // The text with the longest known text at each position replaced, from left to right.
+  // Returns the text after replacements from left to right: at each position, the longest text of the table that stands
+  // there is replaced.
   //
   // Pre         text is UTF-8
   std::string operator()(std::string_view text) const {
@@ -174,7 +175,8 @@ class character_map {
  private:
   static std::size_t offset_of(std::uint32_t unit) { return std::size_t{unit >> 10U} << ((unit & 0x200U) >> 6U); }
 
-  // The number of bytes of the longest known text that the text begins with, and where its replacement begins.
+  // The number of bytes of the longest text of the table that `text` begins with, 0 if there is none, and the position
+  // of its replacement in replacements_.
   std::pair<std::size_t, std::size_t> longest(std::string_view text) const {
     std::pair<std::size_t, std::size_t> found{0, 0};
     std::size_t node = offset_of(units_.front());

@@ -39,7 +39,7 @@ class regex_translation {
   const std::string& result() const { return result_; }
 
  private:
-  // Oniguruma's \w. PCRE2's \w is narrower, and PCRE2's \s is wider by U+180E.
+  // Oniguruma's \w. PCRE2's \w has other characters, and PCRE2's \s has U+180E in addition.
   static constexpr std::string_view word_class = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 
   [[noreturn]] void refuse(std::string_view what) const {
@@ -98,7 +98,7 @@ class regex_translation {
     }
   }
 
-  // Translates a property. A name of more than two letters, but for Any, Alphabetic and White_Space, is a script. PCRE2
+  // Translates a property. A name of more than two letters, except Any, Alphabetic and White_Space, is a script. PCRE2
   // would take a bare name for Script_Extensions; Oniguruma means the property Script, which is sc: in PCRE2.
   void property() {
     const std::size_t end = pattern_.find('}', at_);
@@ -171,7 +171,7 @@ class regex {
     has_jit_ = pcre2_jit_compile_8(code_.get(), PCRE2_JIT_COMPLETE) == 0;
   }
 
-  // Calls visit(begin, end) for each match, in order; a match may be empty, but not right after another.
+  // Calls visit(begin, end) for each match, in order. A match may be empty, but not at the end of the match before it.
   //
   // Pre         text is UTF-8
   // Errors      input_error if the pattern takes too many steps over the text, or matches backwards

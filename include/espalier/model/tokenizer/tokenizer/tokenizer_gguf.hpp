@@ -98,8 +98,8 @@ class tokenizer_gguf {
     }
   }
 
-  // Returns the token that a key names, or -1 if there is none: where the key is missing, or its number is -1, which
-  // many files write without a sign, in 32 bits.
+  // Returns the token that a key names; -1 if the key is missing, or its number is -1, which many files write as an
+  // unsigned number of 32 bits.
   token_id token_or_none(const char* name) const {
     const std::string key = std::string("tokenizer.ggml.") + name;
     constexpr std::int64_t unsigned_none = 0xFFFFFFFF;
@@ -110,7 +110,7 @@ class tokenizer_gguf {
 
   bool is_normal(std::size_t i) const { return kinds_[i] == word_kind::normal; }
 
-  // Reads a BPE with a list of merges, whose words are cut as "pre" says.
+  // Reads a BPE with a list of merges. "tokenizer.ggml.pre" names the rules by which texts are cut into words.
   void read_merged(const std::string& model) {
     const std::string pre = model == "gemma4" ? model : from_.text_or("tokenizer.ggml.pre", "default");
     const gguf_cuts* const cuts = find_gguf_cuts(pre);
@@ -139,8 +139,8 @@ class tokenizer_gguf {
     read_merges();
   }
 
-  // Reads one token of a BPE written in UTF-8. A token may be one character, a byte such as <0x0A>, or several line
-  // breaks, which are taken whole and never merged.
+  // Reads one token of a BPE whose tokens are written in UTF-8, or as <0x0A> if they are single bytes. A word that
+  // equals a token of line breaks alone becomes this token without merges.
   void read_plain(token_id token, bool spells_spaces) {
     const auto i = static_cast<std::size_t>(token);
     const std::string& word = words_[i];
@@ -280,7 +280,7 @@ class tokenizer_gguf {
     return ranks;
   }
 
-  // Adds, for each word, a merge of every two words that make it up.
+  // Adds, for each word, a merge of every pair of words into which it can be cut.
   void add_scored_merges(const std::vector<std::int32_t>& ranks) {
     constexpr std::size_t longest = 512;
     for (std::size_t i = 0; i < words_.size(); ++i) {

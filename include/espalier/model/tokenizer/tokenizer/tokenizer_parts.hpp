@@ -22,8 +22,8 @@
 
 namespace espalier::detail {
 
-// The character by which byte-level vocabularies write each byte: printable characters of Latin-1 stand for themselves,
-// all other bytes are U+0100 and on, in order.
+// The character by which byte-level vocabularies write each byte: its character of Latin-1, if that is printable and no
+// space; the other bytes are written as U+0100 and the characters after it, in order.
 //
 // Source      Radford et al., Language Models are Unsupervised Multitask Learners, section 2.2, and its code
 inline constexpr std::array<char32_t, 256> byte_spellings = [] {
@@ -64,7 +64,7 @@ inline std::string spelling_of(unsigned char byte) {
   return {static_cast<char>(0xC0U | (code >> 6U)), static_cast<char>(0x80U | (code & 0x3FU))};
 }
 
-// The bytes that a text of base 64 stands for, up to the first character that is none of its digits.
+// The bytes that a base64 text encodes, read up to the first character that is no digit of base64.
 inline std::string bytes_of_base64(std::string_view text) {
   constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string bytes;
@@ -133,7 +133,7 @@ inline bool is_one_character(std::string_view word) {
 
 // The parts of a tokenizer, whichever file it comes from.
 struct tokenizer_parts {
-  std::string where;                // the file, in messages
+  std::string where;                // name of the file, for messages
   std::vector<std::string> pieces;  // the bytes that each token stands for
   added_tokens added;               // tokens that are found in the text before normalisation
   std::variant<word_encoder, sentencepiece_encoder> encoder;

@@ -17,11 +17,12 @@
 
 namespace espalier::detail {
 
-// A text that is put before fragments of a text, and the fragments that get it.
+// A prefix for fragments of a text, and the rule by which fragments get it: none of them, the one at the beginning of
+// the text, all, or, after the fragments are cut, each word.
 struct text_prefix {
   enum class when { never, first, always, each_word };
   when before = when::never;
-  std::string text{};               // the prefix; not added to a fragment that begins with it
+  std::string text{};               // the prefix; not added to a fragment or word that begins with it
   std::string spelled_space = " ";  // replacement of spaces, made before the prefix is added
   bool doubles = false;             // adds the prefix also to a fragment that begins with it
 };

@@ -17,7 +17,7 @@ namespace espalier::detail {
 // Splits words into tokens by WordPiece: takes the longest token that the word begins with, then the longest that
 // continues it, and so on. A word that cannot be made up so, or is too long, is unknown as a whole.
 //
-// Complexity  O(most_characters * longest token) for a word
+// Complexity  O(n + most_characters * l^2) for a word of n bytes, if the longest token has l bytes
 // Source      Wu et al., Google's Neural Machine Translation System, section 4.1, as in Devlin et al., BERT
 class word_piece_model {
  public:
