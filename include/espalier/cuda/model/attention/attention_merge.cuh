@@ -15,8 +15,8 @@ namespace espalier::cuda::detail {
 
 inline constexpr int attention_merge_threads = 128;
 
-//! Adds up the splits' sums of `width` dimensions by the splits' weights, multiplies by `factor`, and writes the means
-//! to out if `there` is set. Called by a whole warp.
+//! Multiplies the splits' sums of `width` dimensions by the splits' weights, adds them up, multiplies the result by
+//! `factor`, and writes it to out if `there` is set. Called by a whole warp.
 //!
 //! Shapes      parts: these dimensions of the first split's sums, with parts_between numbers from one split to the
 //!             next; weight: the weight of split i in lane i, 0 in further lanes

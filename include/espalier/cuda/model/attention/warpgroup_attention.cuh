@@ -32,8 +32,8 @@ __device__ void copy_mask(const attention_arguments<NumberT>& a, const tile_plac
   }
 }
 
-//! Computes what tile_attention computes, by the tensor cores of compute capability 9.0 (wgmma), if it is compiled for
-//! sm_90a. Otherwise the kernel is empty, and its launch bounds of 32 threads tell so.
+//! Computes what tile_attention computes, by wgmma, if it is compiled for sm_90a. Otherwise the kernel is empty and has
+//! launch bounds of 32 threads, by which tree_attention recognises it.
 //!
 //! Shapes      grid: tiles, splits, key-value heads
 template <class NumberT, int dim>
