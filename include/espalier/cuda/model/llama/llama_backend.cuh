@@ -36,9 +36,9 @@ namespace espalier::cuda {
 
 //! Options of llama_backend on the device.
 struct llama_options {
-  int max_rows = 257;                //!< longest batch of one forward pass: a tree of 256 and its root
+  int max_rows = 257;                //!< most rows of a forward pass: 257 for 256 drafted nodes and their root
   int max_positions = 0;             //!< positions that are computed; 0: as many as the model has
-  int max_context = 0;               //!< slots of a sequence of the cache; 0: max_positions and a tree of 1024
+  int max_context = 0;               //!< slots of a sequence of the cache; 0: 1025 more than the positions
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
   bool batch_invariant = false;      //!< a row's bits do not depend on the batch: see the law of llama_backend
   int read_ahead_bytes = -1;         //!< bytes of the next product's weights that the kernel before it asks for; -1: a
