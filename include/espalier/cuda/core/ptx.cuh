@@ -217,8 +217,8 @@ __device__ inline void hold(RegistersT& of) {
   }
 }
 
-//! Called before the first product of a warpgroup that follows other uses of these registers. Products read them and
-//! add to them.
+//! Makes the products that follow wait for all earlier uses of these registers, which products read or add to
+//! (wgmma.fence). Called before the first product of a warpgroup after such uses.
 template <class... RegistersT>
 __device__ inline void products_begin(RegistersT&... of) {
   (hold(of), ...);
