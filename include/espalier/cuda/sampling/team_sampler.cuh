@@ -43,7 +43,7 @@ __device__ inline double ties_kept(double mass, double above, double least, doub
 }
 
 // Returns the cut of at most 1024 weights, which lie in shared memory in order of tokens: bit for bit that of
-// espalier::detail::nucleus. Each warp finds it by itself.
+// espalier::detail::nucleus. `last` is an index into `weights` here. Each warp finds the cut by itself.
 //
 // Pre         0 < mass < total, where total is the sum of the weights; weights are at most 1
 __device__ inline team_cut find_short_nucleus(const float* weights, std::int32_t n, double mass, double total) {
@@ -207,9 +207,9 @@ class team_nucleus {
   const team& who_;
   selection_memory& memory_;
   double mass_ = 0;
-  unsigned low_ = 1;             // bits of a weight; the last kept weight has at least these
-  unsigned high_ = 0x3F800001U;  // bits of a weight; the last kept weight has fewer. At first one more than the bits of
-                                 // 1
+  unsigned low_ = 1;             // the bits of a float that the last kept weight reaches
+  unsigned high_ = 0x3F800001U;  // the bits of a float that the last kept weight does not reach; at first one more than
+                                 // the bits of 1
   double above_ = 0;             // sum of the weights from high_ upwards, less than mass_
   double from_low_ = 0;          // sum of the weights from low_ upwards, at least mass_
 };
@@ -483,8 +483,8 @@ class team_sampler {
     transform.inverse = static_cast<float>(1.0 / mass);
   }
 
-  // Applies top-p and min-p to the k largest numbers, or to all numbers above minus infinity if these are fewer. Each
-  // block sorts these numbers for itself, and each of its warps finds the cut.
+  // Applies top-k, and then top-p and min-p to the k largest numbers, or to all numbers above minus infinity if these
+  // are fewer. Each block sorts these numbers for itself, and each of its warps finds the cut.
   __device__ void take_top(const detail::row_reader<LogitT>& reader, row_transform& transform) {
     detail::selection_memory& shared = memory_->selection;
     const std::int32_t n = selection(reader).find(options_.top_k, -FLT_MAX, transform.best, [] {});
