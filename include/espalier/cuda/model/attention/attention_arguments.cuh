@@ -21,8 +21,8 @@ struct attention_shape {
   std::int32_t query_stride = 0;  //!< numbers from one row of queries to the next; 0: n_heads * head_dim
   bool batch_invariant = false;   //!< a row's keys are summed in the order of positions: see the law of tree_attention
 
-  //! Returns the value of max_context for a backend's option max_context, which is `wanted`: the same, or, if it is 0,
-  //! the number of positions and 1025 more, for a root and 1024 drafted nodes.
+  //! Returns max_context for a backend whose option max_context is `wanted`: `wanted` itself, or, if that is 0, the
+  //! number of positions and 1025 more, for a root and 1024 drafted nodes.
   static std::int32_t context(std::int32_t wanted, std::int32_t positions) {
     return wanted > 0 ? wanted : positions + 1025;
   }

@@ -29,7 +29,7 @@ __device__ void merge_dimensions(const float* parts, std::int64_t parts_between,
   struct alignas(width * sizeof(NumberT)) result {
     NumberT number[width];
   };
-  constexpr int at_once = 8;  // loads under way
+  constexpr int at_once = 8;  // loads that are under way together
   piece sum = {};
   for (int first = 0;
        first < 32 && __any_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x % 32) >= first && weight != 0.0F) != 0;

@@ -33,7 +33,7 @@ struct attention_tuning {
   std::int32_t merge_bytes = 360'000;  //!< bytes that the second kernel moves in a unit of time
   std::int32_t path_context = 1024;    //!< by position, each row reads all its keys itself if the context has at most
                                        //!< path_context slots
-  std::int64_t path_bytes = 32 << 20;  //!< and the rows together read at most path_bytes bytes
+  std::int64_t path_bytes = 32 << 20;  //!< and if the rows together read at most path_bytes bytes
   bool warpgroups = true;              //!< products by wgmma where the costs say so, or, by position, always; needs
                                        //!< compute capability 9.0 and code for sm_90a, and has no effect elsewhere
 };

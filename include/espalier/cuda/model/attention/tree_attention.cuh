@@ -126,7 +126,7 @@ ESPALIER_KERNEL __launch_bounds__(32 * plain_attention_warps) void plain_attenti
     if (a.n_splits > 1) {
       a.parts[(split * n + i) * a.head_dim + d] = sum[part];
     } else {
-      // Rounded as merge_parts does for one part.
+      // Rounds as merge_parts does if there is one part.
       a.out[static_cast<std::int64_t>(i) * a.head_dim + d] = static_cast<NumberT>((sum[part] + 0.0F) * factor);
     }
   }
@@ -141,10 +141,10 @@ namespace espalier::cuda {
 //!
 //! The query heads that share keys and values share a tile of 64, 128 or 192 pairs of row and head, which goes through
 //! the slots in blocks of 64. Blocks of the tree's columns that no row of a tile sees are neither read nor computed,
-//! and warps skip blocks that their own rows do not see. Rows in depth-first order keep relatives together, so that
-//! most blocks are empty. The prefix needs no mask. If rows and heads are few, the context is divided among more thread
-//! blocks, whose results a second kernel merges in a fixed order: results have the same bits every time. Weights and
-//! sums are floats; the tensor cores take weights that are rounded to the type of the values.
+//! and warps skip blocks that their own rows do not see. In depth-first order, the ancestors of a row are near it, so
+//! that most blocks are not seen. The prefix needs no mask. If rows and heads are few, the context is divided among
+//! more thread blocks, whose results a second kernel merges in a fixed order: results have the same bits every time.
+//! Weights and sums are floats; the tensor cores take weights that are rounded to the type of the values.
 //!
 //! With shape.batch_invariant the keys that a row sees are numbered by position: the prefix, then the row's ancestors
 //! from the root on and itself. Keys 64 b to 64 b + 63 are block b, which belongs to split b % 8. A split adds up its

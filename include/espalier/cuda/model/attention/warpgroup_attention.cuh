@@ -17,7 +17,8 @@
 
 namespace espalier::cuda::detail {
 
-//! Starts to copy two words of the mask of a tile's query; zeros if there is no such query.
+//! Starts to copy two words of the mask of a tile's query; zeros if there is no such query or word, or if the query's
+//! row is padding.
 template <class NumberT>
 __device__ void copy_mask(const attention_arguments<NumberT>& a, const tile_place& place, std::int32_t query,
                           std::int32_t word, std::uint32_t* to) {
