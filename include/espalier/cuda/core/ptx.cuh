@@ -292,7 +292,8 @@ __device__ inline void start_product(float (&sum)[8][4], matrix_descriptor a, ma
 //! Starts to add to `sum` the product of a 64 x 16 matrix in registers and a 16 x 64 one in shared memory, stored as 16
 //! rows of 64 numbers.
 //!
-//! Shapes      sum: as above; a: pairs from term t, t, t + 8, t + 8 of rows g, g + 8, g, g + 8
+//! Shapes      sum, g, t: as in the other start_product; a: pairs from term t, t, t + 8, t + 8 of rows g, g + 8, g,
+//!             g + 8
 template <class NumberT>
 __device__ inline void start_product(float (*sum)[4], const std::uint32_t (&a)[4], matrix_descriptor b) {
   if constexpr (std::is_same_v<NumberT, __half>) {

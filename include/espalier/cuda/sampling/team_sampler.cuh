@@ -263,10 +263,10 @@ inline team_sampler_layout team_sampler_layout::of_any(std::int32_t vocab, unsig
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
-//! Complexity  passes over the vocabulary, all but the first from the caches as far as these reach. find_transform: 2
-//!             for temperature alone or with min-p (maximum, exponentials), about seven more with top-p, for the cut; 1
-//!             with top-k, and a look at about k groups of 16. probabilities: one more. Only the probabilities are
-//!             written
+//! Complexity  passes over the vocabulary, all but the first from the caches as far as these reach. find_transform: 1
+//!             for temperature 0; 2 for a temperature alone or with min-p (maximum, exponentials); about seven more
+//!             with top-p, for the cut; 1 with top-k, after which about k groups of 16 numbers are read again.
+//!             probabilities: one more. Only the probabilities are written
 //! Law         bit for bit the rows of espalier::sampler<float>, if neither compiler fuses products and sums
 //! Pre         all threads of the team make the same calls; blocks of 256 threads or more
 template <class LogitT>

@@ -191,7 +191,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
 //! LogitT is float, __half or __nv_bfloat16.
 //!
 //! Complexity  one launch; the logits are read once from memory, and about k groups of 16 of them once more, from the
-//!             caches. Ties and neighbours that are all large cost further looks at these groups, never a sort of the
+//!             caches. Ties and neighbours that are all large cost further reads of these groups, never a sort of the
 //!             row. Some 25 operations a number, three waits of the cluster. Uses the blocks' shared memory alone; no
 //!             synchronisation
 //! Law         tokens, log probabilities and log totals are bit for bit those of espalier::top_tokens<float>::of_logits

@@ -221,9 +221,9 @@ ESPALIER_KERNEL __launch_bounds__(pass_threads, 1) void run_pass(const __grid_co
 //!
 //! A layer is five steps: (1) norm, product of query, key and value, rotation, writing the cache rows; (2) attention;
 //! (3) output product; (4) norm, product of gate and up, activation; (5) down product. While the blocks wait for one
-//! another, each copies its weights of the next product into shared memory. A model of up to 4 MB runs in one cluster
-//! of sixteen blocks, whose barriers are short. A larger model runs on all multiprocessors, and so does any model if
-//! the device or the program has no such clusters.
+//! another, each copies its weights of the next product into shared memory. A model with up to 4 MB of weights runs in
+//! one cluster of sixteen blocks, whose barriers are short. A larger model runs on all multiprocessors, and so does any
+//! model if the device or the program has no such clusters.
 //!
 //! Complexity  one launch; 5 n_layers barriers; weights are read from the second-level cache, at most once for each 16
 //!             rows
