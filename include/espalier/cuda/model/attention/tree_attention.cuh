@@ -172,7 +172,7 @@ namespace espalier::cuda {
 //!             128) times from the second-level cache; splits move 8 n_splits n_rows n_heads head_dim bytes more. For
 //!             32 heads of 128, 8 key-value heads, 16,384 slots of prefix: 1,024 nodes 292 GFLOP, 71 MB from memory,
 //!             2.4 GB from the second-level cache; 64 nodes 17.5 GFLOP, 67 MB, 0.2 GB. Both are bound by arithmetic:
-//!             they do 259 operations or more for each byte that is read from memory. On an H200 wgmma takes 0.7 of
+//!             they do 260 operations or more for each byte that is read from memory. On an H200 wgmma takes 0.7 of
 //!             mma.sync's time for these two shapes (docs/algorithms/device.md). With wgmma the second-level cache is
 //!             read once for 192 rows, and 192 rows of 128 numbers take, for 64 slots, these clocks of a multiprocessor
 //!             by count (measured on an H200: some 2,200 with 1,024 nodes, 3,100 with 64): wgmma 1,536; shared memory
