@@ -56,7 +56,8 @@ concept KeepsFailure = requires(PartT& part) {
 //!   forward may throw while it enqueues the work. The code that reads the logits reports those that are NaN or plus
 //!   infinity
 //! Models
-//!   callable_backend, llama_backend, on_host, outside_backend, parallel_backend
+//!   callable_backend, llama_backend, on_host, outside_backend, parallel_backend; torch_backend, except that no graph
+//!   can capture its passes
 template <class BackendT, class KVStoreT>
 concept Backend = detail::HasShape<BackendT> && detail::EnqueuesForward<BackendT, KVStoreT>;
 

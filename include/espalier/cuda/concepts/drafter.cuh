@@ -106,7 +106,7 @@ concept SequenceDrafter = Drafter<DrafterT> &&
 //! espalier::ReleasingDrafter on the device: release(place) gives up the rows of the text in this place.
 //!
 //! Models
-//!   autoregressive, joint
+//!   autoregressive over a SharingKVStore; joint, if one of its parts is a ReleasingDrafter
 template <class DrafterT>
 concept ReleasingDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std::int32_t place) {
   drafter.release(place);

@@ -56,8 +56,8 @@ concept KVStore = requires(KVStoreT& kv, const KVStoreT& fixed, std::int32_t n, 
   kv.commit(texts, kept, stream);
 };
 
-//! espalier::PrefixKVStore on the device: it remembers, in the host's memory, the tokens of the rows that the host
-//! knows.
+//! espalier::PrefixKVStore on the device: it remembers, in the host's memory, the tokens of the leading rows of each
+//! sequence, as far as the host knows these tokens.
 //!
 //! Minimal definition, besides KVStore
 //!   prefix(sequence) -> span<const token_id>, version(sequence) -> std::uint64_t, remember(sequence, first, tokens)

@@ -183,8 +183,8 @@ void reserve_trees(PolicyT& policy, std::int32_t max_texts) {
   }
 }
 
-//! Lets a drafter make room for the nodes that the policy may ask it about in rounds of so many texts. Each part of a
-//! joint is told first how many tokens another part may draft on one path.
+//! Lets a drafter make room for the nodes that the policy may ask it about in rounds of max_texts texts. If the drafter
+//! is a joint, its parts that are CatchingUpDrafters are told first how many tokens another part may draft on one path.
 template <class PolicyT, class DrafterT>
 void reserve_draft(DrafterT& drafter, const PolicyT& policy, std::int32_t max_texts, fault* found) {
   if constexpr (n_parts<DrafterT> != 1) {

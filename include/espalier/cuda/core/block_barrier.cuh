@@ -11,8 +11,8 @@ namespace espalier::cuda {
 //! A barrier of all blocks of a cooperative launch, in two halves. Between arrive() and wait() a block may do work that
 //! does not depend on other blocks.
 //!
-//! All threads of each block call arrive() and wait() by turns. Everything that a thread wrote before its arrive() is
-//! seen by all threads after their wait().
+//! All threads of each block call arrive(), then wait(), then arrive() again, and so on. Everything that a thread wrote
+//! before its arrive() is seen by all threads after their next wait().
 //!
 //! Shapes      arrivals [1], in the memory of the device, 0 before its first use; a launch leaves it ready for the next
 //!             one

@@ -12,9 +12,10 @@ namespace espalier::cuda {
 //! (ptx::start_product).
 //!
 //! A stored row has 64 numbers, 128 bytes, and rows follow each other. Chunk c of 16 bytes of row r is stored at the
-//! position of chunk c ^ (r % 8) (128-byte swizzle). An instruction takes 16 terms of a product. If the right matrix is
-//! stored transposed, a stored row is one of its columns, with 64 terms: terms 16 i to 16 i + 15 begin 32 i bytes
-//! further. If it is not, a stored row is one term of all columns: these terms begin 2048 i bytes further.
+//! position of chunk c ^ (r % 8) (128-byte swizzle). Instruction i of a product takes terms 16 i to 16 i + 15 of each
+//! sum. If the right matrix is stored transposed, a stored row has 64 terms of one column, so that these 16 terms begin
+//! 32 i bytes further. If it is not transposed, a stored row has one term of each of 64 columns, so that they begin
+//! 2048 i bytes further.
 //!
 //! Pre         the first row begins at a multiple of 1024 bytes
 //! Source      PTX ISA 9.0, 9.7.15.5.1: shared memory matrix layout, strides, canonical layouts, matrix descriptor

@@ -217,8 +217,8 @@ __device__ inline void hold(RegistersT& of) {
   }
 }
 
-//! Called before the first product of a warpgroup that follows other uses of these registers. Products read them and
-//! add to them.
+//! Makes the products that follow wait for all earlier uses of these registers, which products read or add to
+//! (wgmma.fence). Called before the first product of a warpgroup after such uses.
 template <class... RegistersT>
 __device__ inline void products_begin(RegistersT&... of) {
   (hold(of), ...);
@@ -292,7 +292,8 @@ __device__ inline void start_product(float (&sum)[8][4], matrix_descriptor a, ma
 //! Starts to add to `sum` the product of a 64 x 16 matrix in registers and a 16 x 64 one in shared memory, stored as 16
 //! rows of 64 numbers.
 //!
-//! Shapes      sum: as above; a: pairs from term t, t, t + 8, t + 8 of rows g, g + 8, g, g + 8
+//! Shapes      sum, g, t: as in the other start_product; a: pairs from term t, t, t + 8, t + 8 of rows g, g + 8, g,
+//!             g + 8
 template <class NumberT>
 __device__ inline void start_product(float (*sum)[4], const std::uint32_t (&a)[4], matrix_descriptor b) {
   if constexpr (std::is_same_v<NumberT, __half>) {

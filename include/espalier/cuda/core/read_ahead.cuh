@@ -13,7 +13,7 @@ namespace espalier::cuda {
 
 //! The first bytes of each row of a matrix that a later kernel reads and nobody writes. An earlier kernel that leaves
 //! most of the device idle launches further thread blocks, which ask for these bytes to be brought into the
-//! second-level cache. Nothing is computed with the bytes there, so no bit of a result depends on the request.
+//! second-level cache. These blocks compute nothing with the bytes, so no bit of a result depends on the request.
 //!
 //! The first bytes of rows are taken because the blocks of a product begin with the first columns of their rows.
 struct read_ahead {

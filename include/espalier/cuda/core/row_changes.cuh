@@ -98,7 +98,7 @@ class row_changes {
     return (allowed_[static_cast<std::size_t>(token) / 32] >> token % 32 & 1U) != 0;
   }
 
-  //! True if both lists make the same steps for this token. What they forbid is not compared.
+  //! True if `other` lists the same steps for this token. The forbidden tokens are not compared.
   bool agrees(const row_changes& other, token_id token) const {
     std::int32_t i = first_of(token), j = other.first_of(token);
     for (; i >= 0 && j >= 0;

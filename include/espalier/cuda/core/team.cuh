@@ -72,8 +72,8 @@ __device__ NumberT halve_in_warp(NumberT sum, int last = 1) {
   return sum;
 }
 
-// Adds up the terms from `begin` to end - 1, at most a block of them (mass_block), with one warp; every lane gets the
-// sums.
+// The function by which one warp adds up the terms from `begin` to end - 1, at most mass_block terms; every lane gets
+// the sums.
 struct one_warp {
   template <class... TermsT>
   __device__ espalier::detail::sums<sizeof...(TermsT)> operator()(std::size_t begin, std::size_t end,
@@ -154,7 +154,8 @@ class team {
     alignas(16) unsigned char told[2][64];            // [call]
   };
 
-  //! The parity of the next call, which selects the half of the memory; each thread has one. A result that a call
+  //! How many calls have used the memory: of those that the whole team takes part in, and of those within a block. The
+  //! parity selects the half of the memory that the next call uses. Each thread has its own turns. A result that a call
   //! leaves in the memory is overwritten by the next call but one.
   struct turns {
     unsigned in_team = 0;
@@ -287,8 +288,8 @@ class team {
     }
   }
 
-  //! The sum of each part of a row and the total, for a draw. Pre: `of` is read before the second next call of a
-  //! function that takes turns in the team: sum_of, sums_of, parts_of, and reduce over several blocks.
+  //! The sum of each part of a row and the total, for a draw. Pre: `of` is read before the next call but one of a
+  //! function that counts in turns::in_team: sum_of, sums_of, parts_of, and, in a team of several blocks, reduce.
   struct parts {
     const double* of;
     double total;
@@ -300,8 +301,8 @@ class team {
     return {shared_->part[call][0], total};
   }
 
-  //! The sums of the groups of one part. Pre: `of` is read before the second next call of a function that takes turns
-  //! in the block: all functions that end with a barrier of the block, reduce included.
+  //! The sums of the groups of one part. Pre: `of` is read before the next call but one of a function that counts in
+  //! turns::in_block: sum_of, sums_of, parts_of, groups_of, reduce, land, and once if its f returns something.
   struct groups {
     const double* of;
   };

@@ -83,7 +83,7 @@ __device__ void order_nodes(tree_compile_memory<Threads, Items, Tile>& m, const 
   });
   const int depth_bits = order == node_order::insertion ? 0 : block.preorder(order == node_order::heavy_path, 1);
   if (order == node_order::breadth_first) {
-    // In preorder, nodes of one depth stand in the same order as level by level.
+    // Nodes of one depth follow one another in breadth-first order as they do in preorder.
     if constexpr (block_tree_order<Threads, Items>::is_counted) {
       block.each([&](int u) { m.above[u] = m.depth[u] * n + m.order.rank[u]; });
       __syncthreads();
@@ -152,7 +152,7 @@ ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
   const int thread = static_cast<int>(threadIdx.x);
   const std::int32_t first = static_cast<std::int32_t>(blockIdx.x) * Tile;
   const std::int32_t left = out.n_rows - first, count = left < Tile ? left : Tile;
-  const std::int32_t there = out.packed == 0 ? count : n - first < count ? n - first : count;  // rows of the pass
+  const std::int32_t there = out.packed == 0 ? count : n - first < count ? n - first : count;  // the tile's batch rows
   const std::int32_t words = out.mask_words, stride = words | 1;
   for (int i = thread; i < count * stride; i += Threads)
     m.tile[i] = 0;
@@ -220,10 +220,10 @@ ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
 //!
 //! Shapes      each lane has n_rows rows of the batch, or as many as its tree has nodes if rows are packed, with
 //!             mask_words(n_rows) words each. nodes(), rows(): [lanes][n_rows], -1 beyond the tree
-//! Complexity  n nodes of depth d, one block for 96 or 128 rows: O(log n) passes of a radix sort, or n looks at other
-//!             nodes if there are at most 96 rows; O(log d) steps of pointer doubling and at most d steps for the
-//!             masks. Written: n_rows * (24 + 4 * mask_words(n_rows)) bytes; read: 12 n a block. No synchronisation, no
-//!             allocation after construction
+//! Complexity  a tree of n nodes and depth d has a block for each 96 or 128 rows. A block does O(log n) passes of a
+//!             radix sort, or n comparisons for each node if n_rows <= 96; O(log d) steps of pointer doubling; and at
+//!             most d steps for a row's mask. It reads 12 n bytes; the blocks of a lane together write n_rows * (24 + 4
+//!             * mask_words(n_rows)) bytes. No synchronisation, no allocation after construction
 //! Law         rows, tokens, positions and masks are those of tree_order and forward_batch
 //! Errors      option_error for a capacity outside 0 to 1024 nodes, a number of sequences outside 1 to 65535, or more
 //!             than 2147483647 words of masks in all; input_error if compile is asked for more rows or lanes than there

@@ -45,8 +45,8 @@ class block_tree_order {
   //! Sets rank[u] to the weight of all nodes that come before u in preorder. Children go in order of their index or, if
   //! heavy_first, the heaviest subtree first. Returns the number of bits of the largest depth, at least 1.
   //!
-  //! Pre         parent and below are set; if not by each(), a barrier has been passed since. All inner nodes weigh
-  //!             inner_weight
+  //! Pre         parent and below are set; if not by each(), a barrier has been passed since. The own weight of every
+  //!             inner node is inner_weight
   //! Post        a barrier has been passed
   __device__ int preorder(bool heavy_first, std::int32_t inner_weight) {
     each([&](int u) { m_.above[u] = m_.parent[u]; });

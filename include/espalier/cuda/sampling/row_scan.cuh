@@ -15,7 +15,7 @@
 
 namespace espalier::cuda::detail {
 
-// The sum of the exponentials of one block of a row, in two factors: mass * e^from is that sum times
+// The sum of the exponentials of one block of a row (1024 numbers), in two factors: mass * e^from is that sum times
 // espalier::detail::scaled_exp_at_0.
 struct block_mass {
   double mass;
@@ -44,8 +44,8 @@ __device__ inline float largest_of_lanes(float x) {
 }
 
 // Reads one block of a row with 16 threads; `lane` is this thread's number among them. Each thread reads 16 times four
-// numbers. Calls numbers(x, token) for each four, whose first is `token`, in order of tokens, and done(quarter) after
-// every fourth of these calls. All loads are issued before the first number is looked at.
+// numbers. Calls numbers(x, token) for each four numbers x, the first of which belongs to `token`, in order of tokens,
+// and done(quarter) after every fourth of these calls. All loads are issued before the first number is looked at.
 template <class NumberT, class NumbersF, class DoneF>
 __device__ void read_block(const row_reader<NumberT>& row, std::int32_t block, std::int32_t lane,
                            const NumbersF& numbers, const DoneF& done) {
@@ -96,7 +96,7 @@ __device__ block_mass scan_block(const row_reader<NumberT>& row, std::int32_t bl
   best = largest_of_lanes(best);
   const bool is_plain = best >= espalier::detail::plain_from && best <= espalier::detail::plain_to && mass >= 0;
   if (__all_sync(all_lanes, is_plain)) return {mass, 0};
-  // This happens seldom: both halves of the warp read the numbers again.
+  // Seldom reached. Both halves of the warp read the numbers of their blocks again.
   const float reference = best == -INFINITY ? 0.0F : best;
   bool is_bad = false;
   float relative[4] = {};

@@ -168,8 +168,8 @@ __device__ void rank_found(selection_memory& memory, std::int32_t n, std::int32_
 }
 
 // The way in which a row is shared out to the thread blocks of a team. The row is cut into blocks of 1024 numbers, and
-// each block into 64 groups of 16 numbers, of which the largest is kept. One thread reads a group in four loads of four
-// numbers each, 64 numbers apart.
+// each block into 64 groups of 16 numbers; the largest number of each group is kept, its maximum. One thread reads a
+// group in four loads of four numbers each, 64 numbers apart.
 //
 // Parameter `own` of the functions below is an index: 0, 1, ... for the blocks of the row that one thread block reads.
 struct row_share {

@@ -93,9 +93,9 @@ class sampler {
     vocab_ = vocab;
   }
 
-  //! Makes the row of node u from row i of its lane's logits, where u is entry i of the text's list `asked`.
-  //! row_of[u] is set to the index of that row in `rows`. Entries that are no_node are skipped. A fault names the row
-  //! `from`, with u as its index.
+  //! Makes the row of node u from row i of its lane's logits, where u is entry i of the text's list `asked`, and sets
+  //! row_of[u] to the index in `rows` of the row that was made. Entries that are no_node are skipped. A fault names the
+  //! row `from`, with u as its index.
   //!
   //! Shapes      logits [lanes][asked.n][vocab]; rows [places][n_nodes][vocab]; row_of [places][n_nodes]; found
   //!             [places]

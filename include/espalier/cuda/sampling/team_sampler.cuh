@@ -43,7 +43,7 @@ __device__ inline double ties_kept(double mass, double above, double least, doub
 }
 
 // Returns the cut of at most 1024 weights, which lie in shared memory in order of tokens: bit for bit that of
-// espalier::detail::nucleus. Each warp finds it by itself.
+// espalier::detail::nucleus. `last` is an index into `weights` here. Each warp finds the cut by itself.
 //
 // Pre         0 < mass < total, where total is the sum of the weights; weights are at most 1
 __device__ inline team_cut find_short_nucleus(const float* weights, std::int32_t n, double mass, double total) {
@@ -207,9 +207,9 @@ class team_nucleus {
   const team& who_;
   selection_memory& memory_;
   double mass_ = 0;
-  unsigned low_ = 1;             // bits of a weight; the last kept weight has at least these
-  unsigned high_ = 0x3F800001U;  // bits of a weight; the last kept weight has fewer. At first one more than the bits of
-                                 // 1
+  unsigned low_ = 1;             // the bits of a float that the last kept weight reaches
+  unsigned high_ = 0x3F800001U;  // the bits of a float that the last kept weight does not reach; at first one more than
+                                 // the bits of 1
   double above_ = 0;             // sum of the weights from high_ upwards, less than mass_
   double from_low_ = 0;          // sum of the weights from low_ upwards, at least mass_
 };
@@ -263,10 +263,10 @@ inline team_sampler_layout team_sampler_layout::of_any(std::int32_t vocab, unsig
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
-//! Complexity  passes over the vocabulary, all but the first from the caches as far as these reach. find_transform: 2
-//!             for temperature alone or with min-p (maximum, exponentials), about seven more with top-p, for the cut; 1
-//!             with top-k, and a look at about k groups of 16. probabilities: one more. Only the probabilities are
-//!             written
+//! Complexity  passes over the vocabulary, all but the first from the caches as far as these reach. find_transform: 1
+//!             for temperature 0; 2 for a temperature alone or with min-p (maximum, exponentials); about seven more
+//!             with top-p, for the cut; 1 with top-k, after which about k groups of 16 numbers are read again.
+//!             probabilities: one more. Only the probabilities are written
 //! Law         bit for bit the rows of espalier::sampler<float>, if neither compiler fuses products and sums
 //! Pre         all threads of the team make the same calls; blocks of 256 threads or more
 template <class LogitT>
@@ -483,8 +483,8 @@ class team_sampler {
     transform.inverse = static_cast<float>(1.0 / mass);
   }
 
-  // Applies top-p and min-p to the k largest numbers, or to all numbers above minus infinity if these are fewer. Each
-  // block sorts these numbers for itself, and each of its warps finds the cut.
+  // Applies top-k, and then top-p and min-p to the k largest numbers, or to all numbers above minus infinity if these
+  // are fewer. Each block sorts these numbers for itself, and each of its warps finds the cut.
   __device__ void take_top(const detail::row_reader<LogitT>& reader, row_transform& transform) {
     detail::selection_memory& shared = memory_->selection;
     const std::int32_t n = selection(reader).find(options_.top_k, -FLT_MAX, transform.best, [] {});

@@ -27,8 +27,8 @@ namespace espalier::cuda {
 //! belongs to entry i of its node list.
 //!
 //! Shapes      tokens, probabilities, log_probs: [places][nodes][k], most probable first; entries past the end of a
-//!             list are token -1, probability 0 and minus infinity. counts [places][nodes]: the length of each list.
-//!             probabilities, log_probs and counts may be nullptr, and are not written then
+//!             list are token -1, probability 0 and log-probability minus infinity. counts [places][nodes]: the length
+//!             of each list. probabilities, log_probs and counts may be nullptr, and are not written then
 struct child_lists {
   token_id* tokens = nullptr;
   float* probabilities = nullptr;
@@ -44,7 +44,8 @@ struct top_children_memory {
   alignas(16) std::uint32_t maxima[4];  // [own_maxima()] the largest number of each group, or of several
 };
 
-// Fills a list with empty entries from entry n on, and writes its length n. Called by a block.
+// Fills list number `entry` of `out` with empty entries from its entry n on, and writes its length n. Called by a
+// block.
 __device__ inline void write_no_children(const child_lists& out, std::int32_t entry, std::int32_t n) {
   if (out.counts != nullptr && threadIdx.x == 0) out.counts[entry] = n;
   for (std::int32_t i = n + static_cast<std::int32_t>(threadIdx.x); i < out.k;

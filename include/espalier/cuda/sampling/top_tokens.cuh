@@ -26,10 +26,10 @@ namespace espalier::cuda {
 
 //! Lists of the most probable tokens of rows, in the memory of the device.
 //!
-//! Shapes      tokens, log_probs: [n_rows][k], most probable first; entries past the end of a list are token 0 and
-//!             minus infinity. counts [n_rows]: the length of each list. log_totals [n_rows]: the log of the sum of
-//!             e^(logit / temperature), NaN for a refused row. counts and log_totals may be nullptr, and are not
-//!             written then. of_blocks writes [places][n_rows] instead of [n_rows]
+//! Shapes      tokens, log_probs: [n_rows][k], most probable first; entries past the end of a list are token 0 and log
+//!             probability minus infinity. counts [n_rows]: the length of each list. log_totals [n_rows]: the log of
+//!             the sum of e^(logit / temperature), NaN for a refused row. counts and log_totals may be nullptr, and are
+//!             not written then. of_blocks writes [places][n_rows] instead of [n_rows]
 struct token_lists {
   token_id* tokens = nullptr;
   float* log_probs = nullptr;
@@ -53,7 +53,7 @@ struct top_tokens_layout {
 
   static top_tokens_layout of(const row_share& share) {
     const auto own = static_cast<std::size_t>(share.own_blocks());
-    // A thread block without others reads all blocks of the row: its own lists are complete.
+    // The only thread block of a team reads all blocks of the row, so that its own arrays are those of the whole row.
     const auto all = share.team_blocks > 1 ? static_cast<std::size_t>(share.n_blocks) : 0;
     top_tokens_layout layout{};
     layout.own_masses = sizeof(top_tokens_memory);
@@ -191,7 +191,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
 //! LogitT is float, __half or __nv_bfloat16.
 //!
 //! Complexity  one launch; the logits are read once from memory, and about k groups of 16 of them once more, from the
-//!             caches. Ties and neighbours that are all large cost further looks at these groups, never a sort of the
+//!             caches. Ties and neighbours that are all large cost further reads of these groups, never a sort of the
 //!             row. Some 25 operations a number, three waits of the cluster. Uses the blocks' shared memory alone; no
 //!             synchronisation
 //! Law         tokens, log probabilities and log totals are bit for bit those of espalier::top_tokens<float>::of_logits

@@ -19,10 +19,10 @@ struct attention_shape {
   std::int32_t max_rows = 1;      //!< rows of a batch, padding included
   std::int32_t max_context = 1;   //!< slots of a sequence
   std::int32_t query_stride = 0;  //!< numbers from one row of queries to the next; 0: n_heads * head_dim
-  bool batch_invariant = false;   //!< sums are added in the order of positions: see the law of tree_attention
+  bool batch_invariant = false;   //!< a row's keys are summed in the order of positions: see the law of tree_attention
 
-  //! Number of slots of a sequence for a backend's option max_context: `wanted`, or if that is 0 the number of
-  //! positions and room for a tree of 1024 nodes with its root.
+  //! Returns max_context for a backend whose option max_context is `wanted`: `wanted` itself, or, if that is 0, the
+  //! number of positions and 1025 more, for a root and 1024 drafted nodes.
   static std::int32_t context(std::int32_t wanted, std::int32_t positions) {
     return wanted > 0 ? wanted : positions + 1025;
   }
@@ -39,9 +39,9 @@ struct attention_scores {
 
 namespace espalier::cuda::detail {
 
-//! The result of a split for one row and head: the greatest score, and the sum of the weights, which are relative to
-//! that score. If the row saw nothing in the split: minus infinity and 0, and attention_arguments::parts has no numbers
-//! for it.
+//! The result of a split for one row and head: the greatest score, and the sum of the weights; a weight is the
+//! exponential of (score - greatest score). If the row saw nothing in the split, they are minus infinity and 0, and
+//! attention_arguments::parts has no numbers for the split.
 struct part_score {
   float most;
   float total;
@@ -60,8 +60,8 @@ struct attention_arguments {
   NumberT* out;
   float* parts;
   part_score* part_scores;
-  std::int32_t* whole_blocks;  // if by_position: how many blocks of 64 keys, from a row's first on, its tile has
-                               // summed; nullptr: no tile has summed any
+  std::int32_t* whole_blocks;  // if by_position: how many of a row's blocks of 64 keys, counted from its first block,
+                               // a kernel for tiles of rows has summed; nullptr: none
   float exponent_scale;        // scores times this are exponents of 2
   float cap;                   // scores become cap * tanh(score * cap_scale) first; 0: they stay
   float cap_scale;

@@ -15,8 +15,8 @@ namespace espalier::cuda::detail {
 
 inline constexpr int attention_merge_threads = 128;
 
-//! Adds up the splits' sums of `width` dimensions by the splits' weights, multiplies by `factor`, and writes the means
-//! to out if `there` is set. Called by a whole warp.
+//! Multiplies the splits' sums of `width` dimensions by the splits' weights, adds them up, multiplies the result by
+//! `factor`, and writes it to out if `there` is set. Called by a whole warp.
 //!
 //! Shapes      parts: these dimensions of the first split's sums, with parts_between numbers from one split to the
 //!             next; weight: the weight of split i in lane i, 0 in further lanes
@@ -29,7 +29,7 @@ __device__ void merge_dimensions(const float* parts, std::int64_t parts_between,
   struct alignas(width * sizeof(NumberT)) result {
     NumberT number[width];
   };
-  constexpr int at_once = 8;  // loads under way
+  constexpr int at_once = 8;  // loads that are under way together
   piece sum = {};
   for (int first = 0;
        first < 32 && __any_sync(0xFFFFFFFFU, static_cast<int>(threadIdx.x % 32) >= first && weight != 0.0F) != 0;

@@ -26,14 +26,14 @@ struct attention_tuning {
   std::int32_t max_splits = 32;      //!< splits of the context, 1 to 32
   std::int32_t small_tile_cost = 7;  //!< cost of a tile of 64 rows, for each block of slots
   std::int32_t large_tile_cost = 8;  //!< cost of a tile of 128 rows, for each block of slots
-  std::int32_t group_tile_cost = 9;  //!< cost of a tile of 192 rows by warpgroups, which has a multiprocessor to itself
+  std::int32_t group_tile_cost = 9;  //!< the same of a tile of 192 rows by warpgroups, alone on its multiprocessor
   std::int32_t start_cost = 20;      //!< cost of a thread block, before its first block of slots
-  std::int32_t group_start_cost = 22;  //!< the same, by warpgroups
+  std::int32_t group_start_cost = 22;  //!< start_cost of a thread block of warpgroups
   std::int32_t merge_cost = 20;        //!< cost of the second kernel, if the context is split
-  std::int32_t merge_bytes = 360'000;  //!< bytes that this kernel moves in a unit of time
-  std::int32_t path_context = 1024;    //!< by position, rows read all keys themselves if the context is at most this
-                                       //!< long,
-  std::int64_t path_bytes = 32 << 20;  //!< and all rows together read at most this many bytes
+  std::int32_t merge_bytes = 360'000;  //!< bytes that the second kernel moves in a unit of time
+  std::int32_t path_context = 1024;    //!< by position, each row reads all its keys itself if the context has at most
+                                       //!< path_context slots
+  std::int64_t path_bytes = 32 << 20;  //!< and if the rows together read at most path_bytes bytes
   bool warpgroups = true;              //!< products by wgmma where the costs say so, or, by position, always; needs
                                        //!< compute capability 9.0 and code for sm_90a, and has no effect elsewhere
 };
@@ -75,8 +75,8 @@ struct attention_plan {
   std::int32_t n_splits = 1;    //!< splits of the context
 };
 
-//! Number of tiles of `rows` rows that cover the rows of all heads that share keys, however the rows are divided among
-//! sequences.
+//! Returns how many tiles of `rows` pairs of row and head are enough for the query heads of one key-value head, however
+//! the n_rows rows are divided among sequences.
 inline std::int32_t tiles_for(const attention_shape& shape, std::int32_t n_rows, std::int32_t n_sequences,
                               std::int32_t rows) {
   return n_rows * (shape.n_heads / shape.n_kv_heads) / rows + std::max(n_sequences, 1);
@@ -106,9 +106,9 @@ struct estimated_plan {
   std::int64_t time;
 };
 
-//! The plan of one form and number of splits. Its time is the number of thread blocks that a multiprocessor gets, times
-//! the number of blocks of 64 slots that each of them works on, times the form's cost for such a block, plus the times
-//! of starting thread blocks and of merging.
+//! The plan with tiles of the given form and this number of splits. Its time is the number of thread blocks that a
+//! multiprocessor gets, times the number of blocks of 64 slots that each of them works on, times the form's cost for
+//! such a block, plus the times of starting thread blocks and of merging.
 inline estimated_plan estimate(const attention_shape& shape, const attention_tuning& tuning, const tile_form& form,
                                std::int32_t n_rows, std::int32_t n_sequences, std::int32_t max_context,
                                std::int32_t splits) {
@@ -165,8 +165,8 @@ inline attention_plan plan_attention(const attention_shape& shape, const attenti
   return groups.time < best.time ? groups.plan : best.plan;
 }
 
-//! Number of rows of partial results that plans need for up to max_rows rows, of one sequence, or, by position, of any
-//! number of sequences.
+//! Returns how many rows of partial results (splits times rows of the batch) the plans of all batches of up to max_rows
+//! rows need, if a batch has one sequence. By position it is enough for any number of sequences.
 inline std::size_t rows_of_parts(const attention_shape& shape, const attention_tuning& tuning) {
   std::size_t most = 0;
   for (std::int32_t rows = 1; rows <= shape.max_rows; ++rows) {

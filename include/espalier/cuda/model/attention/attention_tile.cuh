@@ -18,7 +18,7 @@ namespace espalier::cuda::detail {
 //!
 //! Rows of numbers in shared memory consist of chunks of 16 bytes. Chunk c of row r is stored at the position of chunk
 //! c ^ (r % 8). So the chunks of one column of eight rows, which one load of fragments reads, lie in different banks,
-//! and so do the chunks of one row.
+//! and so do the chunks 8 k to 8 k + 7 of one row.
 template <class NumberT, int dim, int row_groups>
 struct attention_tile {
   static constexpr int warps = 4;
@@ -49,12 +49,12 @@ struct attention_tile {
   }
 };
 
-//! The rows on which a thread block works: rows and heads of one sequence; heads that share keys and values stay
-//! together. Rows may be padding, whose masks show nothing.
+//! The queries on which a thread block works: pairs of row and head of one sequence, row by row, with the `group` query
+//! heads of one key-value head in each row. Rows may be padding, which sees nothing.
 struct tile_place {
   batch_sequence sequence;
   std::int32_t first_row;   // row of the batch
-  std::int32_t first_head;  // head of the group at which the tile begins, in the first row
+  std::int32_t first_head;  // head, counted in the group, at which the tile begins in the first row
   std::int32_t n_queries;   // number of pairs of row and head; 0 for a tile without a sequence
   std::int32_t n_rows;
   std::int32_t group;
@@ -94,13 +94,14 @@ __device__ tile_place find_tile(const attention_arguments<NumberT>& a, std::int3
 }
 
 //! The blocks of 64 slots that a tile works on: the blocks from slot 0 to the prefix's end, then the blocks of the
-//! mask's columns in which some row sees something. The columns begin at the prefix's end.
+//! mask's columns in which some row sees something. The columns begin at the prefix's end. By position
+//! (find_whole_blocks), there are only blocks from slot 0 on, which may reach beyond the prefix.
 struct tile_blocks {
-  const std::uint32_t* seen;   // columns that some row sees, one bit each
+  const std::uint32_t* seen;   // columns that some row sees, one bit each; not used by position
   const std::int32_t* listed;  // blocks of columns in which some row sees something, ascending
   std::int32_t n_first;        // number of blocks from slot 0 on
   std::int32_t first_end;      // slot at which these blocks end
-  std::int32_t n_listed;
+  std::int32_t n_listed;       // number of blocks of columns
 };
 
 //! Fills seen and listed in shared memory, and returns the blocks of a tile. Called by all threads of the block; ends
@@ -139,7 +140,7 @@ __device__ inline tile_blocks find_blocks(const tile_place& place, const forward
 }
 
 //! Returns the blocks of 64 slots that every row of a tile sees whole, from slot 0 up to the first block that some row
-//! does not see whole. In these blocks a key's slot is its position. The other columns are left to path_attention.
+//! does not see whole. In these blocks a key's slot is its position. The later blocks are left to path_attention.
 //! Called by all threads of the block.
 __device__ inline tile_blocks find_whole_blocks(const tile_place& place, const forward_batch_view& batch,
                                                 std::uint32_t* seen, std::int32_t seen_words) {

@@ -20,7 +20,7 @@
 
 namespace espalier::cuda::detail {
 
-//! A TeamT of path_attention: one warp, which adds up for 16 query heads of one row.
+//! A TeamT of path_attention: one warp, which computes the sums of up to 16 query heads of one row.
 template <class NumberT, int dim>
 struct path_warp {
   using tile = attention_tile<NumberT, dim, 1>;
@@ -43,9 +43,9 @@ struct path_warp {
   }
 };
 
-//! A TeamT of path_attention: one warpgroup, which adds up for up to 64 query heads of one row by wgmma, as
-//! warpgroup_attention does, whose sums it continues. The tensor cores take 64 rows anyway; rows beyond the group's
-//! heads are zero.
+//! A TeamT of path_attention: one warpgroup, which computes the sums of up to 64 query heads of one row by wgmma. It
+//! continues sums of warpgroup_attention, which uses wgmma, too. A product by wgmma always has 64 rows; those beyond
+//! the group's heads are zero.
 template <class NumberT, int dim>
 struct path_warpgroup {
   using tile = warpgroup_tile<NumberT, dim>;
@@ -110,8 +110,8 @@ struct path_order {
 //! merges all splits. Keys are added in the same order wherever they are stored, so a block gives the same bits here as
 //! in a tile.
 //!
-//! A team sums whole splits. While it works on a block's keys, the block's values are being copied, and then the keys
-//! of the next block.
+//! A team sums whole splits. While it works on a block's keys, the values of this block are being copied; while it
+//! works on the values, the keys of the next block are being copied.
 //!
 //! Shapes      grid: rows, key-value heads, groups of TeamT::queries heads that share keys and values
 //! Complexity  a row reads its blocks' keys and values itself, once for each key-value head and group of query heads
@@ -155,7 +155,7 @@ __device__ void attend_path(const attention_arguments<NumberT>& a) {
         a.queries + static_cast<std::int64_t>(row) * a.query_stride + head * dim + 8 * chunk, there);
   }
 
-  // The number of blocks that a head's tile has summed. Heads of one row may have been in different tiles.
+  // Returns how many blocks a kernel for tiles has summed for a query head. Heads of one row may be in different tiles.
   const auto summed = [&](std::int32_t query) {
     if (a.whole_blocks == nullptr) return 0;
     return a.whole_blocks[place.out_of(a, query < place.n_queries ? query : 0)];
@@ -199,7 +199,7 @@ __device__ void attend_path(const attention_arguments<NumberT>& a) {
   __syncthreads();  // the queries have arrived
 
   sums state(query_address);
-  // Starts from the sums that the head's tile has left of the split, or from zero.
+  // Starts a split from the sums that the head's tile has written for it, or from zero.
   const auto begin = [&](std::int32_t split, int lower) {
     const std::int32_t query = first_query + lane / 4 + 8 * lower;
     state.begin(a, sums::part_of(a, place, query < place.n_queries ? query : 0, split), 0, lower,
@@ -250,8 +250,8 @@ __device__ void attend_path(const attention_arguments<NumberT>& a) {
     merge_parts(a, place.out_of(a, query), n_parts);
 }
 
-//! The kernel of attend_path. If the team's kind of sums is not compiled, the kernel is empty, and its launch bounds of
-//! 32 threads tell so.
+//! The kernel of attend_path. If the team's products are not compiled, the kernel is empty and has launch bounds of 32
+//! threads.
 template <class NumberT, int dim, class TeamT>
 ESPALIER_KERNEL __launch_bounds__(TeamT::compiled ? path_tile<NumberT, dim, TeamT>::threads : 32,
                                   1) void path_attention(attention_arguments<NumberT> a) {

@@ -178,8 +178,8 @@ struct warp_attention {
     return static_cast<std::int64_t>(split) * a.batch.n_rows * a.n_heads + place.out_of(a, query_index);
   }
 
-  //! Starts row i / 4 + 8 * lower of group g, i being the lane: from the partial result that a split has left if
-  //! `goes_on` is set, otherwise from zero.
+  //! Sets the sums of row i / 4 + 8 * lower of group g, i being the lane: to the partial result with index `part` if
+  //! `goes_on` is set, otherwise to zero.
   __device__ void begin(const attention_arguments<NumberT>& a, std::int64_t part, int g, int lower, bool goes_on) {
     const std::uint32_t column = 2 * (threadIdx.x % 4);
     const part_score score = goes_on ? a.part_scores[part] : part_score{-INFINITY, 0.0F};
@@ -238,8 +238,8 @@ struct warp_attention {
   }
 };
 
-//! Waits, for all threads, until the copies of the present step have arrived: all copies with one stage, else all but
-//! the last two.
+//! Waits until the copies of the present step of all threads have arrived: with one stage all copies, with two stages
+//! all but each thread's last two groups.
 __device__ inline void await_buffer(std::int32_t n_stages) {
   if (n_stages == 1) {
     ptx::copy_async_wait<0>();

@@ -126,7 +126,7 @@ ESPALIER_KERNEL __launch_bounds__(32 * plain_attention_warps) void plain_attenti
     if (a.n_splits > 1) {
       a.parts[(split * n + i) * a.head_dim + d] = sum[part];
     } else {
-      // Rounded as merge_parts does for one part.
+      // Rounds as merge_parts does if there is one part.
       a.out[static_cast<std::int64_t>(i) * a.head_dim + d] = static_cast<NumberT>((sum[part] + 0.0F) * factor);
     }
   }
@@ -139,45 +139,47 @@ namespace espalier::cuda {
 //! Attention of the rows of a forward batch over one layer of a cache: all slots of the prefix, then the slots of the
 //! tree that the row's mask shows. The object owns the memory for the partial results of the splits of the context.
 //!
-//! The query heads that share keys and values share a tile: 64 to 192 pairs of row and head, by blocks of 64 slots.
-//! Blocks of the tree's columns that no row of a tile sees are neither read nor computed, and warps skip blocks that
-//! their own rows do not see. Rows in depth-first order keep relatives together, so that most blocks are empty. Masks
-//! of the prefix are not read. If rows and heads are few, the context is divided among more thread blocks, whose
-//! results a second kernel merges in a fixed order: results have the same bits every time. Weights and sums are floats;
-//! the tensor cores take weights that are rounded to the type of the values.
+//! The query heads that share keys and values share a tile of 64, 128 or 192 pairs of row and head, which goes through
+//! the slots in blocks of 64. Blocks of the tree's columns that no row of a tile sees are neither read nor computed,
+//! and warps skip blocks that their own rows do not see. In depth-first order, the ancestors of a row are near it, so
+//! that most blocks are not seen. The prefix needs no mask. If rows and heads are few, the context is divided among
+//! more thread blocks, whose results a second kernel merges in a fixed order: results have the same bits every time.
+//! Weights and sums are floats; the tensor cores take weights that are rounded to the type of the values.
 //!
 //! With shape.batch_invariant the keys that a row sees are numbered by position: the prefix, then the row's ancestors
 //! from the root on and itself. Keys 64 b to 64 b + 63 are block b, which belongs to split b % 8. A split adds up its
 //! blocks in order, the tensor cores take 16 keys at a time in order, and splits are merged in order. Tiles work on the
 //! blocks that all their rows see whole and at the same slots; the last blocks of a row, in which its path lies, are
-//! summed for that row alone by the kernel that also merges. No bit depends on which blocks a tile sums and which a
-//! row.
+//! summed for that row alone by the kernel that also merges. No bit depends on whether a block is summed in a tile or
+//! for a row alone.
 //!
 //! Head dimensions 64 and 128 of half and bfloat16 numbers run on tensor cores; floats, and other dimensions up to 256,
-//! on a plain kernel that is meant for small models and comparison. Capped scores, and windows shorter than the
-//! context, take the plain kernel whatever the numbers are.
+//! on a plain kernel that is meant for small models and comparison. Capped scores take the plain kernel whatever the
+//! numbers are. So do windows: without batch_invariant if they are shorter than the context and the batch together,
+//! with batch_invariant always.
 //!
 //! Tensor cores are used by mma.sync, or by wgmma on compute capability 9.0 in a program that is compiled for sm_90a
 //! (CMAKE_CUDA_ARCHITECTURES 90a, or nvcc -gencode arch=compute_90a,code=sm_90a); code for plain sm_90 has no wgmma.
-//! has_warpgroups() tells whether wgmma is there. The two may add up in different orders. With batch_invariant all sums
-//! are made by wgmma where it is there; else the shape of a batch decides, by the costs of the tuning. With wgmma a
-//! tile has 192 rows: three warpgroups of 64, of which one is expected to compute its softmax while others multiply. A
-//! fourth warpgroup copies keys and values through a ring of eight buffers, 16 bytes at a time (cp.async): a bulk copy
-//! of a row would leave it unswizzled, and a tensor map knows neither pages of any size nor slots that nobody sees.
+//! has_warpgroups() tells whether wgmma can be used. The two may add up in different orders. If wgmma can be used, all
+//! sums on tensor cores are made by it with batch_invariant; without batch_invariant the shape of the batch decides, by
+//! the costs of the tuning. A tile for wgmma has 192 rows: three warpgroups of 64, of which one is expected to compute
+//! its softmax while others multiply. A fourth warpgroup copies keys and values through a ring of eight buffers, 16
+//! bytes at a time (cp.async): a bulk copy of a row would leave it unswizzled, and copies by a tensor map could neither
+//! follow pages of any size nor leave out slots that nobody sees.
 //!
 //! Complexity  4 n_rows n_heads head_dim context floating point operations. Keys and values, 4 context n_kv_heads
 //!             head_dim bytes for 16-bit numbers, are read from memory once, and ceil(n_rows (n_heads / n_kv_heads) /
-//!             128) times from the second cache; splits move 8 n_splits n_rows n_heads head_dim bytes more. 32 heads of
-//!             128, 8 key-value heads, 16,384 slots of prefix: 1,024 nodes 292 GFLOP, 71 MB from memory, 2.4 GB from
-//!             the second cache; 64 nodes 17.5 GFLOP, 67 MB, 0.2 GB. Both are bound by arithmetic: 240 operations a
-//!             byte of the caches' keys and values or more. On an H200 wgmma takes 0.7 of mma.sync's time there
-//!             (docs/algorithms/device.md); before compute capability 9.0 there is mma.sync alone. With warpgroups the
-//!             second cache is read once for 192 rows, and 192 rows of 128 take, for 64 slots, these clocks of a
-//!             multiprocessor by count (measured on an H200: some 2,200 with 1,024 nodes, 3,100 with 64):
-//!             wgmma 1,536; shared memory 1,408 (scores read 96 KiB, values 48, copies write 32); the second cache
-//!             1,365; instructions of other kinds some 1,300; exponentials 768. With batch_invariant the parts of 8
-//!             splits are always moved, and a row reads its last blocks itself, mostly one or two: 256 n_kv_heads
-//!             head_dim bytes each for 16-bit numbers
+//!             128) times from the second-level cache; splits move 8 n_splits n_rows n_heads head_dim bytes more. For
+//!             32 heads of 128, 8 key-value heads, 16,384 slots of prefix: 1,024 nodes 292 GFLOP, 71 MB from memory,
+//!             2.4 GB from the second-level cache; 64 nodes 17.5 GFLOP, 67 MB, 0.2 GB. Both are bound by arithmetic:
+//!             they do 260 operations or more for each byte that is read from memory. On an H200 wgmma takes 0.7 of
+//!             mma.sync's time for these two shapes (docs/algorithms/device.md). With wgmma the second-level cache is
+//!             read once for 192 rows, and 192 rows of 128 numbers take, for 64 slots, these clocks of a multiprocessor
+//!             by count (measured on an H200: some 2,200 with 1,024 nodes, 3,100 with 64): wgmma 1,536; shared memory
+//!             1,408 (scores read 96 KiB, values 48, copies write 32); the second-level cache 1,365; instructions of
+//!             other kinds some 1,300; exponentials 768. With batch_invariant the partial results of 8 splits (fewer if
+//!             the context has fewer than 8 blocks) are always moved, and a row reads its last blocks itself, mostly
+//!             one or two: 256 n_kv_heads head_dim bytes each for 16-bit numbers
 //! Errors      option_error for a shape that no kernel takes; cuda_error
 //! Law         slots that no row sees are not read, so their contents do not matter, NaN included. A NaN among the
 //!             values shows in the rows that see it, and may show in other rows of their tile. Rows are computed alike
@@ -214,8 +216,8 @@ class tree_attention {
   const attention_shape& shape() const { return shape_; }
 
   //! True if sums can be made by wgmma: tuning.warpgroups is set, and the program has code for this type and head
-  //! dimension that runs on the present device. If so, all sums by position are made by it, others where the costs say
-  //! so.
+  //! dimension that runs on the present device. If so, on tensor cores all sums by position are made by wgmma, and
+  //! other sums if the costs say so.
   bool has_warpgroups() const { return tuning_.warpgroups; }
 
   //! Computes attention for the rows of a batch, whose keys and values are in the cache already. No synchronisation.
@@ -224,8 +226,8 @@ class tree_attention {
   //!
   //! Shapes      queries [n_rows][n_heads * head_dim], with query_stride numbers from one row to the next; out
   //!             [n_rows][n_heads * head_dim]: aligned to 16 bytes
-  //! Pre         batch.n_rows <= max_rows; batch.max_context <= max_context; masks show no column from max_context +
-  //!             n_rows or from 32,768 on; scores.scale > 0
+  //! Pre         batch.n_rows <= max_rows; batch.max_context <= max_context; masks show no column from
+  //!             batch.max_context + batch.n_rows or from 32,768 on; scores.scale > 0
   void run(const NumberT* queries, const kv_view<NumberT>& kv, std::int32_t layer, const forward_batch_view& batch,
            const attention_scores& scores, NumberT* out, cudaStream_t stream) const {
     if (batch.n_rows == 0) return;
@@ -285,8 +287,8 @@ class tree_attention {
     return false;
   }
 
-  // True if tiles can compute this attention: they know neither caps nor windows. With batch_invariant the answer must
-  // not depend on the context's length.
+  // True if the kernels for tiles can compute this attention: they apply neither caps nor windows. With batch_invariant
+  // the answer must not depend on the context's length.
   bool takes_tiles(const detail::attention_arguments<NumberT>& a) const {
     const bool sees_all = a.window == 0 || (!a.by_position && a.window >= a.batch.max_context + a.batch.n_rows);
     return sees_all && a.cap == 0.0F;

@@ -17,7 +17,8 @@
 
 namespace espalier::cuda::detail {
 
-//! Starts to copy two words of the mask of a tile's query; zeros if there is no such query.
+//! Starts to copy two words of the mask of a tile's query; zeros if there is no such query or word, or if the query's
+//! row is padding.
 template <class NumberT>
 __device__ void copy_mask(const attention_arguments<NumberT>& a, const tile_place& place, std::int32_t query,
                           std::int32_t word, std::uint32_t* to) {
@@ -32,8 +33,8 @@ __device__ void copy_mask(const attention_arguments<NumberT>& a, const tile_plac
   }
 }
 
-//! Computes what tile_attention computes, by the tensor cores of compute capability 9.0 (wgmma), if it is compiled for
-//! sm_90a. Otherwise the kernel is empty, and its launch bounds of 32 threads tell so.
+//! Computes what tile_attention computes, by wgmma, if it is compiled for sm_90a. Otherwise the kernel is empty and has
+//! launch bounds of 32 threads, by which tree_attention recognises it.
 //!
 //! Shapes      grid: tiles, splits, key-value heads
 template <class NumberT, int dim>

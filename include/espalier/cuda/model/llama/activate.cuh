@@ -14,8 +14,8 @@
 
 namespace espalier::cuda::detail {
 
-// The arguments of activate(), which computes the activation between the two products of an MLP: silu(gate) * up, or
-// gelu(gate) * up by the form with tanh, or gelu(up), its exact form, if there is no gate.
+// The arguments of activate(), which computes the activation between the two products of an MLP: silu(gate) * up,
+// gelu(gate) * up (gelu in the form with tanh), or, without a gate, gelu(up) (in the exact form).
 //
 // Shapes: in [rows][gate, up][width], or [rows][width] without a gate; bias as a row of in, or null; out [rows][width]
 template <class NumberT>
@@ -25,7 +25,7 @@ struct activate_job {
   NumberT* out = nullptr;
   std::int32_t width = 0;
   espalier::detail::activation_kind kind = espalier::detail::activation_kind::silu_gate;
-  read_ahead next{};   // weights that the blocks beyond n ask for
+  read_ahead next{};   // weights that the grid's thread blocks beyond the first n only prefetch
   std::int32_t n = 0;  // rows
 
   ESPALIER_HOST_DEVICE bool has_gate() const { return kind != espalier::detail::activation_kind::gelu; }

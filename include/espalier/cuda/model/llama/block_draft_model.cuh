@@ -145,9 +145,9 @@ ESPALIER_KERNEL void open_block(block_draft_rows to, text_batch texts, std::int3
   to.pending[here.lane] = is_there ? here.text.tokens[position] : 0;
 }
 
-// Block (row, lane) writes a row of the stream, which is a sum of two or three parts: `root` (the product of the
-// pending token's normed embedding with the matrix `pending`), the last state of the context, and, in each row but the
-// pending token's, that row's own row of `masked`.
+// Block (row, lane) writes a row of the stream, which is a sum of up to three parts: `root` (the product of the pending
+// token's normed embedding with the matrix `pending`), the last state of the context, if the context is not empty, and,
+// in each row but the pending token's, that row's own row of `masked`.
 //
 // Shapes: root [lanes][width]; states [places][max_positions][width]; masked [rows - 1][width]; stream
 // [lanes][rows][width]

@@ -36,13 +36,14 @@ namespace espalier::cuda {
 
 //! Options of llama_backend on the device.
 struct llama_options {
-  int max_rows = 257;                //!< longest batch of one forward pass: a tree of 256 and its root
+  int max_rows = 257;                //!< most rows of a forward pass: 257 for 256 drafted nodes and their root
   int max_positions = 0;             //!< positions that are computed; 0: as many as the model has
-  int max_context = 0;               //!< slots of a sequence of the cache; 0: max_positions and a tree of 1024
+  int max_context = 0;               //!< slots of a sequence of the cache; 0: 1025 more than the positions
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
   bool batch_invariant = false;      //!< a row's bits do not depend on the batch: see the law of llama_backend
-  int read_ahead_bytes = -1;         //!< bytes of the next product's weights that the kernel before it asks for; -1: a
-                                     //!< quarter of the second-level cache, and 0 before compute capability 9.0
+  int read_ahead_bytes = -1;         //!< bytes of the next product's weights that the kernel before the product brings
+                                     //!< into the second-level cache; -1: a quarter of that cache, but 0 before
+                                     //!< compute capability 9.0
 
   static constexpr void describe(auto see) {
     see(option{"max_rows", &llama_options::max_rows, "rows of the longest forward pass", 1, 1 << 16});

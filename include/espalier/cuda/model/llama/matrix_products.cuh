@@ -16,9 +16,9 @@
 
 namespace espalier::cuda {
 
-//! The number of rows with which a forward pass of up to `rows` rows is launched: few numbers, so that few captured
-//! graphs serve trees of all sizes. They are 1, 9, 17, 33, 65, 129, 257, 513, 1025, ...: a tree of 8, 16, ... drafted
-//! nodes and its root.
+//! Returns the number of rows with which a forward pass of `rows` rows is launched: the least number of 1, 9, 17, 33,
+//! 65, 129, 257, 513, 1025, ... (a root and 8, 16, 32, ... drafted nodes) that is enough. There are few such numbers,
+//! so that few captured graphs serve trees of all sizes.
 constexpr int forward_bucket(int rows) {
   if (rows <= 1) return 1;
   int drafted = 8;
@@ -106,9 +106,10 @@ class matrix_products {
     workspace_ = device_array<unsigned char>(workspace_bytes);
   }
 
-  //! Adds a product and returns its number. `alignment` is the matrix's alignment in bytes. If the matrix is a part of
-  //! the rows of a larger one, `whole_outputs` is the number of outputs of the larger one: with `one_algorithm` the
-  //! algorithm is chosen for the larger one. 0: the matrix is whole.
+  //! Adds a product and returns its number. `result` is the type of the numbers of y; with `accumulate` the product is
+  //! added to y. `alignment` is the alignment of W in bytes. If W is a part of the rows of a larger matrix,
+  //! `whole_outputs` is the number of outputs of the larger matrix, for which the algorithm is then chosen if
+  //! `one_algorithm` is set; 0: W is whole.
   int add(int outputs, int inputs, cudaDataType_t result, bool accumulate, std::uint32_t alignment = 256,
           int whole_outputs = 0) {
     products_.emplace_back();

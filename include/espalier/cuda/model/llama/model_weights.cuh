@@ -50,7 +50,7 @@ struct whole_rows {
 };
 
 // Copies the tensors that model_tensors or block_draft_tensors reads to their arrays in `weights`. PartT says which
-// rows and columns of them these arrays hold.
+// rows and columns of the tensors these arrays hold.
 template <class NumberT, class WeightsT, class PartT>
 struct weight_upload {
   using part_place = espalier::detail::part_place;

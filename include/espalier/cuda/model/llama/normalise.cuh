@@ -17,8 +17,8 @@ namespace espalier::cuda::detail {
 
 // The arguments of normalise(), which makes the inputs of products from rows of the residual stream. It adds the biases
 // that the products before have left out, copies the row to `keep` if that is given, and normalises it by up to two
-// norms: a norm with a bias is LayerNorm, one without a bias is RMSNorm. If `output` is given, the biases are added to
-// `output`, and the RMSNorm of `output` is added to the stream.
+// norms, both of one kind: LayerNorm if norms[0] has a bias, RMSNorm if it has none. If `output` is given, the biases
+// are added to `output`, and the RMSNorm of `output` is added to the stream.
 //
 // Shapes: stream, output, keep [rows][width]; added, output_scale, scale, bias [width]; out [n][width]
 template <class NumberT>
@@ -33,16 +33,16 @@ struct normalise_job {
   const float* added[2] = {};
   const float* output = nullptr;        // a product that has not joined the stream yet, or null
   const float* output_scale = nullptr;  // scale of the norm of `output`
-  bool settles = false;                 // the stream is overwritten with the sums
+  bool settles = false;                 // whether the sums are written back to the stream
   float* keep = nullptr;                // where a copy of the stream goes, or null
   norm norms[2];
   const std::int32_t* rows =
-      nullptr;  // [n] the row of the stream that out[i] is made from, -1: none; null: row i. If it is given, settles
-                // must be false and keep null
+      nullptr;  // [n] the row of the stream that out[i] is made from; -1: out[i] of norms[0] becomes 0; null: row i. If
+                // it is given, settles must be false and keep null
   std::int32_t width = 0;
-  std::int32_t n = 0;  // rows of `out`; blocks beyond them ask for `next`
+  std::int32_t n = 0;  // rows of `out`
   float epsilon = 0;
-  read_ahead next{};
+  read_ahead next{};  // weights that the grid's thread blocks beyond the first n only prefetch
 
   // Returns a job over this stream that has nothing to do yet.
   static normalise_job of(float* stream, int width, float epsilon) {

@@ -221,14 +221,14 @@ ESPALIER_KERNEL __launch_bounds__(pass_threads, 1) void run_pass(const __grid_co
 //!
 //! A layer is five steps: (1) norm, product of query, key and value, rotation, writing the cache rows; (2) attention;
 //! (3) output product; (4) norm, product of gate and up, activation; (5) down product. While the blocks wait for one
-//! another, each copies its weights of the next product into shared memory. A model of up to 4 MB runs in one cluster
-//! of sixteen blocks, whose barriers are short. A larger model runs on all multiprocessors, and so does any model if
-//! the device or the program has no such clusters.
+//! another, each copies its weights of the next product into shared memory. A model with up to 4 MB of weights runs in
+//! one cluster of sixteen blocks, whose barriers are short. A larger model runs on all multiprocessors, and so does any
+//! model if the device or the program has no such clusters.
 //!
 //! Complexity  one launch; 5 n_layers barriers; weights are read from the second-level cache, at most once for each 16
 //!             rows
-//! Law         a row's bits depend on the tokens that it sees and on nothing else: not on other rows, their number,
-//!             their order, padding or NaN, nor on which of those tokens lie in the tree
+//! Law         a row's bits depend on the tokens that it sees and their positions and on nothing else: not on other
+//!             rows, their number, their order, padding or NaN, nor on which of those tokens lie in the tree
 //! Errors      cuda_error
 template <class NumberT, class LogitT>
 class persistent_pass {
@@ -236,10 +236,10 @@ class persistent_pass {
   using weights_type = model_weights<NumberT>;
   using memory_type = detail::model_memory<NumberT, LogitT>;
 
-  //! True for models of the Llama family that have no biases and no norms of heads, heads of 32 or 64 dimensions, at
-  //! most 16 query heads for a key-value head, at most 32 layers, and sizes that are multiples of 8, if the weights
-  //! take at most three quarters of the second-level cache, the rows fit in shared memory, and the device has
-  //! cooperative launches.
+  //! True if the kernel can compute the model with up to max_rows rows. The model must have the steps of Llama (no
+  //! biases, norms of heads, windows or caps), heads of 32 or 64 dimensions, at most 16 query heads for a key-value
+  //! head, at most 32 layers, and sizes that are multiples of 8. The weights must take at most three quarters of the
+  //! second-level cache, the rows must fit in shared memory, and the device must have cooperative launches.
   static bool fits(const model_config& c, const detail::model_steps& steps, int max_rows) {
     const bool plain = c.gated_mlp && !c.parallel_residual && !c.layer_norm && !c.query_bias && !c.attention_out_bias &&
                        !c.mlp_bias && !c.query_key_norm && c.rotary_dims == c.head_dim && c.embedding_scale == 1.0F &&

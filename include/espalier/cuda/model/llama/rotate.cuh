@@ -46,7 +46,7 @@ struct rotary_tables {
   rotary_table all, local;
 };
 
-// The arguments of rotate(), which prepares the queries, keys and values that their product gives for attention: it
+// The arguments of rotate(), which makes the queries, keys and values of attention from the sums of their product: it
 // adds biases, normalises each head of query and key if the model does so, and rotates pairs (i, i + rotary_dims / 2)
 // of queries and keys by the row's position. Queries stay in place; keys and values go to the row's cache slot.
 //
@@ -67,7 +67,7 @@ struct rotate_job {
   std::int32_t rotary_dims = 0;
   std::int32_t max_positions = 0;  // a position outside 0 to max_positions - 1 gives NaN
   std::int32_t layer = 0;
-  read_ahead next{};  // weights that blocks beyond the batch's rows ask for
+  read_ahead next{};  // weights that the grid's thread blocks beyond one for each row only prefetch
 
   // Returns the job of a step for all heads that a configuration has.
   template <class LayerT>

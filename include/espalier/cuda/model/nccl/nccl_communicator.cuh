@@ -38,15 +38,15 @@ struct nccl_options {
 //!
 //! The constructor uses `ranks`, a communicator of the host such as mpi_communicator, once: to share NCCL's id. The
 //! caller may go on using it, for example for the class `agreement`. A thread watches: if a pass takes longer than
-//! the timeout, or NCCL says that something went wrong, it aborts NCCL's communicator. Then streams go on, but what
-//! they compute is no result any more, and new ranks are needed. NCCL does not say which rank is gone.
+//! the timeout, or NCCL says that something went wrong, it aborts NCCL's communicator. Then streams go on, but their
+//! results are not valid, and new ranks are needed. NCCL does not say which rank is gone.
 //!
 //! Complexity  all_gather: one ncclAllGather; all_to_all: one group of ncclSend and ncclRecv, this rank's own block
 //!             among them; for each pass two further small kernels, which mark its begin and its end. NCCL connects the
 //!             ranks in the constructor. On the host a call polls until NCCL has enqueued it
 //! Errors      rank_error that names the call, within the timeout, on each rank that is alive; option_error; cuda_error
 //! Pre         no other rank uses the present device; one thread makes calls; before this object is destroyed, all
-//!             enqueued work has ended, and graphs that hold calls are gone
+//!             enqueued work has ended, and graphs that hold calls have been destroyed
 class nccl_communicator {
  public:
   template <espalier::Communicator RanksT>
@@ -119,7 +119,8 @@ class nccl_communicator {
     return id;
   }
 
-  // The first call of a kind lets NCCL open connections, which no capture should see.
+  // Makes one call of each kind and waits for it. NCCL opens connections in the first call of a kind, and no capture
+  // should see that.
   void connect() {
     const auto n = static_cast<std::size_t>(size_);
     const device_array<unsigned char> sent(256 * n), received(256 * n);

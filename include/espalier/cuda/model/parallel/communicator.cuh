@@ -23,8 +23,8 @@ namespace espalier::cuda {
 //!   raise_failure()                     throws the failure of a call between ranks, if there was one
 //! Laws
 //!   All ranks make the same calls in the same order, with blocks of the same size. No call synchronises or allocates:
-//!   a graph can capture a pass, and a replay makes its calls again. A pass ends, on every rank, in the same blocks or
-//!   in a failure within a stated time; then no stream waits any more.
+//!   a graph can capture a pass, and a replay makes its calls again. A pass ends within a stated time, on every rank
+//!   with the same blocks or with a failure; then no stream waits any more.
 //! Errors
 //!   rank_error, from raise_failure() and from every later call between ranks
 //! Models

@@ -42,9 +42,9 @@ namespace espalier::cuda {
 
 //! Options of parallel_backend on the device.
 struct parallel_options {
-  int max_rows = 257;     //!< longest batch of one forward pass: a tree of 256 and its root
+  int max_rows = 257;     //!< most rows of a forward pass: 257 for 256 drafted nodes and their root
   int max_positions = 0;  //!< positions that are computed; 0: as many as the model has
-  int max_context = 0;    //!< slots of a sequence of the cache; 0: max_positions and a tree of 1024
+  int max_context = 0;    //!< slots of a sequence of the cache; 0: 1025 more than the positions
   //! How matrices are divided among ranks.
   rank_split split = rank_split::outputs;
   //! The part of the logits that each rank is given.
@@ -120,7 +120,7 @@ struct rank_buffers {
     numbers_.zero(nullptr), floats_.zero(nullptr), logits_.zero(nullptr), maxima_.zero(nullptr);
   }
 
-  // Number of maxima from one rank's first to the next rank's, a multiple of 256 bytes.
+  // Returns the distance from one rank's first maximum to the next rank's, counted in maxima: a multiple of 256 bytes.
   static std::int64_t maxima_stride(int n) { return (std::int64_t{n} + 31) / 32 * 32; }
 
  private:
@@ -166,8 +166,9 @@ namespace espalier::cuda {
 
 //! A transformer that is divided among ranks, each with a device of its own, as espalier::parallel_backend on the host,
 //! for the models that llama_backend runs. All ranks make the same passes. Each has its part of the weights and of the
-//! cache, runs a decoder of its own with the same parts, seed and prompt, and gets the same logits. Ranks exchange rows
-//! by work in the stream, which a graph of a round can hold.
+//! cache, and gets the same logits. Each runs a decoder of its own, which has the same drafter, policy, verifier, seed
+//! and prompt as the other ranks' decoders. Ranks exchange rows by work in the stream, which a graph of a round can
+//! hold.
 //!
 //! Shapes      logits [n_outputs][vocab_size] on each rank; the cache has layers() layers of cache_row() numbers
 //! Complexity  calls between ranks: one for the embedding, one for the logits, and four for each layer. In a pass of n
@@ -235,9 +236,10 @@ class parallel_backend {
   const rank_part& part() const { return part_; }
   const weights_type& weights() const { return weights_; }
 
-  //! layers() returns the number of layers of this rank's cache, cache_row() the numbers in one of its rows: the keys
-  //! of the rank's key-value heads, or of one head, which stays empty, if the rank has none.
+  //! Number of layers of this rank's cache.
   int layers() const { return config_.n_layers; }
+  //! Number of numbers in a row of a layer of this rank's cache: the keys of the rank's key-value heads. If the rank
+  //! has no such heads, it is head_dim, and the rows stay empty.
   int cache_row() const { return (std::max)(part_.kv_size(config_), config_.head_dim); }
 
   //! Plans products for exactly this number of rows, which is worth it if many batches have so many rows or outputs. A
@@ -264,7 +266,7 @@ class parallel_backend {
     return {buffers_.logits, batch.n_outputs, config_.vocab_size};
   }
 
-  //! Throws the failure of a call between ranks, or a rank_error that names a rank whose batch was not that of rank 0;
+  //! Throws the failure of a call between ranks, or a rank_error that names a rank whose batch differed from rank 0's;
   //! does nothing if there was neither.
   void raise_failure() {
     ranks_->raise_failure();
@@ -462,7 +464,7 @@ class parallel_backend {
   detail::rotary_tables rotary_;
   std::optional<AttentionT> attention_;  // none: the rank has no heads
   matrix_products products_;
-  pinned_array<std::int32_t> parted_{1};  // a rank that has had another batch than rank 0, or 0
+  pinned_array<std::int32_t> parted_{1};  // number of a rank whose batch differed from rank 0's; 0: none
   division queries_, hidden_, intermediate_, vocabulary_;
   detail::step_products numbers_;
   buffers_type buffers_;

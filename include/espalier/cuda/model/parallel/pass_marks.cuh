@@ -39,8 +39,8 @@ ESPALIER_KERNEL void end_pass(volatile pass_words* words, std::uint32_t* rows, s
   if (blockIdx.x == 0 && threadIdx.x == 0) words->ended = words->begun;
 }
 
-// Tells the host when a pass of a stream begins and when it ends, also in the replay of a graph. After break_off() the
-// rows that a pass leaves become NaN.
+// Marks by which the host learns that a pass in a stream has begun or ended, also in the replay of a graph. After
+// break_off() the rows that a pass computes become NaN at its end.
 class pass_marks {
  public:
   pass_marks() : words_(1) { words_[0] = {}; }

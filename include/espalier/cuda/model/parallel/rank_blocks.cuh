@@ -70,8 +70,8 @@ ESPALIER_KERNEL void pack_blocks(const NumberT* rows, rank_blocks<NumberT> block
   each_column(blocks.columns, rank, [&](std::int32_t column, std::int64_t at) { to[at] = from[column]; });
 }
 
-// The kernel of add(), one block of threads a row: to = this rank's columns of `rows` (or 0 if null) + the partial sums
-// of rank 0, 1, ... Block r of `parts` has rank r's partial sums for the columns of rank `own`.
+// The kernel of add(), one block of threads a row: to = the columns of `rows` that belong to rank `own` (or 0 if `rows`
+// is null) + the partial sums of rank 0, 1, ... Block r of `parts` has rank r's partial sums for the same columns.
 template <class UnusedT = void>
 ESPALIER_KERNEL void add_blocks(const float* rows, rank_blocks<float> parts, std::int32_t own, float* to) {
   const float* from = rows + (rows != nullptr ? std::int64_t{blockIdx.x} * parts.columns.n : 0);

@@ -28,7 +28,8 @@ namespace espalier::cuda {
 //!
 //! Shapes      forward -> [n_outputs][vocab_size] float on the device, valid until the next call
 //! Complexity  one call of the module; one launch for its mask
-//! Law         the laws of Backend, within PyTorch's rounding, which depends on how many rows a pass has
+//! Law         the laws of Backend within PyTorch's rounding, which depends on how many rows a pass has; but a pass
+//!             allocates memory, and no graph can capture it
 //! Errors      option_error for a module that is not on a GPU, and if a graph captures the pass, because PyTorch's
 //!             allocator does not know of the capture: make decoders with replay = false; input_error for a cache of
 //!             another shape, of several texts, or without a slot beyond the longest text; torch_error if the module

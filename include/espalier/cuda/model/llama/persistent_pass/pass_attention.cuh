@@ -45,7 +45,7 @@ __device__ inline std::int32_t find_column(const std::uint32_t* mask, std::int32
       const std::int32_t below = __shfl_up_sync(0xFFFFFFFFU, upto, step);
       if (lane >= step) upto += below;
     }
-    std::int32_t at = 0;  // the first word that reaches beyond k
+    std::int32_t at = 0;  // the first word of these 32 up to whose end more than k bits are set
     for (int step = 16; step > 0; step /= 2) {
       if (__shfl_sync(0xFFFFFFFFU, upto, at + step - 1) <= k) at += step;
     }

@@ -101,7 +101,7 @@ struct pass_row {
   std::int32_t position = 0;
   std::int32_t cache_row = -1;  // row of a layer's cache to which the key is written, -1: none
   std::int32_t prefix = 0;
-  std::int32_t straight = 0;  // so many of the keys that the row sees, from the first on, lie in slots 0, 1, ...
+  std::int32_t straight = 0;  // number of leading keys of the row whose slots are 0, 1, ... without a gap
   std::int32_t seen = 0;      // number of keys that the row sees
   std::int32_t mask_begin = 0;
   std::int32_t mask_words = 0;

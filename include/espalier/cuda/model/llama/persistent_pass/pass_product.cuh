@@ -179,10 +179,10 @@ inline std::size_t product_work_bytes(std::int32_t n_chunks, std::int32_t tile_u
          pass_parts * pass_tile_rows * stride * sizeof(float);
 }
 
-// Computes the block's share of a product of n_rows rows, whose first tile of weights has been fetched. RowT gives the
-// row of the batch that belongs to a row of the product, or -1. SourceT brings that row of the batch into the tile.
-// TargetT::prepare() reads what TargetT::store() needs besides the sums, before the sums are there; store() gets sums i
-// and i + 4 of a unit.
+// Computes the block's share of a product of n_rows rows. fetch_weights() must have been called for the block's first
+// tile of weights. RowT gives the row of the batch that belongs to a row of the product, or -1. SourceT brings that row
+// of the batch into the tile. TargetT::prepare() reads what TargetT::store() needs besides the sums, before the sums
+// are there; store() gets sums i and i + 4 of a unit.
 //
 // A sum is made of the sums of four parts of the inputs, each of which is added up chunk by chunk: no row's bits depend
 // on other rows.
