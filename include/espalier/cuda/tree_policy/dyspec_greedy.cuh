@@ -34,8 +34,8 @@ namespace espalier::cuda {
 //!             next draw. No allocation after reserve, no synchronisation
 //! Law         as espalier::dyspec_greedy
 //! Errors      option_error for options out of range
-//! Source      as espalier::dyspec_greedy. A queue with one entry for each node replaces its heap, and gives the same
-//!             order
+//! Source      as espalier::dyspec_greedy, but with a queue that has one entry for each node in place of the heap; the
+//!             order is the same
 class dyspec_greedy {
  public:
   static constexpr regime sampling = regime::without_replacement;
