@@ -115,13 +115,14 @@ struct text_place
   }
 };
 
-// The texts of a round under way, by lane. If a text has left its place since, the `turn` of the place has changed.
+// The texts of a round under way, by lane. If a text has left its place since the round was planned, the `turn` of the
+// place has changed.
 template <class PlaceT, class RowsT>
 struct round_ticket {
   struct participant {
     PlaceT* at;
     std::uint64_t turn;
-    std::int32_t n_read = 0;  // tokens of its prompt that are read once this pass has ended
+    std::int32_t n_read = 0;  // of a reader: number of leading tokens that have been read once this pass has ended
     bool is_there() const { return at->text != nullptr && at->turn == turn; }
   };
   std::vector<participant> texts;
@@ -403,8 +404,8 @@ class batch_decoder
     return this->plan(limits);
   }
 
-  // Puts a text on the device if its place has just got it, and begins the text unless it waits for rows that another
-  // text is about to compute.
+  // Puts a text on the device if it is new in its place (stage `arrived`), and begins the text unless it waits for rows
+  // that another text is about to compute.
   void settle(place& p) {
     const entry& e = *p.text;
     const text& t = e.value.written;

@@ -89,8 +89,8 @@ ESPALIER_KERNEL void bring_asked(asked_on_host to, text_batch texts, node_list a
   words[3] = n_last;
 }
 
-// The host's answer about one row: steps that the text's rows share with the root's row, then the row's own steps,
-// which replace the shared steps of the same tokens.
+// The host's answer about one row: the steps of the root's row, which all rows of the text share, then the row's own
+// steps, which replace the shared steps of the same tokens.
 struct listed_row {
   enum class kind : std::int32_t {
     unchanged,

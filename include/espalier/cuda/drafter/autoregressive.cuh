@@ -397,8 +397,8 @@ class draft_batch {
 //!             n tokens there are n + 1 rows, and at least two. No synchronisation, no allocation
 //! Law         StepDrafter's; given the same logits, the rows are the host's
 //! Errors      option_error if `sequence` is no sequence of the store, the model takes fewer rows than rounds of all
-//!             texts may ask about, or the store has fewer sequences than there are texts; input_error for an empty
-//!             context; faults of the draft's logits
+//!             texts may ask about, or the store has fewer sequences, from `sequence` on, than there are texts;
+//!             input_error for an empty context; faults of the draft's logits
 template <class BackendT, class KVStoreT>
 class autoregressive {
   using backend_type = std::remove_reference_t<BackendT>;
