@@ -34,7 +34,7 @@ namespace detail {
 // A copy of a batch of the device, in pinned memory that host and device can reach. Kernels get the view by value.
 //
 // Shapes      as forward_batch_view; mask [rows][words] begins at each row's first scratch slot; too_wide [rows]:
-//             whether the row sees more slots than its mask has bits
+//             whether the row sees a slot for which the copy of its mask has no bit
 struct batch_copy_view {
   token_id* tokens;
   std::int32_t* positions;
@@ -99,8 +99,7 @@ class batch_copy {
         words_};
   }
 
-  // Enqueues the copy of a batch. Pre: it has at most as many rows, sequences and outputs as there are rows here, and
-  // no more outputs than rows.
+  // Enqueues the copy of a batch. Pre: the batch has at most max_rows rows and sequences, and no more outputs than rows
   void bring(const forward_batch_view& batch, cudaStream_t stream) const {
     launch("bring_batch", bring_batch<>, {.grid = static_cast<unsigned>(batch.n_rows), .threads = bring_batch_threads},
            stream, batch, view());
@@ -233,7 +232,7 @@ class on_host {
     device_array<float> logits;       // [max_rows][vocab_size]
     forward_batch batch;
     std::vector<std::int32_t> row_of;     // batch row on the device -> row on the host, -1 for padding
-    std::vector<std::int32_t> output_of;  // output on the device -> row of the host's logits
+    std::vector<std::int32_t> output_of;  // batch row on the device that gives logits -> row of the host's logits
     std::vector<char> wanted;
     std::vector<std::unique_ptr<pass>> passes;
     host_failure failure;
@@ -263,7 +262,8 @@ class on_host {
     }
   }
 
-  // Writes the batch as the host sees it: without padding, and with the cache brought to the same state.
+  // Writes the batch for the host's backend, without padding rows. Gives each of its sequences the committed rows and
+  // scratch slots in the host's cache that the pass needs.
   template <class RowsT>
   static void write_batch(const pass& p, RowsT& kv) {
     state& s = *p.self;

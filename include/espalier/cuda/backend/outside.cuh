@@ -14,8 +14,8 @@
 
 namespace espalier::cuda {
 
-//! The target's backend on the device where an engine makes the passes itself, between begin_step() and end_step() of a
-//! decoder or a batch_decoder. It says how large passes may be, and makes none.
+//! The target's backend on the device for an engine that makes the passes itself, between begin_step() and end_step()
+//! of a decoder or a batch_decoder. It says how large passes may be, and makes no pass.
 //!
 //! Errors      constructor: option_error for an option out of range. forward: input_error, so that step() of a decoder
 //!             over it raises that error

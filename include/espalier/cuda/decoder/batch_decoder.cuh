@@ -45,15 +45,15 @@ namespace espalier::cuda {
 namespace detail {
 
 // The values that were learnt in a text's rounds, its own options included, as far as they have reached the host. Empty
-// for a text that has learnt nothing and has no options of its own. The code shared with espalier::batch_decoder keeps
-// these values where that class keeps a text's policy.
+// for a text that has learnt nothing and has no options of its own. In batch_text, which espalier::batch_decoder also
+// uses, this struct takes the place of the text's policy.
 struct shared_policy {
   std::vector<std::byte> learnt;
 
   std::int32_t max_nodes() const { return 0; }
 };
 
-// The type of the options that a text may have of its own: none, unless the policy has options by text.
+// The type of the options that a text may have of its own: std::monostate, unless the policy is a TextwisePolicy.
 template <class PolicyT>
 struct text_options_of : std::type_identity<std::monostate> {};
 template <TextwisePolicy PolicyT>
@@ -68,14 +68,15 @@ struct text_place
   explicit text_place(RoundsT& all) : rounds(&all) {}
 
   RoundsT* rounds;
-  std::int32_t n_read = 0;       // number of leading tokens in the target's cache, or about to be
-  std::int32_t n_known = 0;      // number of leading tokens of which the host knows that they are in the target's cache
+  std::int32_t n_read = 0;       // number of leading tokens that the target has read, or is about to read, before the
+                                 // text's rounds begin
+  std::int32_t n_known = 0;      // how many of these the host knows to be in the target's cache
   std::int32_t n_drafted = 0;    // number of leading tokens in the draft's cache
   std::int32_t n_under_way = 0;  // rounds of this text whose outcomes have not been taken in yet
   bool is_ready = false;         // its prompt is read, or about to be: rounds may begin
   bool is_drafted_for = false;   // the draft's cache follows the text
-  bool has_rows = false;         // the caches have rows of this place, with a text or without
-  std::uint64_t turn = 0;        // changes whenever rounds under way are no longer this text's
+  bool has_rows = false;         // the caches hold rows of this place, even if it has no text
+  std::uint64_t turn = 0;        // changes when rounds under way no longer count for the text in this place
 
   // Number of tokens that are read before the text's rounds begin: all but the last, which the first round reads.
   std::int32_t goal() const { return this->text->value.written.size() - 1; }
@@ -98,11 +99,12 @@ struct text_place
     rounds->release(this->number);
     has_rows = false;
   }
-  // Returns 1: a text that waits while another one reads their common beginning waits for all of it, whatever the size
-  // of a page. The store decides whether it shares full pages alone.
+  // Returns 1, whatever the size of a page: a text that begins like another one waits until the other one has read all
+  // tokens of the common beginning. The store decides whether it shares only full pages.
   std::int32_t page_size() const { return 1; }
 
-  // A round writes at least one token: a text is ready for as many rounds as it has tokens left.
+  // Returns the text as plan_step() sees it. A text whose rounds have begun is ready for at most as many rounds as it
+  // has tokens left, since a round writes at least one token.
   espalier::detail::seat as_seat() const {
     if (is_ready) return {this->text->value.written.left() > n_under_way, 0, true, 0};
     return {false, goal() - n_read, true, 0};
@@ -113,47 +115,49 @@ struct text_place
   }
 };
 
-// The texts of a round under way, by lane. If a text has left its place since, the `turn` of the place has changed.
+// The texts of a round under way, by lane. If a text has left its place since the round was planned, the `turn` of the
+// place has changed.
 template <class PlaceT, class RowsT>
 struct round_ticket {
   struct participant {
     PlaceT* at;
     std::uint64_t turn;
-    std::int32_t n_read = 0;  // tokens of its prompt that are read once this pass has ended
+    std::int32_t n_read = 0;  // of a reader: number of leading tokens that have been read once this pass has ended
     bool is_there() const { return at->text != nullptr && at->turn == turn; }
   };
   std::vector<participant> texts;
   std::vector<participant> readers;  // texts whose prompts the pass reads
   RowsT rows{};
-  std::int32_t longest = 0;  // tokens that the longest text may reach
+  std::int32_t longest = 0;  // number of tokens that the longest text may reach
 };
 
 }  // namespace detail
 
 //! Tree speculative decoding of many texts at once on the device: espalier::batch_decoder with parts that live there.
 //!
-//! All texts' rounds are one round: each launch of a policy, a drafter, the verifier or a store works for all of them,
-//! and the target makes one pass. The host enqueues one round ahead of the one whose outcome it takes in. Texts join
-//! and leave between rounds, which does not touch the others. Each text has its own sampling, seed and stop conditions,
-//! its own processor if there is one (decoder says how it is called), and may have its own options of a TextwisePolicy.
-//! The values that are learnt of a text stay with the text if it takes another place. The text in place i has sequence
-//! i of both caches.
+//! The texts have their rounds together: each launch of a policy, a drafter, the verifier or a store works for all
+//! texts, and the target makes one pass. The host enqueues one round ahead of the one whose outcome it takes in. Texts
+//! join and leave between rounds, which does not touch the other texts. Each text has its own sampling, seed and stop
+//! conditions, its own processor if there is one (see decoder for when it is called), and may have its own options of a
+//! TextwisePolicy. The values that are learnt of a text stay with the text if it takes another place. The text in place
+//! i has sequence i of both caches.
 //!
-//! The function that plans passes for espalier::batch_decoder plans them here: up to batch_options::prefill_rows tokens
-//! of prompts are read in each round's pass, beside the trees, which leave a quarter of max_rows to prompts if need be.
-//! Prompts are read in passes of their own while no text is written, and if max_rows has no rows to spare. A drafter
-//! reads prompts in passes of its own.
+//! Passes are planned by the function that plans them for espalier::batch_decoder: up to batch_options::prefill_rows
+//! tokens of prompts are read in each round's pass, beside the trees. Trees that may be cut leave a quarter of max_rows
+//! to prompts if need be. Prompts are read in passes of their own while no text is written, and if rounds leave them no
+//! rows, or less than a quarter of the rows that they want. A drafter reads prompts in passes of its own.
 //!
 //! If a pass of max_rows has no room for a whole tree of each text, its rows go to those nodes that are expected to
 //! gain most, to whichever text they belong: by the draft's probabilities and by the tokens lately accepted in each
-//! text. Trees shrink to plain decoding if need be. With batch_options::costs the host chooses, one round behind, how
-//! many rows a pass has: as many as are expected to pay. Trees that are drawn get their shares before anything is
-//! drawn, from earlier rounds alone. With batch_options::share_budget = false, and if the drafter cannot follow a cut
-//! (it is no RenumberingDrafter), trees are whole, and texts that find no room in a pass wait for the next, as on the
+//! text. Trees shrink to plain decoding if need be. With batch_options::costs the host chooses how many rows a pass
+//! has: the number with which the most tokens a second are expected, by the rounds whose outcomes it has. Trees that
+//! are drawn get their shares before anything is drawn, from earlier rounds alone. Trees are whole with
+//! batch_options::share_budget = false, and also if they are not drawn and the drafter keeps rows by node but cannot
+//! follow a cut (it is no RenumberingDrafter). Texts that then find no room in a pass wait for the next, as on the
 //! host. Log-probabilities and saved texts are for espalier::batch_decoder alone.
 //!
-//! If pages run out, the last text in turn gives up its place and is read again later. The tokens of full pages that a
-//! store shares are read once.
+//! If pages run out, the last text in turn gives up its place and is read again later. Tokens in full pages that the
+//! store shares between texts are read only once.
 //!
 //! Complexity  a step on the host: one graph launch, two copies (outcomes, and the trees of all places), one event,
 //!             O(texts); on the device as decoder's, with max_nodes() + 1 rows for each text or as many as they
@@ -215,8 +219,8 @@ class batch_decoder
   //! Adds a text, which waits for its turn, and returns its number. The text may have a processor of its own, and, if
   //! the policy has options by text (TextwisePolicy), options of its own.
   //!
-  //! Errors      as decoder::begin(); input_error where max_waiting texts wait; option_error for options that would
-  //!             make larger trees than the decoder's
+  //! Errors      as decoder::begin(); input_error if max_waiting texts wait; option_error for options that would make
+  //!             larger trees than the decoder's
   text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options,
               own_parts<own_options, ProcessorT> own = {}) {
     rounds_.check(options);
@@ -236,8 +240,11 @@ class batch_decoder
     return add(prompt, std::move(stop), options_.text);
   }
 
-  //! Goes on with a text that has ended, after `more` further tokens (or none), or with one that a failure holds, which
-  //! keeps its stop conditions. Errors as decoder::resume(); input_error for a text that is neither.
+  //! Goes on with a text that has ended, after `more` further tokens (or none), or with a text that a failure holds.
+  //! The latter keeps its stop conditions, and takes no further tokens.
+  //!
+  //! Errors      as decoder::resume(); input_error for any other text, and for `more` tokens while a failure holds the
+  //!             text
   void resume(text_id id, std::span<const token_id> more = {}, stop_conditions stop = {}) {
     this->texts().resume(id, more, std::move(stop), rounds_.context(), rounds_.vocab_size());
   }
@@ -322,9 +329,9 @@ class batch_decoder
     return go_on();
   }
 
-  //! Tells that the pass under way has failed with this error, and returns the next pass of the step. As where a
-  //! backend throws in step(), the texts of the pass have the error in their events, and are held at their last
-  //! committed token until resume(); the others go on. The engine must not write cache slots of the pass any more.
+  //! Tells that the pass under way has failed with this error, and returns the next pass of the step. As after an
+  //! exception of a backend in step(), the texts of the pass have the error in their events, and are held at their last
+  //! committed token until resume(); the other texts go on. The engine must not write cache slots of the pass any more.
   //!
   //! Errors      input_error if no pass is under way
   outside_pass fail_pass(std::exception_ptr error) {
@@ -340,7 +347,7 @@ class batch_decoder
   }
 
   //! Gives up the step: all texts stand at their last committed tokens, and none is held. Waits for the decoder's
-  //! stream. The engine must not write cache slots of the pass any more. Does nothing where no pass is under way.
+  //! stream. The engine must not write cache slots of the pass any more. Does nothing if no pass is under way.
   void give_up() {
     if (!pass_) return;
     (void)close_pass();
@@ -375,7 +382,7 @@ class batch_decoder
     this->set_pass_outside(true);
     return pass_;
   }
-  // Returns the pass that was under way, and is over.
+  // Ends the pass that is under way outside, and returns it.
   outside_pass close_pass() {
     this->set_pass_outside(false);
     return std::exchange(pass_, {});
@@ -386,7 +393,7 @@ class batch_decoder
     return {};
   }
 
-  // Plans the next pass, after texts that have not begun have adopted the rows of their beginnings that the cache
+  // Plans the next pass. Before that, each text that has not begun adopts the rows of its first tokens that the cache
   // holds.
   espalier::detail::pass_plan plan_pass(bool may_read_alone) {
     for (place* p : this->in_turn()) {
@@ -397,7 +404,8 @@ class batch_decoder
     return this->plan(limits);
   }
 
-  // Puts a text that has arrived on the device, and begins it unless it waits for rows that another text reads.
+  // Puts a text on the device if it is new in its place (stage `arrived`), and begins the text unless it waits for rows
+  // that another text is about to compute.
   void settle(place& p) {
     const entry& e = *p.text;
     const text& t = e.value.written;
@@ -415,15 +423,15 @@ class batch_decoder
     has_read(p, p.n_read);
   }
 
-  // Finds the prompts that are to be read in passes of their own: if rounds leave them no rows, or if no text is
-  // written.
+  // Finds the prompts that are to be read in passes of their own. There are such prompts only if no text is written, or
+  // if rounds leave prompts too few rows: see plan_step().
   void plan_reading() {
     readers_.clear();
     next_reader_ = 0;
     if (plan_pass(true).n_rounds > 0) return;
     this->begin_pass();
     for (place* p : this->in_turn()) {
-      // The last chunk of a prompt may be under way in a round.
+      // A prompt of which a round under way reads a chunk is left out.
       if (p->text == nullptr || p->task.kind != task::read || p->n_read != p->n_known) continue;
       readers_.push_back({p, p->turn, p->n_read + p->task.n_rows});
     }
@@ -443,15 +451,15 @@ class batch_decoder
       });
     }
   }
-  // Takes note that passes of their own have read the next n tokens of a prompt.
+  // Takes note that passes which read only this prompt have read its next n tokens.
   void has_read_alone(place& p, std::int32_t n) {
     this->record().target_rows += n;
     reads_on(p, n);
     has_read(p, p.n_read);
   }
 
-  // Makes sure that both caches have n_slots slots for a text; if pages run out, other texts give up theirs. Returns
-  // true if the text still has its place.
+  // Makes sure that both caches have n_slots slots for a text; if pages run out, other texts give up their pages.
+  // Returns true if the text still has its place.
   bool ensure(place& p, std::int32_t n_slots) {
     while (p.text != nullptr) {
       try {
@@ -625,7 +633,7 @@ class batch_decoder
       if (!r.is_there()) continue;
       arrived.failure ? this->fail(*r.at, arrived.failure) : has_read(*r.at, r.n_read);
     }
-    // A model tells its first failure alone, so the pass behind this one may have failed to read its prompts, too.
+    // A model reports only its first failure, so the pass after this one may have failed to read its prompts, too.
     if (arrived.failure && rounds_.n_under_way() > 0 && !under_way_[1 - next_ticket_].readers.empty()) go_back();
   }
 
@@ -651,9 +659,9 @@ class batch_decoder
   batch_options options_;
   [[no_unique_address]] ProcessorT processor_;
   rounds_type rounds_;
-  std::vector<place*> lanes_;          // the places of the round that is enqueued
+  std::vector<place*> lanes_;          // the places of the planned round
   std::vector<std::int32_t> numbers_;  // the numbers of these places
-  std::vector<prompt_chunk> chunks_;   // the chunks of prompts that the round's pass reads
+  std::vector<prompt_chunk> chunks_;   // the chunks of prompts that the planned round's pass reads
   ticket under_way_[2];
   int next_ticket_ = 0;
   std::vector<participant> readers_;  // texts whose prompts are read in passes of their own

@@ -49,8 +49,8 @@ namespace espalier::cuda {
 //! Pre         a drafter serves one decoder, whose text it reads
 //! Errors      option_error, input_error when parts or prompt do not fit; numeric_error and the exceptions of a
 //!             processor as espalier::decoder; cuda_error. An exception that a part throws while a round is enqueued
-//!             may come one step earlier than there. After an error of step(), the text stands at its last committed
-//!             token, and step() may be called again
+//!             may come one step earlier than from espalier::decoder. After an error of step(), the text stands at its
+//!             last committed token, and step() may be called again
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 class decoder {
@@ -164,8 +164,8 @@ class decoder {
   //!             place. They need not be complete yet if they are computed in the stream of the pass. An engine that
   //!             computes them in another stream lets the stream of the pass wait for that one (cudaStreamWaitEvent)
   //! Post        as begin_step()
-  //! Errors      as step(), but of this round alone; input_error if no pass is under way, and for logits of another
-  //!             shape, after which the pass still is under way
+  //! Errors      as step(), but only those of this round; input_error if no pass is under way, and for logits of
+  //!             another shape, after which the pass still is under way
   template <class PieceT = no_pieces>
   outside_pass end_step(vocab_rows<typename rounds_type::number> logits, const PieceT& piece_of = {}) {
     if (!pass_) raise<input_error>("no pass is under way: begin_step() comes first.");
@@ -315,7 +315,7 @@ class decoder {
     return true;
   }
 
-  // The rows of a round: the text is alone, and no prompt is read beside it.
+  // Returns the rows of a round: of one text, with no prompt read beside it.
   typename rounds_type::pass_rows rows() const { return rounds_.rows_of({1, 1, 0}, text_.size()); }
 
   // Makes room for one more round, and returns how many tokens the text may reach in it.

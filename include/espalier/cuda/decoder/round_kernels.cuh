@@ -44,8 +44,8 @@ struct round_outcome {
   fault found;
   verdict decision;        // the verdict as far as it is committed; its token is -1 if nothing is committed
   std::int32_t ends = -1;  // depth of the first node on the accepted path after which nothing may follow, or -1
-  float expected = 0;      // entry i, whatever lane i is: tokens that all texts together are expected to gain from a
-                           // pass with 2^i rows for each lane
+  float expected = 0;      // in entry i of the array, which here has nothing to do with lane i: tokens that all texts
+                           // together are expected to gain from a pass with 2^i rows for each lane
 };
 
 // Opens a round; one thread works for a lane. The tree becomes a root alone, the text's last token. Its limit is
@@ -64,7 +64,7 @@ ESPALIER_KERNEL void open_round(text_batch texts, std::int32_t max_nodes, std::i
   here.tree.reset(here.text.tokens[state.size - 1], limit);
 }
 
-// The nodes after which nothing may follow. Shapes: of [places][nodes]: 1 for such a node, else 0; nullptr if no such
+// The nodes after which nothing may follow. Shapes: `of` [places][nodes]: 1 for such a node, else 0; nullptr if no such
 // node is known
 struct ends_view {
   const std::int32_t* of;

@@ -47,8 +47,9 @@ struct text_gains {
   float got = 0;                // tokens that were accepted
   std::int32_t seen[levels]{};  // for drawn trees: the most draws that a round had in each level
 
-  static constexpr float kept = 0.96F;         // factor of the weight of earlier rounds in each round
-  static constexpr float weight = 4;           // tokens or levels that the assumption before any round counts as
+  static constexpr float kept = 0.96F;         // factor by which each round lowers the weight of earlier rounds
+  static constexpr float weight = 4;           // the assumption before any round counts as much as so many tokens or
+                                               // levels
   static constexpr float usual_share = 0.75F;  // share of levels that is assumed to be accepted before any round
 
   // Returns the log of the ratio of tokens that were accepted to tokens that were expected to be accepted.
@@ -230,7 +231,7 @@ ESPALIER_KERNEL void __launch_bounds__(share_threads)
     if (thread % 32 == 0) arrays.shares[here.place] = {better, equal};
   });
   __syncthreads();
-  std::int32_t taken = 0;  // rows of the last bin that the lanes before have
+  std::int32_t taken = 0;  // rows in bin `all.bin` that lanes of earlier turns of this loop have
   for (std::int32_t first = 0; first < texts.n; first += threads) {
     const text_in_batch here = first + thread < texts.n ? texts.at(first + thread) : text_in_batch{0, -1, {}, {}};
     const tree_share has = here.place < 0 ? tree_share{0, 0} : arrays.shares[here.place];

@@ -119,9 +119,9 @@ class text_caches {
     launch("put_state", put_state<text_state>, {}, stream_.get(), states_.data() + place, state, found_.data() + place);
   }
 
-  // Makes the sequence of this place the longest beginning of these tokens that the cache has, and returns its length:
-  // 0 if the store does not know the tokens of its rows, and for a drafter that reads hidden states, since it needs the
-  // states of all tokens.
+  // Gives the sequence of this place the rows of the longest beginning of these tokens that the cache has, and returns
+  // the number of these rows: 0 if the store does not know the tokens of its rows, and for a drafter that reads hidden
+  // states, since it needs the states of all tokens.
   std::int32_t adopt(std::int32_t place, std::span<const token_id> tokens) {
     if constexpr (PrefixKVStore<kv_type>) {
       const std::int32_t s = sequence(place);
@@ -227,9 +227,9 @@ class text_caches {
  private:
   static constexpr bool models_fail = KeepsFailure<drafter_type> || KeepsFailure<backend_type>;
 
-  // Calls f(), which enqueues passes that leave no outcome for the host, and throws what a model of the host has thrown
-  // in them. Waits for the stream before and after: a failure of a round that is under way is kept for that round, and
-  // not thrown as a failure of these passes.
+  // Calls f(), which enqueues passes that leave no outcome for the host; then throws the exception of a model of the
+  // host in these passes, if there is one. Waits for the stream before and after: a failure of a round that is under
+  // way is kept for that round, and not thrown as a failure of these passes.
   template <class FunctionT>
   void told(const FunctionT& f) {
     if constexpr (!models_fail) return f();
@@ -253,7 +253,8 @@ class text_caches {
     if constexpr (reads_features) drafter_.read(backend_, place, first, n, stream_.get());
   }
 
-  // Returns the failure of one of the models, the draft's first, or none. No failure stays behind for a later round.
+  // Returns the failure of the draft or, if it has none, of the target, or none. Takes out the failures of both models,
+  // so that none is left for a later round.
   std::exception_ptr failure_now() {
     const std::exception_ptr drafting = failure_of(drafter_), forward = failure_of(backend_);
     return drafting ? drafting : forward;

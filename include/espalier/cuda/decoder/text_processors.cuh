@@ -89,8 +89,8 @@ ESPALIER_KERNEL void bring_asked(asked_on_host to, text_batch texts, node_list a
   words[3] = n_last;
 }
 
-// The host's answer about one row: steps that the text's rows share with the root's row, then the row's own steps,
-// which replace the shared steps of the same tokens.
+// The host's answer about one row: the steps of the root's row, which all rows of the text share, then the row's own
+// steps, which replace the shared steps of the same tokens.
 struct listed_row {
   enum class kind : std::int32_t {
     unchanged,
@@ -107,9 +107,10 @@ struct listed_row {
 
 // The arguments of change_rows.
 //
-// Shapes      listed, ends [places][nodes], by entry of the list; masks (the host's) and near_masks (the device's)
+// Shapes      listed, ends [places][nodes], by entry of `asked`; masks (the host's) and near_masks (the device's)
 //             [places][nodes][words]; found [places]; row_of_node [lanes][n_rows], nullptr: row i of a lane belongs to
-//             entry i of its list; lanes [lanes]: where each lane's rows begin, nullptr: one lane after the other
+//             entry i of its nodes in `asked`; lanes [lanes]: where each lane's rows begin, nullptr: one lane after the
+//             other
 template <class LogitT>
 struct row_change_arguments {
   text_batch texts;
@@ -223,7 +224,7 @@ class row_changer {
   const team& who_;
 };
 
-// Changes rows: grid column x is a team for entry x of the list, grid row y is lane y. The mask is read once from the
+// Changes rows: grid column x is a team for entry x of in.asked, grid row y is lane y. The mask is read once from the
 // host's memory. A row that would have no token left, or a bad number, stays as it is, and `ends` is set for its node.
 template <class LogitT>
 ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void change_rows(const row_change_arguments<LogitT> in) {
@@ -277,8 +278,8 @@ struct processed_pass {
 };
 
 // The processors of texts on the device. The processors stay on the host: the stream calls them there in the middle of
-// a round, for the trees that it has just brought over. Their bit masks and steps go to the device unchanged, from
-// memory that both can reach. A graph can capture all of this.
+// a round, after it has copied the trees to the host. The processors' bit masks and steps go to the device unchanged,
+// from memory that both can reach. A graph can capture all of this.
 //
 // For each text that is written the stream has a copy of the text's processor, which follows the text in the stream's
 // order, so that a round may be enqueued before the outcome of the one before it is known. Only one thread at a time
@@ -363,7 +364,7 @@ class text_processors {
     return row_processor<LogitT>(draft_);
   }
 
-  // Returns 1 for each node that nothing may follow, else 0. Shapes: [places][nodes]
+  // Returns an array with 1 for each node after which nothing may follow, else 0. Shapes: [places][nodes]
   const std::int32_t* ends() const { return ends_.data(); }
   std::int32_t n_nodes() const { return nodes_; }
 
@@ -449,8 +450,8 @@ class text_processors {
     return own_.steps().size();
   }
 
-  // Makes room for the steps of the next round: at least twice as many as a round has listed before, and 16 for each
-  // node. Rooms that are too small are kept: the stream may still write there.
+  // Makes room for the steps of the next round: at least twice as many as a round has listed before, plus 16 for each
+  // node. Rooms that are too small are kept: work that is enqueued may still use them.
   void make_room(place& p) {
     const std::size_t needed = 2 * p.most_steps + 16 * static_cast<std::size_t>(nodes_);
     if (p.room.size() >= needed) return;

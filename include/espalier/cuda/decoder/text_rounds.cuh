@@ -267,8 +267,8 @@ class lane_table {
 // the host after it; two rounds may be under way.
 //
 // A graph of the round is captured for each number of lanes (a power of two, or all), each context_bucket, each number
-// of rows for trees and for prompts, and again where processors change rows. Where a pass has no room for drafted
-// tokens, rounds do not draft.
+// of rows for trees and for prompts, and separately for rounds in which processors change rows. A round does not draft
+// if its pass has no room for drafted tokens.
 template <class DrafterT, class TreePolicyT, class VerifierT, class KVStoreT, class BackendT,
           class ProcessorT = no_processor>
 class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
@@ -321,7 +321,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     require_option("max_rows of a pass", max_rows_, shape_.max_texts, 1 << 30);
     espalier::detail::require_parts<VerifierT, ProcessorT>(drafter_, policy_, backend_, max_nodes_);
     reserve_trees<drafter_type>(policy_, shape_.max_texts);
-    // The policy's lists of nodes are as long in a short context as in a long one.
+    // Not limited by the context: the policy's lists of nodes are as long in a short context as in a long one.
     reserve_draft(drafter_, policy_, shape_.max_texts, found_.data());
     if (may_be_short()) {
       shared_.emplace(tree_.capacity(), shape_.max_texts);

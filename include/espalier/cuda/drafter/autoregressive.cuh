@@ -296,8 +296,8 @@ class draft_batch {
     return batch;
   }
 
-  //! The batch with a row for each entry of the list. Pre: nodes.n <= max_nodes; no node was asked about before in this
-  //! round, and each node's parent was
+  //! Returns the batch with a row for each entry of the list. Pre: nodes.n <= max_nodes; in this round none of the
+  //! nodes was asked about before, and each node's parent was
   forward_batch_view level(const text_batch& texts, node_list nodes, cudaStream_t stream) const {
     constexpr unsigned threads = 256;
     launch("draft_level", detail::draft_level<threads>,
@@ -397,8 +397,8 @@ class draft_batch {
 //!             n tokens there are n + 1 rows, and at least two. No synchronisation, no allocation
 //! Law         StepDrafter's; given the same logits, the rows are the host's
 //! Errors      option_error if `sequence` is no sequence of the store, the model takes fewer rows than rounds of all
-//!             texts may ask about, or the store has fewer sequences than there are texts; input_error for an empty
-//!             context; faults of the draft's logits
+//!             texts may ask about, or the store has fewer sequences, from `sequence` on, than there are texts;
+//!             input_error for an empty context; faults of the draft's logits
 template <class BackendT, class KVStoreT>
 class autoregressive {
   using backend_type = std::remove_reference_t<BackendT>;
@@ -445,8 +445,8 @@ class autoregressive {
              cudaStream_t stream) {
     if (context.empty()) raise<input_error>("the context is empty; a drafter needs at least one token to go on from.");
     is_open_ = false;
-    // Each round's root pass forwards the last n_pending_ tokens, so the rows of the last n_pending_ - 1 known tokens
-    // may be missing.
+    // The first pass of a round forwards the last n_pending_ tokens of the text in any case, so the cache may lack the
+    // rows of the last n_pending_ - 1 of the n_known tokens.
     const std::int32_t held = (std::min)(static_cast<std::int32_t>(context.size()), capacity());
     const std::int32_t last = (std::max)(0, held - n_pending_);
     std::int32_t first = (std::min)((std::max)(0, n_known + 1 - n_pending_), last);
@@ -513,7 +513,7 @@ class autoregressive {
   device_array<float> rows_;
   device_array<std::int32_t> row_of_;
   std::int32_t n_nodes_ = 0;
-  std::int32_t n_pending_ = 2;  // number of tokens that its cache may lack when a round begins
+  std::int32_t n_pending_ = 2;  // number of tokens that the draft's cache may lack when a round begins
   bool is_open_ = false;        // whether nodes were asked about in the round that is being enqueued
 };
 

@@ -37,8 +37,8 @@ namespace espalier::cuda {
 //!             reads. The tokens whose states were read are those that the target's cache holds
 //! Errors      input_error for an empty context; option_error for a length beyond the model's, or more texts than the
 //!             model was made for
-//! Pre         trees are no deeper than the block; in a joint, no deeper than the block or the number given to
-//!             catch_up()
+//! Pre         trees are no deeper than block_length(); in a joint, no deeper than block_length() or the number that
+//!             was given to catch_up(), whichever is larger
 //! Source      Chen et al., DFlash
 template <class ModelT>
 class block_diffusion {
@@ -106,7 +106,7 @@ class block_diffusion {
   ModelT model_;
   context_type context_;
   std::int32_t length_ = 0;
-  std::int32_t deepest_ = 0;  // largest depth of the paths whose states it reads
+  std::int32_t deepest_ = 0;  // largest depth of the accepted paths whose states are read
   fault* found_ = nullptr;
 };
 

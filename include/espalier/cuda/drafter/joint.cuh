@@ -34,11 +34,12 @@ namespace espalier::cuda {
 //!
 //!     joint drafter(autoregressive(draft, draft_kv), prompt_lookup());
 //!
-//! Complexity  the sum of the drafters'. Each is made for as many nodes as the merged tree, or the tree of any policy
-//!             while it grows, may have. The root pass of a draft model has one row more than the others' trees are
-//!             deep: see CatchingUpDrafter
-//! Law         Drafter's, if each drafter keeps it. capacity() is the largest one: a drafter that has reached its own
-//!             capacity drafts nothing while the others go on
+//! Complexity  the sum of the drafters'. Each drafter reserves memory for as many nodes as the merged tree, or the tree
+//!             of any policy while it grows, may have. A draft model reads tokens that other drafters have drafted in
+//!             its first pass of a round: for n levels of the other drafters' trees this pass has n + 1 rows, and at
+//!             least two (see CatchingUpDrafter)
+//! Law         Drafter's, if each drafter keeps it. capacity() is the largest capacity of a drafter: a drafter that has
+//!             reached its own capacity drafts nothing while the others go on
 //! Errors      input_error for vocabularies of different size; the errors of the drafters
 template <class... DraftersT>
 class joint {

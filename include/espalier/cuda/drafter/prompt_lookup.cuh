@@ -30,8 +30,9 @@ struct look_up_memory {
   std::uint32_t best[look_up_threads / 32];
 };
 
-// An earlier position at which the last tokens of a text stand, too, as a number. The number is larger if more tokens
-// match or, among matches of equal length, if the position is later; 0 if there is no match.
+// A match of the last tokens of a text with earlier tokens, as a number made of the match's length and the position of
+// its last earlier token. The number is larger if more tokens match or, among matches of equal length, if the position
+// is later; 0 if there is no match.
 struct earlier_match {
   static constexpr int place_bits = 20;
   static_assert(1 << place_bits == option_of(&prompt_lookup_options::capacity).high());
@@ -56,7 +57,7 @@ ESPALIER_KERNEL void __launch_bounds__(look_up_threads)
   const token_id* const text = here.text.tokens;
   const std::int32_t size = here.text.state->size, left = here.tree.left(max);
   std::uint32_t best = 0;
-  // From late positions to early ones: the first longest match that a thread finds is its best.
+  // From late positions to early ones: the first match of max_ngram tokens that a thread finds is its best.
   for (std::int32_t last = size - 2 - thread; left > 0 && last >= 0; last -= static_cast<std::int32_t>(blockDim.x)) {
     const std::int32_t most = options.max_ngram <= last ? options.max_ngram : last + 1;
     std::int32_t length = 0;

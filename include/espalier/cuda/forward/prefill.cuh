@@ -99,7 +99,7 @@ ESPALIER_KERNEL void write_chunks(batch_arrays to, text_batch texts, const Chunk
   to.sequence_of[row] = of < 0 ? -1 : texts.n + of;
 }
 
-// The rows of a round's pass that read prompts; they come after the rows of trees. Nobody reads their logits.
+// The rows of a round's pass that read prompts; they come after the rows of trees, and give no logits.
 class prompt_rows {
  public:
   prompt_rows() : chunks_(some_chunks::max) {}
@@ -114,7 +114,7 @@ class prompt_rows {
     launch("set_chunks", set_chunks<prompt_chunk>, {.threads = some_chunks::max}, stream, chunks_.data(), some);
   }
 
-  // Adds n_rows rows, padding included, to a batch of trees, for the first n_chunks chunks; empty ones may be among
+  // Adds n_rows rows, padding included, to a batch of trees, for the first n_chunks chunks; empty chunks may be among
   // them. Returns the batch.
   forward_batch_view add(const forward_batch_view& trees, const tree_compiler& compiler, const text_batch& texts,
                          std::int32_t n_rows, std::int32_t n_chunks, cudaStream_t stream) const {
@@ -150,7 +150,7 @@ class prefill {
   //! Forwards tokens first to end - 1 of the text. Calls after_pass(first, n) once each pass is enqueued; rows 0 to
   //! n - 1 of that pass are the n tokens from `first` on.
   //!
-  //! Pre         rows 0 to first - 1 of the sequence are in the cache; the device has the text's tokens up to end
+  //! Pre         rows 0 to first - 1 of the sequence are in the cache; the device has tokens 0 to end - 1 of the text
   template <class BackendT, class KVStoreT, class AfterPassT>
   void run(BackendT& backend, KVStoreT& kv, std::int32_t sequence, text_view text, std::int32_t first, std::int32_t end,
            cudaStream_t stream, const AfterPassT& after_pass) {
@@ -170,7 +170,8 @@ class prefill {
   }
 
   //! Returns the next pass of run(), which the caller makes: over the tokens from number `first` on, as many as there
-  //! are before `end`, but at most max_rows. The next call overwrites the batch, in the order of the stream.
+  //! are before `end`, but at most max_rows, and at most `chunk`. The next call overwrites the batch, in the order of
+  //! the stream.
   //!
   //! Pre         first < end, and as for run()
   template <class KVStoreT>

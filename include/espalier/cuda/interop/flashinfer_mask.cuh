@@ -41,7 +41,8 @@ inline std::int64_t flashinfer_mask_capacity(const forward_batch_view& batch) {
 //! Shapes      on the device: packed [capacity]; indptr [n_sequences + 1], in bytes
 //! Complexity  one launch, writes rows * slots / 8 bytes; no synchronisation
 //! Law         the same bytes as espalier::interop::write_flashinfer_mask
-//! Errors      input_error if capacity is less than flashinfer_mask_capacity, or that is more than 2^31 - 1; cuda_error
+//! Errors      input_error if capacity is less than flashinfer_mask_capacity(batch), or if the latter is more than
+//!             2^31 - 1; cuda_error
 inline void write_flashinfer_mask(const forward_batch_view& batch, std::uint8_t* packed, std::int64_t capacity,
                                   std::int32_t* indptr, cudaStream_t stream) {
   const std::int64_t needed = flashinfer_mask_capacity(batch);

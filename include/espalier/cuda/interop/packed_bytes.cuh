@@ -14,8 +14,8 @@
 
 namespace espalier::cuda::interop::detail {
 
-//! Writes data that lies in memory sequence after sequence; how many bytes a sequence has follows from its prefix and
-//! rows, which the device alone knows.
+//! Writes the bytes of all sequences to `out`, one sequence after the other. The number of bytes of a sequence follows
+//! from its prefix and rows, which the device alone knows.
 //!
 //! FormatT has bytes(mask), the number of bytes of a sequence; byte(mask, i), one of these bytes; and began(sequence,
 //! begin), called once for each sequence, and once with n_sequences and the end of all. Blocks whose blockIdx.y is s

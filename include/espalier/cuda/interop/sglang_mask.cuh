@@ -66,8 +66,8 @@ inline std::int64_t sglang_mask_capacity(const forward_batch_view& batch, const 
 //! Complexity  one launch, writes the bytes of the mask; no synchronisation
 //! Law         the same bytes as espalier::interop::write_sglang_mask
 //! Errors      a misfit in `found`, if that is not null, for a sequence with more rows than layout.n: only its first
-//!             layout.n rows are written; input_error if sequences have more rows than that on average, if layout.n is
-//!             not from 1 to 2^15 (to 32 for a bit-packed mask), or if capacity is less than sglang_mask_capacity;
+//!             layout.n rows are written; input_error if sequences have more than layout.n rows on average, if layout.n
+//!             is not from 1 to 2^15 (to 32 for a bit-packed mask), or if capacity is less than sglang_mask_capacity;
 //!             cuda_error
 inline void write_sglang_mask(const forward_batch_view& batch, const sglang_mask_layout& layout, std::uint8_t* out,
                               std::int64_t capacity, cudaStream_t stream, misfit* found = nullptr) {

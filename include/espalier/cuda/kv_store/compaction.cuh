@@ -19,11 +19,11 @@ namespace espalier::cuda::detail {
 //! The launch shape of compact_rows. With it enough reads are under way to use the memory's bandwidth, even if few rows
 //! move.
 struct compaction_tuning {
-  static constexpr int threads = 64;  //!< threads of a block: few, since there are few blocks
+  static constexpr int threads = 64;  //!< threads of a block: few, so that there are more blocks
   static constexpr int rows = 16;     //!< rows that a thread reads before it writes them
 };
 
-//! The place of a moving row's key before and after the move, counted in chunks from the beginning of the layer.
+//! The place of a kept row's key before and after the move, counted in chunks from the beginning of the layer.
 struct row_move {
   std::int64_t from;
   std::int64_t to;

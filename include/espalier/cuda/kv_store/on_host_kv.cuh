@@ -127,8 +127,8 @@ class on_host_kv {
   using store_type = std::remove_reference_t<KVStoreT>;
 
   explicit on_host_kv(KVStoreT&& kv) : on_host_kv(std::forward<KVStoreT>(kv), sequences_of(kv)) {}
-  //! As above, with the number of sequences, for a store without n_sequences(); the constructor above takes such a
-  //! store to hold one sequence.
+  //! Takes the number of sequences, too, for a store without n_sequences(). The constructor above assumes that such a
+  //! store holds one sequence.
   on_host_kv(KVStoreT&& kv, std::int32_t n_sequences)
       : state_(std::make_unique<state>(std::forward<KVStoreT>(kv), n_sequences)) {
     if (!state_->rows.store().compacts()) {

@@ -92,8 +92,9 @@ ESPALIER_KERNEL void enter_pages(std::int32_t* table, new_pages<Max> added) {
 //! Rows are shared if the host knows their tokens. The host knows the tokens of the first prefix(sequence).size() rows
 //! of a sequence, and nothing writes these rows any more. The device alone knows how many rows after them are
 //! committed. So ensure() sees to it that no other sequence has, or can adopt, a page with slots from
-//! prefix(sequence).size() on: it gives the sequence a copy of each such page. A part that wants to write before the
-//! end of prefix(sequence) must truncate the sequence first.
+//! prefix(sequence).size() on: it gives the sequence a copy of each such page, or, if only this sequence uses the page
+//! and no page is free for a copy, forgets the page's tokens. A part that wants to write before the end of
+//! prefix(sequence) must truncate the sequence first.
 //!
 //! Shapes      as kv_view: data [layers][n_pages][keys, values][page_size][row_size]; pages [n_sequences][capacity /
 //!             page_size rounded up]

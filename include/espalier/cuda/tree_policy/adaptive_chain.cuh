@@ -90,9 +90,9 @@ ESPALIER_KERNEL void observe_length(text_batch texts, const verdict* decisions, 
 //! espalier::adaptive_chain on the device: the same chain from the same rows or runs.
 //!
 //! Complexity  for each of max_length tokens a draft pass of one row a text, a launch that reads it, and a launch of
-//!             one thread a text. A captured graph also runs the passes that no text needs, so max_length should be
-//!             little more than the usual number of drafted tokens. SequenceDrafter: its launch, and one of one thread
-//!             a text. No allocation after reserve, no synchronisation
+//!             one thread a text. Passes run even if no text needs them any more, so max_length should be little more
+//!             than the usual number of drafted tokens. SequenceDrafter: the drafter's launch, and a launch of one
+//!             thread a text. No allocation after reserve, no synchronisation
 //! Law         as espalier::adaptive_chain. If a chain was cut to its share of a pass, the part that is left counts as
 //!             the draft. If the tree of a cascade was cut, all that this policy drafted counts, up to the nodes that
 //!             the tree still has

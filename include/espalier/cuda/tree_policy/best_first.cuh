@@ -45,9 +45,9 @@ struct step_prefix : considered_node {
   std::int32_t depth = 0;
 };
 
-// Numbers of a text's best prefixes and of the nodes that are asked about, and the gain that is expected.
+// The state of a text's growth after a level.
 struct prefix_counts {
-  std::int32_t n_best;
+  std::int32_t n_best;   // number of best prefixes
   std::int32_t n_asked;  // number of nodes that are asked about now
   double expected;       // expected number of accepted tokens of the best prefixes
 };
@@ -71,15 +71,15 @@ struct step_prefixes {
 template <std::int32_t threadsN>
 struct step_memory {
   typename best_of_list<threadsN>::memory best;
-  std::int32_t source[threadsN];  // by new node: the index of its prefix in `best`
+  std::int32_t source[threadsN];  // by new node: the index of its prefix in step_prefixes::best
   double expected;
 };
 
-// Takes one level; a block works for a lane. The children of the nodes that were asked about join the best prefixes.
-// Prefixes of this depth that are among the best are asked about next, if there is more to gain, as
-// espalier::best_first does. The best are the first of a total order: falling probability, then depth, parent and
-// token. For equal probabilities that is the order in which they are listed: first the old best prefixes, then the
-// children, node by node.
+// Takes one level; a block works for a lane. The best of the old best prefixes and of the children of the nodes that
+// were asked about are the new best prefixes. Those of this depth are asked about next if the level has raised the
+// expected number of accepted tokens by more than min_gain, as espalier::best_first does. The best are the first of a
+// total order: falling probability, then depth, parent and token. For equal probabilities that is the order in which
+// they are listed: first the old best prefixes, then the children, node by node.
 //
 // Shapes      children [places][entries][k]; next [places][budget]
 template <std::int32_t threadsN, class PrefixesT>
@@ -243,14 +243,14 @@ ESPALIER_KERNEL void __launch_bounds__(threadsN, 1)
 //!
 //! Complexity  BlockDrafter: one draft pass, one look at each row, and one launch of one block a text, of 256 threads,
 //!             or 1024 if the budget is above 256: at most max_depth steps of the block, one after the other. The block
-//!             has memory for 4 prefixes a thread; if very many prefixes are equal, that may not be enough, and one
-//!             thread takes O(budget) steps instead.
+//!             has memory for 4 prefixes a thread; if very many prefixes are equally or almost equally probable, that
+//!             may not be enough, and one thread takes O(budget) steps instead.
 //!             Memory of 8 * max_depth * budget bytes for each text. StepDrafter: for each of max_depth levels a draft
 //!             pass of as many rows as the level may ask about, the budget at most, padding included; a launch that
-//!             reads these rows; a launch of one block a text, which looks at the budget^2 most probable children at
-//!             most nine times. At the end one more launch of one block. Memory of 12 * budget^2 bytes for each text.
-//!             No allocation after reserve or reserve_asked, no synchronisation
-//! Law         as espalier::best_first. Products of probabilities below 2^-1022 may round to the same number; which of
+//!             reads these rows; a launch of one block a text, which looks at up to budget^2 children at most nine
+//!             times. At the end one more launch of one block a text. Memory of 12 * budget^2 bytes for each text. No
+//!             allocation after reserve or reserve_asked, no synchronisation
+//! Law         as espalier::best_first. Probabilities of prefixes below 2^-1022 may round to the same number; which of
 //!             these prefixes are kept may differ
 //! Errors      option_error for options out of range; cuda_error; a fault for a block's logits that top_tokens refuses,
 //!             also in rows that a full tree does not need
@@ -340,8 +340,8 @@ class best_first {
     log_probs_ = device_array<float>(tokens_.size());
   }
 
-  // The nodes that are asked about now: their children have depth depth_. Each level above has at least one of the best
-  // prefixes, which bounds the number of these nodes.
+  // Returns the nodes that are asked about now, at depth depth_ - 1. There are at most budget + 2 - depth_ of them,
+  // since each level between the root and them has at least one of the best prefixes.
   node_list wanted() const {
     if (depth_ == 1) return {root_.data(), 1, 0};
     const std::int32_t n = depth_ > options_.max_depth ? 0 : (std::max)(options_.budget + 2 - depth_, std::int32_t{0});
@@ -379,7 +379,7 @@ class best_first {
   device_array<token_id> tokens_;  // [texts][max_depth][budget], or [texts][nodes asked about][budget]
   device_array<float> log_probs_;
   // The arrays that reserve_asked allocates.
-  device_array<float> probabilities_;           // as tokens_
+  device_array<float> probabilities_;           // [texts][nodes asked about][budget]
   device_array<detail::step_prefix> best_;      // [texts][budget]
   device_array<double> reach_;                  // [texts][budget]
   device_array<detail::prefix_counts> counts_;  // [texts]

@@ -33,7 +33,7 @@ namespace detail {
 
 inline constexpr std::int32_t merge_threads = 256;
 
-// The limits of the tree of a text's next policy.
+// Limits on the tree that one of the policies drafts for a text.
 struct part_room {
   std::int32_t capacity = 0;  // number of tokens that the policy's drafter can hold
   std::int32_t most = 0;      // largest number of drafted tokens
@@ -49,7 +49,8 @@ struct part_room {
 // The merged trees, by place. Their limits are the round's. While the merged trees are made, the texts' own trees hold
 // the tokens that the present policy drafts.
 //
-// Shapes      trees: `words` words from one to the next; node_of [places][stride]: the merged node of a drafted node
+// Shapes      trees: `words` words from one tree to the next; node_of [places][stride]: the merged tree's node for each
+//             drafted node
 struct merged_trees {
   tree_writer trees;
   std::ptrdiff_t words;
@@ -87,7 +88,8 @@ __device__ inline std::int32_t find_merged(const tree_writer& merged, const tree
   const std::int32_t n = drafted.size->n_nodes, n_known = merged.size->n_nodes, left = merged.left();
   each_node(n, [&](node_id u) { node_of[u] = u == root_node ? root_node : no_node; });
   __syncthreads();
-  // Level after level, as long as both trees have the same paths: a node can be there only if its parent is.
+  // Goes from level to level until none of a level's drafted nodes is in the merged tree: a node can be there only if
+  // its parent is there, too.
   bool any = true;
   for (std::int32_t level = 1; __syncthreads_or(any ? 1 : 0) != 0; ++level) {
     any = false;
@@ -116,8 +118,9 @@ __device__ inline std::int32_t find_merged(const tree_writer& merged, const tree
 __device__ inline void add_merged(const tree_writer& merged, const tree_writer& drafted, const node_id* node_of,
                                   std::int32_t n_known) {
   const std::int32_t n = drafted.size->n_nodes;
-  // If the merged tree was a root alone, path sums are copied from the drafted tree. Else each node waits for the level
-  // above, and adds to its sum.
+  // If the merged tree was a root alone, the log-probabilities of paths are copied from the drafted tree. Otherwise
+  // each level is written after the level above it, since a node's sum is its parent's sum plus its own
+  // log-probability.
   const bool is_first = n_known == 1;
   bool goes_on = true;
   for (std::int32_t level = 1; __syncthreads_or(goes_on ? 1 : 0) != 0; ++level) {
@@ -169,8 +172,8 @@ __device__ inline void copy_tree(const tree_writer& to, const tree_writer& from)
 }
 
 // Merges the tree that a policy has drafted; a block works for a lane. was[u] becomes the number that merged node u had
-// for the policy's drafter. Then the text's tree becomes a root again, for the next policy; after the last policy it
-// becomes the merged tree.
+// for the policy's drafter, or no_node. Then the text's tree becomes a root again, for the next policy; after the last
+// policy it becomes the merged tree.
 //
 // Shapes      was [places][stride]; drafted_was likewise if the policy has built its tree anew, else nullptr
 template <class RoomT>
@@ -255,7 +258,7 @@ class cascade {
     std::copy_n(capacities.begin(), n_policies, capacities_);
   }
 
-  //! Index of the drafter that is asked for the rows that are wanted now.
+  //! Index of the drafter that is asked about the nodes that are wanted now.
   std::size_t part() const { return part_; }
 
   //! Returns the numbers by which drafter `part` knows the merged trees' nodes.
@@ -312,8 +315,8 @@ class cascade {
     return {merged_.writer(), static_cast<std::ptrdiff_t>(tree::n_words(max_nodes())), node_of_.data(), stride()};
   }
 
-  // The limits of the tree of policy Index. The tree of a RebuildingPolicy needs room for all nodes that are asked
-  // about while it grows.
+  // Returns the limits on the tree of policy Index. The tree of a RebuildingPolicy needs room for all nodes that are
+  // asked about while it grows.
   template <std::size_t Index>
   detail::part_room room() const {
     const auto& policy = std::get<Index>(policies_);
@@ -322,8 +325,8 @@ class cascade {
     return {capacities_[Index], most};
   }
 
-  // Begins the first policy from Index on that wants nodes asked about, and returns these nodes. If none does, the
-  // round's trees are the merged trees.
+  // Begins the first policy from Index on that wants to ask about nodes, and returns these nodes. If none of them does,
+  // the list is empty, and the round's trees are the merged trees.
   template <std::size_t Index>
   node_list begin_from(const text_batch& texts, cudaStream_t stream) {
     if constexpr (Index < n_policies) {

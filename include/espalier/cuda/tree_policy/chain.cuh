@@ -30,8 +30,9 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// Appends one token of each list after the node that was asked about, one after the other; one thread works for a lane.
-// The last new node is asked about next, unless a list was empty or the tree is full.
+// Appends each text's n tokens as a chain below the node that was asked about; one thread works for a lane. Token i is
+// the most probable one of the text's row i; the chain ends before a row that gave no token. The last new node is asked
+// about next, unless a row gave no token or the tree is full.
 //
 // Shapes      tokens, log_probs [places][n]; next [places]
 template <class NodeT>
@@ -59,9 +60,9 @@ ESPALIER_KERNEL void append_runs(text_batch texts, RunsT runs, std::int32_t leng
 //! espalier::chain on the device: the same tree from the same rows or runs.
 //!
 //! Complexity  StepDrafter: for each of `length` tokens a draft pass of one row a text, a launch that reads it, and a
-//!             launch of one thread a text. BlockDrafter: one draft pass, one launch over its rows, one of one thread a
-//!             text. SequenceDrafter: its launch, and one of one thread a text. No allocation after reserve, no
-//!             synchronisation
+//!             launch of one thread a text. BlockDrafter: one draft pass, one launch over its rows, and a launch of one
+//!             thread a text. SequenceDrafter: the drafter's launch, and a launch of one thread a text. No allocation
+//!             after reserve, no synchronisation
 //! Errors      option_error for options out of range; a fault for a block's logits that top_tokens refuses, also in
 //!             rows that a full tree does not need
 //! Source      as espalier::chain

@@ -68,8 +68,8 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads)
 }
 
 // Adds the tokens that the first n_now paths drew; a block works for a lane, a thread for a path. Lists the nodes to
-// ask about for the first n_next paths; where the trunk ends, all paths go on from the end of the first path. Pre:
-// nothing has been drawn before from the nodes at which the paths end
+// ask about for the first n_next paths. If the trunk ends here (ends_trunk), all paths go on from the end of the first
+// path. Pre: nothing has been drawn before from the nodes at which the paths end
 template <class RowsT>
 ESPALIER_KERNEL void extend_paths(text_batch texts, RowsT all_rows, growing_paths all_paths, std::int32_t n_now,
                                   std::int32_t n_next, bool ends_trunk) {
@@ -104,9 +104,10 @@ ESPALIER_KERNEL void extend_paths(text_batch texts, RowsT all_rows, growing_path
 
 //! espalier::delayed on the device: the same tree from the same rows and random numbers.
 //!
-//! Complexity  for each of the trunk + length tokens of a path: a draft pass of one row, or after the trunk of as many
-//!             rows as there are paths, padding included; one launch that reads a row for each path; a launch of 64
-//!             threads a text. No allocation after reserve, no synchronisation
+//! Complexity  for each of the trunk + length tokens of a path: a draft pass of one row for the trunk's tokens and the
+//!             first one after it, and of as many rows as there are paths for the others, padding included; one launch
+//!             that reads a row for each path; a launch of 64 threads a text. No allocation after reserve, no
+//!             synchronisation
 //! Law         as espalier::delayed
 //! Errors      option_error for options out of range. If a row has no probability above 0, the paths that end at its
 //!             node go no further; the drafter has reported a fault then
@@ -155,8 +156,8 @@ class delayed {
   void observe(const text_batch&, const verdict*, cudaStream_t) const {}
 
  private:
-  // Returns the nodes at the ends of the paths that grow now. When the paths part, all of them are at the end of the
-  // trunk.
+  // Returns the nodes at the ends of the paths that grow now. When the trunk has just ended, this is one node for all
+  // paths.
   node_list wanted() const {
     const std::int32_t n = options_.paths_at(level_);
     if (level_ == 0) return {roots_.data(), n > 0 ? 1 : 0, 0};

@@ -28,14 +28,14 @@ namespace espalier::cuda {
 //!
 //! Complexity  `budget` draft passes of one row are launched. Each is followed by one launch that makes every draw that
 //!             the rows allow, and then finds the node to ask about next. Only one pass is needed for each node that is
-//!             drawn from: between one and `budget` passes. The others are padding; a captured graph runs them all the
+//!             drawn from: between one and `budget` passes. The other passes have padding rows alone; they run all the
 //!             same, and each costs as much as any pass of the draft. If that matters, use dyspec_threshold, which has
 //!             one pass a level. A draw is one or two passes over a row by a cluster, and a look at all nodes for the
 //!             next draw. No allocation after reserve, no synchronisation
 //! Law         as espalier::dyspec_greedy
 //! Errors      option_error for options out of range
-//! Source      as espalier::dyspec_greedy. A queue with one entry for each node replaces its heap, and gives the same
-//!             order
+//! Source      as espalier::dyspec_greedy, but with a queue that has one entry for each node in place of the heap; the
+//!             order is the same
 class dyspec_greedy {
  public:
   static constexpr regime sampling = regime::without_replacement;

@@ -38,9 +38,9 @@ namespace detail {
 
 // A step of grow_level for dyspec_threshold, in the memory of the device.
 //
-// Shapes      reach as tokens of children; rules [places]
+// Shapes      reach: as children.tokens; rules [places]
 struct threshold_step : drawn_children_view {
-  double* reach;     // probability that a draw from the child is looked at
+  double* reach;     // by child: the probability that its first draw is looked at
   draw_queue nodes;  // the nodes that were asked about
   const dyspec_threshold_rule* rules;
   dyspec_threshold_rule rule{};  // the rule of one text
@@ -92,8 +92,8 @@ ESPALIER_KERNEL void __launch_bounds__(row_threads)
   step.nodes.push(u, reach > 0 ? reach : -1);
 }
 
-// Tells the rule of each text what the levels of its round have drawn; one thread works for a lane. Shapes: rules
-// [places]
+// Tells the rule of each text how many draws the levels of its round have made, and whether the budget has room for
+// more; one thread works for a lane. Shapes: rules [places]
 template <class RuleT>
 ESPALIER_KERNEL void note_draws(text_batch texts, RuleT* rules) {
   const text_in_batch here = texts.here();
@@ -149,9 +149,9 @@ class dyspec_threshold {
   //! Returns, as bytes, the first state of a text that has options of its own; its trees are no larger than the
   //! policy's.
   //!
-  //! Errors      option_error for options out of range, for a budget or max_depth above the policy's or a threshold
-  //!             below it, for another `fill`, with `fill` for another budget, and for `adapt` if the policy does
-  //!             not adapt
+  //! Errors      option_error for options out of range; for a budget or max_depth above the policy's, or a threshold
+  //!             below the policy's; for another `fill` than the policy's; for another budget if the policy fills; for
+  //!             `adapt` if the policy does not adapt
   std::vector<std::byte> learnt_with(const dyspec_threshold_options& options) const {
     (void)require_options(options);
     require_option("budget of a text", options.budget, options_.fill ? options_.budget : 1, options_.budget);

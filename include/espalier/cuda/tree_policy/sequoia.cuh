@@ -38,8 +38,8 @@ namespace detail {
 
 // A step of grow_level for a tree of a fixed shape, in the memory of the device.
 //
-// Shapes      n_children, first_child [nodes of the shape]; shape_of [places][n_nodes]: the node of the shape that a
-//             node of the tree stands for
+// Shapes      n_children, first_child [nodes of the shape]; shape_of [places][n_nodes]: for each node of the tree, the
+//             node of the shape whose position it has
 struct shape_step : drawn_children_view {
   const std::int32_t* n_children;
   const std::int32_t* first_child;

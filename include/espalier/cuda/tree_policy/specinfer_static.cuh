@@ -36,7 +36,7 @@ namespace espalier::cuda {
 namespace detail {
 
 // The independent draws of a level, `slots` draws from each node that was asked about, in the memory of the device.
-// Draw i is draw i % slots of entry i / slots of the list.
+// Draw i is draw i % slots of entry i / slots of `asked`.
 //
 // Shapes      tokens [places][stride]
 struct independent_draws {
@@ -50,7 +50,7 @@ struct independent_draws {
   __device__ token_id* tokens_of(std::int32_t place) const {
     return tokens + static_cast<std::ptrdiff_t>(place) * stride;
   }
-  // Returns the node that draw i is from; no_node if there is no draw i. In the list, nodes stand before the unused
+  // Returns the node that draw i is from; no_node if there is no draw i. In `asked`, nodes stand before the unused
   // entries. `left`: how many draws the tree still has room for.
   __device__ node_id above(const text_in_batch& here, std::int32_t i, std::int32_t left) const {
     return i < n && i < left ? asked.of(here.place)[i / slots] : no_node;

@@ -57,7 +57,7 @@ class team_draft_rows {
 namespace detail {
 
 // A residual that gives the node of its target row (target().node()) and the share of the draft's row that was taken
-// from it (now().share).
+// from the target's row (now().share).
 template <class TermsT>
 concept RestOfNode = requires(const TermsT& terms) {
   terms.target().node();
@@ -130,8 +130,8 @@ class logits_row {
 };
 
 //! The target's rows by node: lazy_rows on the device. If the transform of a row was not found beforehand, the team
-//! finds it when the verifier first asks for the row. At most most_rows found transforms are kept, one for each depth
-//! modulo most_rows; a transform that was overwritten is found again.
+//! finds it when the verifier first asks for the row. Of these transforms, most_rows at most are kept, one for each
+//! depth modulo most_rows; a transform that was overwritten is found again.
 //!
 //! Complexity  row, argmax: as team_sampler::find_transform; nothing if the transform is known
 //! Law         bit for bit the rows of espalier::lazy_rows
@@ -323,8 +323,8 @@ class stage_memory {
 struct verify_tuning {
   detail::row_tuning walk;   //!< the team that runs the verifier
   detail::row_tuning ahead;  //!< the teams that look at the target's rows beforehand
-  std::int32_t rows_ahead;   //!< nodes, from the root on, whose target rows are looked at beforehand; all nodes for
-                             //!< verifiers that use the first path
+  std::int32_t rows_ahead;   //!< nodes, from the root on, whose target rows are looked at beforehand; not used for
+                             //!< verifiers that use the first path: for them all nodes' rows are
 
   static verify_tuning here(std::int32_t vocab) {
     return {detail::row_tuning_here(vocab, 16), detail::row_tuning_here(vocab), 16};
@@ -520,7 +520,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void verify_trees(const verify
 //! Complexity  run: 2 launches, 4 for block_verification and traversal. Two passes over each row that is looked at
 //!             beforehand, one with greedy; one pass over the target's and the draft's rows along the first path; then
 //!             the verifier's own passes over rows. No synchronisation, no allocation after the constructor
-//! Law         the verdict of the host's verifier over the same logits, draft rows, tree and chance, where neither
+//! Law         the verdict of the host's verifier over the same logits, draft rows, tree and chance, if neither
 //!             compiler fuses products and sums
 //! Errors      sample: option_error for options out of range; cuda_error where there is no memory or a launch fails. If
 //!             the verifier visits a row that espalier::sampler refuses, a fault is reported; after this or any earlier

@@ -79,11 +79,11 @@ constexpr std::int32_t n_pairs_within(std::int32_t m) {
 // bucket that matters, and everything begins again with that bound.
 //
 // The result is exact for three reasons. (1) A sum of floats is monotone: a child's bucket is not before its parent's,
-// and a younger sibling's not before an elder one's. So if a prefix is not looked at, neither its descendants nor its
-// younger siblings lie in a bucket that matters. (2) All prefixes in the buckets before a bucket are strictly better
-// than those in it: with `budget` prefixes up to the last bucket that matters, none after it is among the best. (3)
-// Within a bucket prefixes are compared as the heap compares them. The choice of bucket for a prefix changes the time
-// alone.
+// and among siblings the bucket of a less probable token is not before that of a more probable one. So if a prefix does
+// not lie in a bucket that matters, neither do its descendants and its siblings of less probable tokens. (2) All
+// prefixes in the buckets before a bucket are strictly better than the prefixes in it: with `budget` prefixes up to the
+// last bucket that matters, no prefix after it is among the best. (3) Within a bucket prefixes are compared as the heap
+// compares them. The choice of the function changes only the time.
 template <std::int32_t threadsN>
 class prefix_levels {
  public:
@@ -100,9 +100,9 @@ class prefix_levels {
         budget_(budget),
         pairs_(pairs) {}
 
-  // Takes the `budget` best prefixes, or all that have a probability, and returns how many there are; -1 if the pool is
-  // too small for the prefixes that may be among the best, which happens only with very many equal prefixes. Called by
-  // all threads of the block.
+  // Takes the `budget` best prefixes, or all whose probability is above 0, and returns how many there are; -1 if the
+  // pool is too small for the prefixes that may be among the best, because very many are equally or almost equally
+  // probable. Called by all threads of the block.
   //
   // Shapes      log_probs [n_rows][n_ranks], each row falling
   // Pre         log_probs <= 0; n_rows, n_ranks > 0; 0 < budget <= threadsN
@@ -154,7 +154,7 @@ class prefix_levels {
   }
 
   // Sets bound_of_rows and bound_of_pairs, log-probabilities that at least `budget` prefixes reach, and floor, below
-  // which no prefix with a probability lies. Called by one warp.
+  // which no prefix of a probability above 0 lies. Called by one warp.
   __device__ void set_bounds(std::int32_t lane) {
     float of_rows = -FLT_MAX;
     if (lane < 7 && 1 << lane <= n_rows_)
@@ -222,8 +222,8 @@ class prefix_levels {
     return true;
   }
 
-  // Counts the children that may matter of each node of the level from `begin` on, and sets first_child, the index at
-  // which they will begin. Returns how many children there are in all.
+  // Counts, for each node of the level from `begin` on, the children that may matter, and sets first_child, the index
+  // at which these children will begin. Returns how many children there are in all.
   __device__ std::int32_t count_children(std::int32_t begin, std::int32_t row) {
     const std::int32_t last = pool_.last_bucket;
     std::int32_t total = 0;

@@ -24,7 +24,7 @@ struct listed_draw {
   bool is_new = true;       // whether no draw before it has the same node
   bool is_leaf = true;      // whether nothing is drawn from its own node
 
-  // A draw from node `above` of the tree; its position in the list is not set.
+  // Returns a draw from node `above` of the tree; its position in the list is not set.
   __device__ static listed_draw of(const tree_writer& tree, node_id above, token_id token, float log_prob) {
     return {above, token, log_prob, tree.depth[above] + 1, tree.path_log_prob[above] + log_prob};
   }
@@ -86,7 +86,7 @@ class mixed_draws {
   // True if this thread has a draw, and no draw before it has the same node.
   __device__ bool leads() const { return leads_; }
 
-  // This thread's draw, with its position in the list filled in.
+  // Returns this thread's draw with its position in the list filled in.
   __device__ listed_draw placed(listed_draw own) const {
     const auto i = static_cast<std::int32_t>(threadIdx.x);
     own.is_new = leads_;

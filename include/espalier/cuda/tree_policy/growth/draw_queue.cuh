@@ -28,7 +28,7 @@ namespace espalier::cuda::detail {
 // Shapes      reach, last, order [places][nodes]; n_pushed [places]
 struct draw_queue {
   double* reach;                     // the probability that the next draw is looked at; negative: the node has none
-  std::int32_t* last;                // number of the last draw from this node, -1 before the first
+  std::int32_t* last;                // number of the last draw from this node, counted from 0; -1 before the first
   std::int32_t size;                 // number of nodes of a text, at most
   std::int32_t* order = nullptr;     // among nodes with equal reach the one with the smallest order is taken first;
                                      // nullptr: the node's number is its order
@@ -46,8 +46,8 @@ struct draw_queue {
     reach[u] = its_reach;
     if (order != nullptr) order[u] = (*n_pushed)++;
   }
-  // The node whose next draw has the largest reach, the first of equal ones; no_node if there is none. Called by the
-  // whole team.
+  // Returns the node whose next draw has the largest reach, the first of equal ones; no_node if no node has a next
+  // draw. Called by the whole team.
   __device__ node_id best(std::int32_t n_nodes, const team& who) const {
     const auto step = static_cast<std::int32_t>(who.size());
     double largest = -1;

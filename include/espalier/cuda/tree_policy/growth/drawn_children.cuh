@@ -57,7 +57,7 @@ struct drawn_children_view {
     ++last[entry];
   }
 
-  // The draws of an entry as a tree in which they are the draws of the root, the last one first.
+  // Returns a tree in which the draws of this entry are the draws of the root, the last one first.
   __device__ tree_view tree_of(std::int32_t entry) const {
     tree_view view;
     view.token = children.tokens + static_cast<std::ptrdiff_t>(entry) * children.k;

@@ -45,7 +45,7 @@ struct next_level {
 // StepT has of(place), which gives the step of one text. The step of a text has
 //   children                  child_lists of the nodes of the list
 //   budget()                  the largest number of draws of the tree
-//   n_draws(entry, u)         the number of children that node u gets, which is entry `entry` of the list
+//   n_draws(entry, u)         the number of children that node u gets; u is entry `entry` of the list
 //   enter(tree, node, at)     called when a new node, entry `at` of `children`, is in the tree; returns true if the
 //                             node may be asked about
 //   ask(node, at)             called when that node is listed to be asked about

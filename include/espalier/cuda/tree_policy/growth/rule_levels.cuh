@@ -29,7 +29,7 @@ namespace espalier::cuda::detail {
 //   breadth(confidence)             number of children of a node whose row has this largest probability
 //   expands(depth, path_log_prob)   whether a new node may be asked about
 //
-// Shapes: rule [places]; children by place, of n_asked nodes each
+// Shapes: rule [places]; children [places][n_asked][k]
 template <class RuleT>
 struct rule_step {
   child_lists children;

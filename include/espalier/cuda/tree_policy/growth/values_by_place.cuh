@@ -35,7 +35,7 @@ ESPALIER_KERNEL void observe_round(text_batch texts, const verdict* decisions, R
 }
 
 // A value for each text, in the memory of the device: the state that a policy keeps of a text. A value is trivially
-// copyable and has no addresses.
+// copyable and holds no addresses.
 template <class ValueT>
 class values_by_place {
   static_assert(std::is_trivially_copyable_v<ValueT> && sizeof(ValueT) % 4 == 0, "see LearningPolicy");

@@ -33,7 +33,7 @@ inline constexpr unsigned path_threads = 256;
 
 // A node of the first path; entries are numbered by depth.
 struct path_entry {
-  // 1 for the root; for another node passed_on() of its parent's weight and ratio. A leaf is accepted with this chance.
+  // 1 for the root; for another node passed_on(weight, ratio) of its parent. A leaf passes with this probability.
   double weight;
   row_transform transform;  // the transform of its target row, if has_rest
   float share;              // share of the draft's row that a rejection of its first draw takes from the target's row
@@ -49,8 +49,8 @@ struct path_size {
 
 // The first paths of all texts. Passed by value into kernels.
 //
-// Shapes      size [places]; entry, total [places][max_nodes]; part [places][max_nodes][n_parts]: the sums of the parts
-//             of the residual (p - share q)+
+// Shapes      size [places]; entry [places][max_nodes]; part [places][max_nodes][n_parts]: the sums of the parts of the
+//             residual (p - share q)+ of an entry; total [places][max_nodes]: its whole sum
 struct first_path_view {
   path_size* size = nullptr;
   path_entry* entry = nullptr;
