@@ -38,7 +38,8 @@ struct dyspec_greedy_options {
 //!             allocation once warm
 //! Law         at which node the next draw is made does not depend on the token that it will give
 //! Errors      option_error for options out of range
-//! Source      DySpec, Algorithm 1. Equal values are taken in the order in which they arose
+//! Source      DySpec, Algorithm 1. Draws that are equally likely to be needed are made in the order in which they
+//!             became possible
 class dyspec_greedy {
  public:
   static constexpr regime sampling = regime::without_replacement;

@@ -62,8 +62,8 @@ class dyspec_threshold_rule {
     unused_ = has_room && 2 * n_draws < options_.budget ? 1 : 0;
   }
 
-  //! Ends the round: raises the threshold by 3 % if the budget was spent, lowers it by as much if more than half of the
-  //! budget was left. Larger steps follow the round before too closely, and commit fewer tokens a round.
+  //! Ends the round: multiplies the threshold by 1.03 if the budget was spent, divides it by 1.03 if more than half of
+  //! the budget was left. Larger steps follow the round before too closely, and commit fewer tokens a round.
   ESPALIER_HOST_DEVICE void observe(std::int32_t) {
     if (!options_.adapt) return;
     const auto least = static_cast<wide_number>(options_.threshold);
