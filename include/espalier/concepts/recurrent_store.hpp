@@ -36,7 +36,7 @@ concept HasRoomForRows = requires(const StoreT& kv) {
 
 }  // namespace detail
 
-//! A store of a model whose cache is a state and not rows, in all layers or in some: Mamba-2 and the like.
+//! A store for a model whose cache, in all layers or in some, is a state instead of rows: Mamba-2 and the like.
 //!
 //! The state after n tokens contains all that the model knows of them. It can be computed from a state after fewer
 //! tokens and the rows between, but not from a later state. So the store holds few states, each after a number of
