@@ -44,10 +44,10 @@ namespace espalier {
 //!
 //! Backend and store are kept by reference when given as lvalues, by value otherwise.
 //!
-//! Complexity  propose: one pass over as many rows as nodes, and the passes that read what the cache lacks of the text;
-//!             no allocation after reserve(). If the text's processor leaves a single token after a node, the row of
-//!             the node needs no pass; the node then joins the first pass over a node below it. The same holds for the
-//!             root, unless hidden states are kept
+//! Complexity  propose: one pass over as many rows as nodes, and the passes that read the text's tokens that the cache
+//!             lacks; no allocation after reserve(). If the text's processor leaves a single token after a node, the
+//!             row of the node needs no pass; the node then joins the first pass over a node below it. The same holds
+//!             for the root, unless hidden states are kept
 //! Law         as StepDrafter, SharedDrafter and ProcessingDrafter; rows are the draft model's along each path, through
 //!             the text's processor and the sampler; the row of previous_state() passes through no processor
 //! Errors      constructor, reserve: option_error for options out of range, and if backend or store has too little room
@@ -91,7 +91,7 @@ class autoregressive {
   }
 
   void reserve(std::int32_t max_nodes) {
-    // A drafter that several decoders share has room for the largest.
+    // A drafter that several decoders share has room for the rounds of each.
     max_nodes_ = max_nodes = (std::max)(max_nodes, max_nodes_);
     const auto nodes = static_cast<std::size_t>(max_nodes) + 1;
     const std::size_t kept_rows = nodes + (keeps_states_ ? 1 : 0);
@@ -263,7 +263,8 @@ class autoregressive {
   std::size_t offset(std::int32_t row) const { return static_cast<std::size_t>(std::ptrdiff_t{row} * vocab_size()); }
 
   // Truncates the cache to its leading rows that are rows of this text, at most n. Other rows may be there, because
-  // another drafter has used the cache. If the store does not know its tokens, a changed number of rows shows that.
+  // another drafter has used the cache. If the store does not know its tokens, only a changed number of rows shows
+  // that another drafter has used it.
   void keep(std::int32_t n) {
     if constexpr (PrefixKVStore<kv_type>)
       n = (std::min)(n, held_.of(kv_, sequence_, text_));
@@ -352,8 +353,8 @@ class autoregressive {
     return n;
   }
 
-  // Returns the nodes, of these, that need a pass, each after its ancestors that have not been in a pass yet. The rows
-  // of the other nodes are made here, since the processor leaves one token after each.
+  // Returns the nodes that need a pass, each after its ancestors that have not been in a pass yet. The rows of the
+  // other nodes are made here, since the processor leaves one token after each.
   std::span<const node_id> unforced(std::span<const node_id> nodes) {
     const auto is_known = [&](node_id u) { return row_of_[static_cast<std::size_t>(u)] >= 0; };
     asked_.clear();
