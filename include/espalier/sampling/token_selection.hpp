@@ -20,9 +20,9 @@
 
 namespace espalier::detail {
 
-// Number of neighbouring tokens that form a group, of which only the largest number is read at first; and number of
-// groups whose flags fill a word.
+// Number of neighbouring tokens that form a group, of which only the largest number is read at first.
 inline constexpr std::size_t token_group = 32;
+// Number of groups whose flags fill a word.
 inline constexpr std::size_t group_word = 64;
 
 template <class NumberT>
