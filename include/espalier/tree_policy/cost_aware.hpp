@@ -311,7 +311,8 @@ class cost_aware {
     return a.reach > b.reach || (a.reach == b.reach && a.depth < b.depth);
   }
 
-  // Learns from the children of the accepted nodes, except children that another policy of a cascade has added.
+  // Learns from the children of the accepted nodes. If this is the first policy of a cascade, the children that other
+  // policies have added do not count: their numbers come later.
   void observe_children(tree_view tree, verdict v) {
     // A verdict that was cut at a stop condition ends with a token of the tree, which was accepted, too.
     node_id taken = tree.find_child(v.accepted, v.token);

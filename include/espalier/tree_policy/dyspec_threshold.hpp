@@ -108,7 +108,7 @@ class dyspec_threshold_rule {
 //!
 //! Complexity  one draft pass a level, filled or not. A draw reads its row once or twice and takes O(c * c), where c is
 //!             the number of the node's earlier draws; a draw that fills takes O(nodes asked about), too. No allocation
-//!             once warm
+//!             after the first rounds
 //! Law         if the threshold is the probability with which the last draw of dyspec_greedy is tested, and there are
 //!             no ties, the tree is that of dyspec_greedy. A drawn token is kept whatever it is; whether the draft is
 //!             asked about it depends on its probability. The filled tree begins with all draws of the tree without

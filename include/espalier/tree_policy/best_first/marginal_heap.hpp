@@ -56,8 +56,9 @@ struct marginal_node {
 //!             path_log_prob: O(depth)
 //! Law         nodes are numbered in falling order of path_log_prob, equal ones in lexicographic order of their ranks;
 //!             parents come before children
-//! Source      Ringel and Romano, DDTree, Algorithm 1: a prefix becomes a candidate when its parent or elder sibling is
-//!             taken. The buckets are ours; the order in which prefixes are taken does not depend on them
+//! Source      Ringel and Romano, DDTree, Algorithm 1: a prefix becomes a candidate when its parent, or its sibling of
+//!             the rank before, is taken. The buckets are ours; the order in which prefixes are taken does not depend
+//!             on them
 class marginal_heap {
  public:
   ESPALIER_HOST_DEVICE marginal_heap(std::uint64_t* entries, marginal_node* nodes, node_id* buckets)
