@@ -127,8 +127,8 @@ class autoregressive {
 
   void begin(std::span<const token_id> context) {
     if (context.empty()) raise<input_error>("the context is empty; a drafter needs at least one token to go on from.");
-    // A store that remembers no tokens is taken to hold rows of the text that this drafter followed last. Tokens beyond
-    // the capacity are not kept.
+    // A store that remembers no tokens is taken to hold rows of the text that this drafter followed last. Of the tokens
+    // beyond the capacity only the first one is kept, which marks the text as too long.
     context = context.first((std::min)(context.size(), static_cast<std::size_t>(capacity()) + 1));
     const auto end = text_.begin() + (std::min)(std::ssize(text_), std::ptrdiff_t{kv_.size(sequence_)});
     const auto common = std::mismatch(text_.begin(), end, context.begin(), context.end()).first - text_.begin();
@@ -420,7 +420,7 @@ class autoregressive {
   sampler<number> sampler_;
   std::int32_t sequence_;
   held_prefix held_;
-  std::int32_t n_committed_ = 0;  // rows of the sequence after this drafter's last change of it
+  std::int32_t n_committed_ = 0;  // number of cache rows of the sequence when this drafter last changed it
   std::int32_t max_nodes_ = 0, n_rows_ = 0;
   detail::list<token_id> text_;  // committed; the last token is pending
   detail::unset_numbers<number> rows_;

@@ -26,11 +26,11 @@
 namespace espalier {
 
 //! The translation of a target's tokens into a draft's vocabulary. Tokens with the same bytes are shared; the bytes of
-//! every other token are cut into the draft's tokens, the longest first. It is made once for two tokenizers, from their
-//! pieces.
+//! every other token are cut into the draft's tokens, the longest first. It is made once for two tokenizers, from the
+//! bytes of their tokens.
 //!
 //! Shapes      target, draft [vocabulary]: the bytes of each token, none for tokens that are no text
-//! Complexity  the constructor: O(bytes * longest piece), expected
+//! Complexity  the constructor: O(bytes * bytes of the longest draft token), expected
 //! Errors      option_error for an empty vocabulary, or if no token is shared; input_error from share() for a token
 //!             that is not in its vocabulary
 class vocabulary_map {
