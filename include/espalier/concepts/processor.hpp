@@ -66,7 +66,8 @@ concept ListsChanges = requires(ProcessorT& processor, std::span<const token_id>
 //!   only(path) -> std::optional<token_id>   the only token that process(path, ...) does not forbid, whatever the row:
 //!                            a drafter knows the processed row without its model; nothing where several may be left
 //!   prescribed(path) -> std::optional<token_id>   a token that the text likely goes on with after the path: drafters
-//!                            without rows draft it, at no cost but its rows; nothing where that is open
+//!                            without rows draft it, at no cost but its row in the target's pass; nothing where the
+//!                            processor prescribes none
 //!   changes                  see cuda::ListingProcessor
 //! Laws
 //!   process(path, logits) makes the row that commit(path) and then process({}, logits) would make.
