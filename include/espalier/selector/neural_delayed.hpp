@@ -150,7 +150,7 @@ class neural_delayed {
     chosen_ = false;
     may_choose_ = selector_ && std::exchange(start_.read, false) && tree.limit() > 0;
     const auto wanted = growth_.begin(tree, action_);
-    // The root is asked about in any case: only then does the selector choose the tree.
+    // The root is asked about even if the tree of the options has no drafted token: the selector chooses after that.
     return may_choose_ ? std::span(&root, 1) : wanted;
   }
 
