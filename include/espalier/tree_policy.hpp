@@ -3,7 +3,7 @@
 #pragma once
 
 //! Includes every tree policy, and trees with their orders, masks and batches. examples/build_only shows how an engine
-//! that has the rows of a draft builds a tree. Other engines' layouts are in espalier/interop.hpp.
+//! that has the rows of a draft builds a tree. The layouts of other engines are in espalier/interop.hpp.
 
 #include "espalier/core/batch_check.hpp"
 #include "espalier/core/chance.hpp"

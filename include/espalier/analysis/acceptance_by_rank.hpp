@@ -42,9 +42,9 @@ class acceptance_by_rank {
       count_node(tree, tree.parent[u], u);
   }
 
-  //! made: the number of reached nodes that had a draw of this rank (0: the first draw). accepted: the number of those
-  //! nodes at which this draw was the accepted one.
+  //! Number of reached nodes that had a draw of this rank (0: the first draw).
   std::int64_t made(std::int32_t rank) const { return made_[static_cast<std::size_t>(rank)]; }
+  //! Number of reached nodes at which the draw of this rank was the accepted one.
   std::int64_t accepted(std::int32_t rank) const { return accepted_[static_cast<std::size_t>(rank)]; }
 
   //! The acceptance rate of each rank, [ranks]: accepted / made, 0 if none was made.

@@ -25,7 +25,7 @@ namespace espalier {
 
 namespace detail {
 
-// Checks that the rows of target and draft are as long as each other, and not empty.
+// Checks that the rows of target and draft have the same length, and are not empty.
 //
 // Errors      input_error if they are not
 template <class NumberT>
@@ -123,7 +123,7 @@ double acceptance_rate(const khisti& verifier, std::span<const NumberT> p, std::
 //!
 //! Shapes      p the target's row, q the draft's: [vocab]
 //! Complexity  O(vocab log vocab)
-//! Law         equals the minimum over token sets S of 1 + p(S) - q(S)^k; a set that has it consists of the first
+//! Law         equals the minimum over token sets S of 1 + p(S) - q(S)^k; a set with this minimum consists of the first
 //!             tokens in the order of falling q / p
 //! Errors      input_error if p and q are empty or differ in length, or if k is below 1
 //! Source      Hu et al., Towards optimal multi-draft speculative decoding (arXiv 2502.18779)

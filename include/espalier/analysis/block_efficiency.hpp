@@ -13,7 +13,7 @@
 namespace espalier {
 
 //! The number of tokens that a round commits on average when this verifier judges this tree: the sum, over all nodes,
-//! of the probability that the verdict commits the path to the node. For the root it is 1, for the target's own token.
+//! of the probability that the verdict commits the path to the node. The root's 1 stands for the target's own token.
 //!
 //! The rows are those that the verifier's verify() takes. The verifier must be one for which there is an overload of
 //! branching_probabilities.
@@ -59,12 +59,13 @@ template <class DraftRowsT, class TargetRowsT>
 drawn_tree(tree_view, DraftRowsT, TargetRowsT&) -> drawn_tree<DraftRowsT, TargetRowsT>;
 
 //! An estimate of the number of tokens that a round commits on average over random trees: the mean of
-//! expected_block_efficiency over n trees. It has the variance of drawing the trees, and none of verification.
+//! expected_block_efficiency over n trees. Its variance comes from drawing the trees alone; verification adds none.
 //!
 //!     const double tokens = estimated_block_efficiency(specinfer(), 4, [&](std::int32_t i) {
 //!       philox_chance chance(seed, sequence, i);
 //!       tree.reset(pending);
-//!       policy.grow(tree, drafter, chance);
+//!       for (auto wanted = policy.begin(tree); !wanted.empty();)
+//!         wanted = policy.take(tree, ask(drafter, tree, wanted, policy.max_nodes()), chance);
 //!       return drawn_tree{tree.view(), drafter.rows(), target_rows(tree)};
 //!     });
 //!

@@ -28,7 +28,7 @@ void require_list(std::span<const NumberT> p, std::span<const NumberT> q, std::s
   }
 }
 
-// min(1, p / q); 0 for p = 0.
+// Returns min(1, p / q); 0 for p = 0.
 template <class PT, class QT>
 double acceptance(PT p, QT q) {
   return p > 0 ? (std::min)(1.0, static_cast<double>(p) / static_cast<double>(q)) : 0.0;
@@ -36,9 +36,9 @@ double acceptance(PT p, QT q) {
 
 }  // namespace detail
 
-//! For each draw in a list: the probability that the verifier emits its token at the node that the draws belong to.
-//! Equal tokens get equal numbers. Over the different tokens the sum is 1 minus the probability that the emitted token
-//! is not in the list. There is an overload for each verifier that acceptance_rate knows.
+//! Returns, for each draw in a list, the probability that the verifier emits the draw's token at the node that the
+//! draws belong to. Equal tokens get equal numbers. Over the different tokens the sum is 1 minus the probability that
+//! the emitted token is not in the list. There is an overload for each verifier for which acceptance_rate has one.
 //!
 //! Shapes      p the target's row, q the draft's: [vocab]; list, result: [k], in the order of the draws
 //! Complexity  passes over p and q as in acceptance_rate; specinfer: and O(k 2^k)

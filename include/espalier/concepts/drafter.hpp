@@ -92,7 +92,7 @@ struct model_state {
 //!   capacity() -> int       tokens of the longest text that it can follow, drafted tokens included; beyond it nothing
 //!                           is drafted
 //! Optional
-//!   vocab_size() -> int     of a drafter of tokens with probabilities: the size of its vocabulary, which must be the
+//!   vocab_size() -> int     only of a drafter that gives probabilities: the size of its vocabulary, which must be the
 //!                           target's
 //!   rows() -> node_rows     the distributions of this round that tokens were drawn from, for verifiers that read them;
 //!                           or sampled_rows, which a sampler of the library made and verifiers need not check
@@ -213,7 +213,7 @@ concept PromptDrafter = requires(DrafterT& drafter, std::int32_t n) {
   { drafter.read_prompt(n) } -> std::same_as<bool>;
 };
 
-//! A drafter of one text among many, whose model makes one pass for all of their drafters together.
+//! A drafter of one text among many, whose model makes one pass for the drafters of all these texts together.
 //!
 //!     drafter.want(tree, nodes);                  for each text, instead of propose()
 //!     do {
@@ -230,7 +230,7 @@ concept PromptDrafter = requires(DrafterT& drafter, std::int32_t n) {
 //!   want(tree, nodes)              notes that the rows that propose(tree, nodes) would make are wanted, and makes no
 //!                                  pass
 //!   want_prompt(n) -> bool         notes that the tokens that PromptDrafter's read_prompt(n) would read are wanted;
-//!                                  returns what it would return
+//!                                  returns what read_prompt(n) would return
 //!   n_wanted() -> int              rows that are still to be computed
 //!   add_rows(pass, most) -> int    adds rows that are still to be computed to a pass, `most` at most, and returns how
 //!                                  many; 0 once all are known; -1, and none is added, where the cache has no room
@@ -332,8 +332,8 @@ concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
 };
 
 //! A block drafter whose row of a node depends on the path to it, too: it is the block's row of the node's depth,
-//! corrected for the tokens before it without another pass. A bias by the token before (DSpark) and a choice among
-//! candidates by it (DFlash2) are such corrections.
+//! corrected for the tokens before it without another pass. Such corrections are a bias that depends on the token
+//! before (DSpark), and a choice among candidates that depends on it (DFlash2).
 //!
 //! Minimal definition, besides BlockDrafter
 //!   correct(tree, node, row)   changes `row`, the logits of the node's depth in the last block, to the logits after
@@ -353,8 +353,8 @@ concept ConditionedBlockDrafter = BlockDrafter<DrafterT> &&
 //!
 //! Minimal definition, besides Drafter
 //!   propose_run(max_tokens) -> token_run   a run of max_tokens tokens at most, possibly none. If the drafter knows the
-//!                           length of the match that the run comes from, `match` of the run says it: policies tell
-//!                           good runs from bad ones by it
+//!                           length of the match that the run comes from, the run's `match` is this length, by which
+//!                           policies tell good runs from bad ones
 //! Models
 //!   prompt_lookup, ngram
 template <class DrafterT>
@@ -362,7 +362,8 @@ concept SequenceDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std::
   { drafter.propose_run(max_tokens) } -> std::same_as<token_run>;
 };
 
-//! A drafter of one of the three kinds that can be asked. no_drafter is of none; of a joint, the parts can be asked.
+//! A drafter of one of the three kinds that can be asked. no_drafter is of none of them. A joint is not asked itself:
+//! its parts are.
 template <class DrafterT>
 concept AskableDrafter = StepDrafter<DrafterT> || BlockDrafter<DrafterT> || SequenceDrafter<DrafterT>;
 
@@ -431,7 +432,7 @@ concept FeatureDrafter = Drafter<DrafterT> && detail::CountsFeatures<DrafterT> &
 //! the state before it. For a token that is only drafted, the head's own state takes the place of the target's.
 //!
 //! Laws, besides those of StepDrafter and FeatureDrafter
-//!   A state that was drafted in a round is not used after it: the target's takes its place.
+//!   A state that was drafted in a round is not used after that round: the target's state takes its place.
 //! Models
 //!   feature_steps
 template <class DrafterT, class BackendT>

@@ -93,8 +93,8 @@ concept HasPages = requires(const KVStoreT& kv) {
 //!                                  scratch only
 //!   compacts() -> bool             true if commit keeps all rows that it is given
 //! Laws
-//!   Appending a chain and committing it equals plain appending; append, then commit of no row, changes nothing; a
-//!   committed row never changes (but see WindowedKVStore).
+//!   Appending a chain and committing all of it has the same result as appending and committing its rows one by one;
+//!   append, then commit of no row, changes nothing; a committed row never changes (but see WindowedKVStore).
 //!   append returns -1 for an n below 0; truncate to an n below 0 keeps nothing.
 //!   A store over an engine that knows only paths (llama_cpp_kv) commits kept rows that form one path, and refuses
 //!   others.
@@ -126,16 +126,16 @@ concept KVStore = detail::HasCacheSize<KVStoreT> && detail::HasAppend<KVStoreT> 
 template <class KVStoreT>
 concept PrefixKVStore = KVStore<KVStoreT> && detail::RemembersTokens<KVStoreT>;
 
-//! A store of pages whose sequences share rows: a text uses the rows that any other text has computed of the same
-//! beginning, and several texts can go on from one. No row is copied until a sequence writes into a page that others
-//! use, too.
+//! A store of pages whose sequences share rows: a text uses the rows that any other text with the same beginning has
+//! computed, and several texts can go on from one text. No row is copied until a sequence writes into a page that other
+//! sequences use, too.
 //!
 //! Minimal definition, besides PrefixKVStore
 //!   adopt(sequence, tokens) -> int   makes the sequence hold the longest beginning of these tokens that the store has
 //!                                    rows of, and no other row; returns the number of rows. Rows of that beginning
-//!                                    that the sequence already holds stay where they are. The store finds rows that
-//!                                    were given up while their tokens were known (by truncate, adopt or fork) and not
-//!                                    evicted since, and the full pages that sequences hold; of rows that several
+//!                                    that the sequence already holds stay where they are. The store finds the rows
+//!                                    that truncate, adopt or fork gave up while their tokens were known and that were
+//!                                    not evicted since, and the full pages that sequences hold; of rows that several
 //!                                    sequences have computed each for itself, it finds those of one sequence
 //!   fork(from, to)                   makes `to` hold the committed rows of `from`, and remember their tokens as far as
 //!                                    they are known
@@ -162,8 +162,8 @@ concept SharingKVStore =
 //!   until_slide(sequence) -> int   rows that may be committed until the window slides; at least one
 //!   scratch() -> int               rows that a sequence has room for beyond the rows that may be committed
 //!   commit(sequence, kept)         keeps until_slide() rows at most: the rows after them see too much of the text
-//!   truncate(sequence, n)          keeps no row where the window slid at more than n rows: the rows that it held
-//!                                  before are gone, and the text is to be read again
+//!   truncate(sequence, n)          keeps no row if the window has slid at a size of more than n rows: the rows that
+//!                                  the store held before that are gone, and the text is to be read again
 //! Laws
 //!   Which rows are held, and until_slide(), depends only on how many rows were committed since the sequence was empty,
 //!   not on how many at a time. The held rows change only when the window slides, and by truncate.

@@ -19,7 +19,7 @@ namespace espalier::detail {
 template <class MistakeT>
 concept Mistake = MistakeT::is_mistake;
 
-// There is no mistake.
+// Stands for no mistake.
 struct no_mistake {
   static constexpr bool is_mistake = false;
 };

@@ -57,16 +57,17 @@ concept ListsChanges = requires(ProcessorT& processor, std::span<const token_id>
 //! Minimal definition
 //!   begin(tokens)            forgets everything, and reads the prompt of a text
 //!   commit(tokens)           reads the tokens that the text went on with
-//!   process(path, logits)    changes the logits [vocab], float or double, of the token after the text and `path`: the
-//!                            drafted tokens below the root; none at the root
+//!   process(path, logits)    changes the logits [vocab], float or double, of the token after the text and `path`. The
+//!                            path has the drafted tokens below the root; it is empty at the root
 //! Optional
 //!   idle() -> bool           true if process() changes no row of this text, after any path: then no row is copied
-//!   allows(path, token) -> bool   false where process(path, ...) makes the token's logit minus infinity: drafters
-//!                            without rows do not draft the token, either
+//!   allows(path, token) -> bool   false where process(path, ...) makes the token's logit minus infinity: then drafters
+//!                            without rows do not draft the token
 //!   only(path) -> std::optional<token_id>   the only token that process(path, ...) does not forbid, whatever the row:
 //!                            a drafter knows the processed row without its model; nothing where several may be left
 //!   prescribed(path) -> std::optional<token_id>   a token that the text likely goes on with after the path: drafters
-//!                            without rows draft it, at no cost but its rows; nothing where that is open
+//!                            without rows draft it, at no cost but its row in the target's pass; nothing where the
+//!                            processor prescribes none
 //!   changes                  see cuda::ListingProcessor
 //! Laws
 //!   process(path, logits) makes the row that commit(path) and then process({}, logits) would make.

@@ -36,7 +36,7 @@ concept HasRoomForRows = requires(const StoreT& kv) {
 
 }  // namespace detail
 
-//! A store of a model whose cache is a state and not rows, in all layers or in some: Mamba-2 and the like.
+//! A store for a model whose cache, in all layers or in some, is a state instead of rows: Mamba-2 and the like.
 //!
 //! The state after n tokens contains all that the model knows of them. It can be computed from a state after fewer
 //! tokens and the rows between, but not from a later state. So the store holds few states, each after a number of
@@ -65,7 +65,7 @@ concept HasRoomForRows = requires(const StoreT& kv) {
 //!   state_at(sequence, size(sequence)) is never -1. A state after n slots is held while these are the first n
 //!   committed slots, and the latest state is held longest. A state after a slot that a commit moved or dropped, or
 //!   that truncate dropped, is not held.
-//!   Where most_rows() is capacity() and no state was held, all laws of KVStore hold.
+//!   All laws of KVStore hold where most_rows() is capacity() and no state was held.
 //! Models
 //!   recurrent_kv
 //! Source      Dao and Gu, Transformers are SSMs (2024), for the state; Wu et al., Snakes and ladders (2024), for rows

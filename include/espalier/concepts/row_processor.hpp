@@ -21,9 +21,9 @@ template <class NumberT>
 class row_processor {
  public:
   row_processor() = default;
-  //! Makes a reference to `with`, which must live as long. `with` has process(tree, u, logits, out), which writes the
-  //! row that follows node u into out, and only(tree, u): the only token that it leaves there, if it is known that
-  //! there is only one. Optional: allows(tree, u, token) and prescribed(tree, u).
+  //! Makes a reference to `with`, which must outlive it. `with` has process(tree, u, logits, out), which writes the row
+  //! that follows node u into out, and only(tree, u), which returns the only token that process() leaves there, if it
+  //! is known that there is only one. Optional: allows(tree, u, token) and prescribed(tree, u).
   template <class WithT>
   explicit row_processor(WithT& with)
       : with_(&with),

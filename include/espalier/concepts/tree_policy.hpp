@@ -118,7 +118,7 @@ concept Observes = requires(PolicyT& policy, tree_view tree, verdict v) {
 
 }  // namespace detail
 
-//! A policy that is told the length of the text and how the target samples before each round.
+//! A policy that is told, before each round, how long the text is and how the target samples.
 //!
 //! Minimal definition, besides TreePolicy
 //!   open(round_start)          called before begin()

@@ -17,7 +17,7 @@ namespace espalier {
 
 namespace detail {
 
-// The mean over all costs of one of their curves, on that curve's grid in the first costs.
+// Returns the mean of one curve over all costs, on the grid that this curve has in the first of the costs.
 inline cost_curve mean_curve(std::span<const cost_model> costs, cost_curve cost_model::*curve) {
   const cost_curve& first = costs.front().*curve;
   std::vector<double> seconds(first.seconds().size());

@@ -40,7 +40,7 @@ struct measure_options {
   std::string hardware = hardware_name();
   std::int32_t most_rows = 256;  //!< rows of the largest pass; fewer if models and caches do not take so many
   //! Lengths of the context to measure, in tokens. If there are none: three lengths from 16 tokens to as many as the
-  //! models take, but at most 4096.
+  //! models take beside the largest pass, but at most 4096.
   std::vector<std::int32_t> contexts{};
   double seconds = 4;         //!< time to spend; more is spent if not every pass can be measured in that time
   std::int32_t sequence = 0;  //!< the sequence of the target's cache that is used

@@ -44,10 +44,10 @@ namespace espalier {
 //!
 //! Backend and store are kept by reference when given as lvalues, by value otherwise.
 //!
-//! Complexity  propose: one pass over as many rows as nodes, and the passes that read what the cache lacks of the text;
-//!             no allocation after reserve(). If the text's processor leaves a single token after a node, the row of
-//!             the node needs no pass; the node then joins the first pass over a node below it. The same holds for the
-//!             root, unless hidden states are kept
+//! Complexity  propose: one pass over as many rows as nodes, and the passes that read the text's tokens that the cache
+//!             lacks; no allocation after reserve(). If the text's processor leaves a single token after a node, the
+//!             row of the node needs no pass; the node then joins the first pass over a node below it. The same holds
+//!             for the root, unless hidden states are kept
 //! Law         as StepDrafter, SharedDrafter and ProcessingDrafter; rows are the draft model's along each path, through
 //!             the text's processor and the sampler; the row of previous_state() passes through no processor
 //! Errors      constructor, reserve: option_error for options out of range, and if backend or store has too little room
@@ -91,7 +91,7 @@ class autoregressive {
   }
 
   void reserve(std::int32_t max_nodes) {
-    // A drafter that several decoders share has room for the largest.
+    // A drafter that several decoders share has room for the rounds of each.
     max_nodes_ = max_nodes = (std::max)(max_nodes, max_nodes_);
     const auto nodes = static_cast<std::size_t>(max_nodes) + 1;
     const std::size_t kept_rows = nodes + (keeps_states_ ? 1 : 0);
@@ -127,8 +127,8 @@ class autoregressive {
 
   void begin(std::span<const token_id> context) {
     if (context.empty()) raise<input_error>("the context is empty; a drafter needs at least one token to go on from.");
-    // A store that remembers no tokens is taken to hold rows of the text that this drafter followed last. Tokens beyond
-    // the capacity are not kept.
+    // A store that remembers no tokens is taken to hold rows of the text that this drafter followed last. Of the tokens
+    // beyond the capacity only the first one is kept, which marks the text as too long.
     context = context.first((std::min)(context.size(), static_cast<std::size_t>(capacity()) + 1));
     const auto end = text_.begin() + (std::min)(std::ssize(text_), std::ptrdiff_t{kv_.size(sequence_)});
     const auto common = std::mismatch(text_.begin(), end, context.begin(), context.end()).first - text_.begin();
@@ -263,7 +263,8 @@ class autoregressive {
   std::size_t offset(std::int32_t row) const { return static_cast<std::size_t>(std::ptrdiff_t{row} * vocab_size()); }
 
   // Truncates the cache to its leading rows that are rows of this text, at most n. Other rows may be there, because
-  // another drafter has used the cache. If the store does not know its tokens, a changed number of rows shows that.
+  // another drafter has used the cache. If the store does not know its tokens, only a changed number of rows shows
+  // that another drafter has used it.
   void keep(std::int32_t n) {
     if constexpr (PrefixKVStore<kv_type>)
       n = (std::min)(n, held_.of(kv_, sequence_, text_));
@@ -352,8 +353,8 @@ class autoregressive {
     return n;
   }
 
-  // Returns the nodes, of these, that need a pass, each after its ancestors that have not been in a pass yet. The rows
-  // of the other nodes are made here, since the processor leaves one token after each.
+  // Returns the nodes that need a pass, each after its ancestors that have not been in a pass yet. The rows of the
+  // other nodes are made here, since the processor leaves one token after each.
   std::span<const node_id> unforced(std::span<const node_id> nodes) {
     const auto is_known = [&](node_id u) { return row_of_[static_cast<std::size_t>(u)] >= 0; };
     asked_.clear();
@@ -419,7 +420,7 @@ class autoregressive {
   sampler<number> sampler_;
   std::int32_t sequence_;
   held_prefix held_;
-  std::int32_t n_committed_ = 0;  // rows of the sequence after this drafter's last change of it
+  std::int32_t n_committed_ = 0;  // number of cache rows of the sequence when this drafter last changed it
   std::int32_t max_nodes_ = 0, n_rows_ = 0;
   detail::list<token_id> text_;  // committed; the last token is pending
   detail::unset_numbers<number> rows_;

@@ -53,7 +53,8 @@ struct block_diffusion_options {
 //!   request_type {context*, pending, position, place}   asks for the tokens after the pending one, which stands at
 //!                                             this position
 //!   forward(span<const request_type>, length)  makes one pass for all requests, over `length` tokens after each
-//!                                             pending one; may overwrite what a context holds from its position on
+//!                                             pending one; may overwrite what a request's context holds from the
+//!                                             request's position on
 //!   logits(place, length) -> vocab_rows       returns the logits for the last request with this place
 //!   correct(place, tree, node, row)           optional: changes `row`, the logits of the node's depth for the last
 //!                                             request with this place, to the logits after the node's path

@@ -33,7 +33,7 @@ template <class ContextT>
 struct feature_pass {
   //! The states of one row, by their numbers in its context.
   struct row_states {
-    std::int32_t reads = -1;   //!< the drafted state that it reads; -1: the target's state of the token before it
+    std::int32_t reads = -1;   //!< number of the drafted state that it reads; -1: the target's state before its token
     std::int32_t writes = -1;  //!< number under which its own state is kept, for later passes; -1: it is not kept
   };
 
@@ -46,9 +46,9 @@ struct feature_pass {
   std::int32_t n_outputs() const { return batch.n_outputs(); }
 };
 
-//! Drafts with a head on the target's hidden states: the row after a token is computed from the token and from the
-//! state before it: the target's state, if the target has read the token before, and the head's own state along a
-//! drafted path. EAGLE, EAGLE-2, EAGLE-3 and MTP draft so.
+//! Drafts with a head on the target's hidden states. The row after a token is computed from the token and from the
+//! state after the token before it. This is the target's state, if the target has read the token before, or else, on a
+//! drafted path, the head's own state. EAGLE, EAGLE-2, EAGLE-3 and MTP draft so.
 //!
 //! The model is kept by reference when given as an lvalue, by value otherwise. A model has vocab_size(),
 //! max_positions(), max_rows() and
@@ -175,7 +175,7 @@ class feature_steps {
       raise<input_error>("the draft head has read the target's hidden states of ", n_read_, " of the ", length - 1,
                          " tokens before the pending one.");
     }
-    keep(length - 1);  // a round that was given up may have read more, and leaves its root's row
+    keep(length - 1);  // a round that was given up may have read more tokens, and has left the row of its root
     n_to_read_ = (std::max)(length - 1, 1) - n_rows_;
   }
 

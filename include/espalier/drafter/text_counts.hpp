@@ -65,7 +65,7 @@ class context_hashes {
 //
 // Complexity  find(): O(1), expected; add(): for each context O(its continuations), at most `most_kept`, expected. The
 //             part of the table that is in use grows with the text, so that short texts stay in a CPU's caches. No
-//             allocation after construction, which takes 600 to 750 bytes a token of the capacity
+//             allocation after construction, which takes 570 to 750 bytes a token of the capacity
 class continuation_counts {
  public:
   static constexpr std::int32_t most_kept = 48;  // continuations kept of a context; a further one replaces the last
@@ -187,7 +187,7 @@ class continuation_counts {
 };
 
 // Learns how often contexts foretell the next token, as the share of the places at which a context had the token that
-// came. Places at which a context that is asked before it had the token do not count. There is one share for each
+// came. A place does not count if a context that was asked earlier had that token. There is one share for each
 // combination of a context's length, its source (0: the text, 1: a memory), the number of its occurrences, and the
 // number of different tokens that followed it.
 class context_trust {
@@ -229,12 +229,13 @@ class context_trust {
 }  // namespace detail
 
 //! Counts of texts that were written before. Each text_counts that is given the memory drafts also from the texts that
-//! were added to it. The memory holds at most the last `capacity` tokens, and at least half as many of the last ones,
-//! if so many were added; and what the drafters have learnt about how far contexts can be trusted. Nothing but add()
+//! were added to it. The memory holds the tokens that were added last: at most `capacity`, and at least half as many if
+//! so many were added. It also holds what the drafters have learnt about how far contexts can be trusted. Only add()
 //! puts text into it: text of one user reaches another's drafts only where a program adds it. Drafts never change what
 //! is written, but a text that was written before is written faster, and so who measures times can learn that it was.
 //!
-//! Complexity  add(): O(1) a token, expected; no allocation after construction, which takes 600 to 750 bytes a token
+//! Complexity  add(): O(1) a token, expected; no allocation after construction, which takes 580 to 760 bytes a token of
+//!             the capacity
 class text_memory {
  public:
   explicit text_memory(std::int32_t capacity = 1 << 18) : half_((capacity + 1) / 2), newer_(half_), older_(half_) {
@@ -280,7 +281,7 @@ class text_memory {
   std::int32_t half_;
   std::int32_t n_newer_ = 0;  // tokens that newer_ has counted
   detail::continuation_counts newer_, older_;
-  std::vector<token_id> newer_text_, older_text_;  // the tokens that each has counted, -1 after each text
+  std::vector<token_id> newer_text_, older_text_;  // tokens that newer_ and older_ have counted, -1 after each text
   detail::context_trust trust_;
 };
 
@@ -299,8 +300,8 @@ class text_memory {
 //! before all contexts. If it forbids every token that the contexts have, the row is made without it.
 //!
 //! Complexity  a row: O(contexts * continuations), at most 32 numbers of it are above 0, whatever the vocabulary;
-//!             commit: the same a token; begin: the same for each token after the old text, or for all tokens if the
-//!             new text does not begin with the old one. No allocation after reserve(). The counts take 500 to 800
+//!             commit: as much for each token; begin: as much for each token after the old text, or for all tokens if
+//!             the new text does not begin with the old one. No allocation after reserve(). The counts take 580 to 760
 //!             bytes a token of the capacity, at construction; the rows take 4 bytes for each node and token of the
 //!             vocabulary, of which only pages that are written cost memory
 //! Law         as StepDrafter; begin() forgets the old text unless the new one begins with it. Without a memory, rows

@@ -26,11 +26,11 @@
 namespace espalier {
 
 //! The translation of a target's tokens into a draft's vocabulary. Tokens with the same bytes are shared; the bytes of
-//! every other token are cut into the draft's tokens, the longest first. It is made once for two tokenizers, from their
-//! pieces.
+//! every other token are cut into the draft's tokens, the longest first. It is made once for two tokenizers, from the
+//! bytes of their tokens.
 //!
 //! Shapes      target, draft [vocabulary]: the bytes of each token, none for tokens that are no text
-//! Complexity  the constructor: O(bytes * longest piece), expected
+//! Complexity  the constructor: O(bytes * bytes of the longest draft token), expected
 //! Errors      option_error for an empty vocabulary, or if no token is shared; input_error from share() for a token
 //!             that is not in its vocabulary
 class vocabulary_map {
@@ -98,9 +98,9 @@ class vocabulary_map {
 };
 
 //! Drafts for a target with a drafter of another vocabulary. The row of a node is the inner drafter's, restricted to
-//! the tokens that both vocabularies have, and divided by their sum; so trees are drawn from rows like any other, and
-//! every verifier is exact over them. If the inner drafter gives all probability to other tokens, the row is uniform
-//! over the shared ones.
+//! the tokens that both vocabularies have, and divided by the sum of their probabilities. So these rows are
+//! distributions like any other drafter's, and every verifier stays lossless. If the inner drafter gives all
+//! probability to other tokens, the row is uniform over the shared ones.
 //!
 //! The inner drafter follows the text in the draft's tokens. Each of the target's tokens is translated alone
 //! (vocabulary_map::cut), so the translation of what was read does not change when the text grows. A node whose token
@@ -112,7 +112,8 @@ class vocabulary_map {
 //! object.
 //!
 //! Complexity  propose: as the inner drafter, and a pass over the shared tokens for each node; commit: as the inner
-//!             drafter, and O(text) if a committed token is not shared, or if the text begins at a later token
+//!             drafter, and O(text) if a committed token is not shared, or if the inner drafter has no more room for
+//!             the first tokens that it follows
 //! Law         as StepDrafter
 //! Errors      option_error if the inner drafter has another vocabulary than the map; input_error for a token that is
 //!             not in the target's vocabulary; the inner drafter's errors

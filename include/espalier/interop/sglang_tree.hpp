@@ -155,7 +155,7 @@ inline void write_sglang_selection(const forward_batch_view& batch, std::size_t 
   detail::require_room("selected_index", selected_index.size(), mask.n_rows - 1);
   detail::require_room("parent_list", parent_list.size(), 1);
   std::fill(parent_list.begin(), parent_list.end(), -1);
-  std::int64_t slot = 0, children = 0;  // number and children of the present parent
+  std::int64_t slot = 0, children = 0;  // of the present parent: index in parent_list, number of children so far
   std::int32_t parent = root_node;
   for (std::int32_t row = 1; row < mask.n_rows; ++row) {
     const std::int32_t above = mask.parent(row);

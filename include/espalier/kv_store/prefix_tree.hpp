@@ -128,7 +128,7 @@ class prefix_tree {
     ++n_cached_;
   }
 
-  //! Takes a page out of the cached ones, if it is one.
+  //! Makes a page no longer cached, if it is cached.
   void use(std::int32_t page) {
     links& it = node(page);
     if (!it.is_cached) return;

@@ -14,7 +14,8 @@
 namespace espalier {
 
 //! Appends to `bytes` the rows of a sequence whose tokens are known, and these tokens. After read_sequence() the text
-//! can go on in another store, or another process; its pending token, but no saved row, is forwarded there.
+//! can go on in another store, or another process: only its pending token is forwarded there, no saved row is computed
+//! again.
 //!
 //! Errors      input_error if there is no such sequence
 template <SavedKVStore KVStoreT>

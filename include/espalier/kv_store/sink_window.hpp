@@ -50,9 +50,9 @@ struct no_turner {
 //!             capacity - 1, capacity = sinks + window + block + scratch
 //! Complexity  commit: as contiguous_kv, and once in `block` tokens O(layers * row_size * window) and a call of turner
 //!             for each layer and moved row; no allocation
-//! Law         as WindowedKVStore. Any drafts over this cache give the text that plain decoding gives over it. A cache
-//!             that holds the whole text would give another one: here each token sees only the sinks and a window,
-//!             though their rows may have been computed from tokens that were dropped later
+//! Law         as WindowedKVStore. Whatever is drafted, the text is the one that plain decoding over this cache gives.
+//!             A cache that holds the whole text would give another one: here each token sees only the sinks and a
+//!             window, though their rows may have been computed from tokens that were dropped later
 //! Errors      option_error for sizes out of range; otherwise as slot_ledger
 //! Source      Xiao et al., Efficient streaming language models with attention sinks (2023). Deviation: the window
 //!             slides by blocks, and keys are stored turned, not turned at each pass

@@ -14,8 +14,8 @@
 
 namespace espalier {
 
-//! A cache whose rows are the tokens themselves: for models that are functions of the text, and for one's own inference
-//! code if it only needs the token in each slot. See text_backend.
+//! A cache whose rows are the tokens themselves: for models that are functions of the text, and for a program's own
+//! inference code if that only needs the token in each slot. See text_backend.
 //!
 //! Shapes      token(sequence, slot), slot 0 to capacity - 1
 //! Law         as PrefixKVStore

@@ -16,7 +16,8 @@
 
 namespace espalier {
 
-//! Makes the written text begin with these tokens. In a row from which one of them is to come, it forbids all others.
+//! Makes the written text begin with these tokens: in the row that one of them is drawn from, all other tokens are
+//! forbidden.
 //!
 //! Complexity  process: one pass over the row, none once the tokens are written
 //! Law         as Processor

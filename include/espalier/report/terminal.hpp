@@ -148,7 +148,7 @@ class terminal_tree {
   }
 
   void begin_line() {
-    // All open branches except the innermost, which connect() draws itself.
+    // Draws the vertical lines of all open branches except the innermost, which connect() draws.
     for (std::size_t k = 0; k + 1 < open_.size(); ++k) {
       const branch& b = open_[k];
       if (b.next >= b.n_children) continue;

@@ -13,13 +13,13 @@
 
 namespace espalier {
 
-//! The time that one station of a round took, for example a pass. Times are in microseconds from the beginning of the
+//! The time that one part of a round took, for example a pass. Times are in microseconds from the beginning of the
 //! round.
 struct timeline_span {
   std::string name;
   double begin = 0;
   double end = 0;
-  bool on_host = false;  //!< drawn in another colour; the device's stream does not wait for it
+  bool on_host = false;  //!< work of the host, for which the device's stream does not wait; drawn in another colour
 };
 
 struct timeline_options {

@@ -12,8 +12,8 @@
 
 namespace espalier {
 
-//! Keeps a copy of one round's tree, to be drawn after the round: the tree of a given round, or of the first round with
-//! the deepest accepted path. It is an observer: call it with each round's record.
+//! Keeps a copy of one round's tree, so that a picture of it can be made after the round: the tree of a given round, or
+//! of the first round with the deepest accepted path. It is an observer: call it with each round's record.
 class tree_recorder {
  public:
   //! Records the round with the deepest accepted path.

@@ -115,8 +115,8 @@ ESPALIER_HOST_DEVICE inline float log_of(float x) {
   return n * 6.9313812256e-01F - ((half_square - (s * (half_square + rest) + n * 9.0580006145e-06F)) - f);
 }
 
-// The range in which the largest logit of a block must lie for the sum of e^logit to be made directly; for another
-// block the sum of e^(logit - largest logit) is made.
+// If the largest logit of a block (mass_block numbers of a row) lies in this range, the block's sum is made of e^logit
+// directly; otherwise it is made of e^(logit - largest logit).
 inline constexpr float plain_from = -40.0F, plain_to = 60.0F;
 
 // A sum of exponentials: sum * e^reference.

@@ -23,10 +23,10 @@
 namespace espalier {
 
 //! Turns a row of logits into probabilities: temperature, then top-k, top-p, min-p, each followed by a new
-//! normalisation. At temperature 0 the most probable token has probability 1. Of equal tokens the lower id is kept
-//! first, but min-p keeps all of them. A token with a logit of minus infinity has probability 0; top-k keeps fewer than
-//! k if fewer are possible. Sums are added up in the order of core/sums.hpp: within a block in the rows' type, over the
-//! blocks in wide_number.
+//! normalisation. At temperature 0 the most probable token has probability 1. Of tokens with equal logits the lower id
+//! is kept first, but min-p keeps all of them. A token with a logit of minus infinity has probability 0; top-k keeps
+//! fewer than k if fewer are possible. Sums are added up in the order of core/sums.hpp: within a block in the rows'
+//! type, over the blocks in wide_number.
 //!
 //! NumberT is the type of the logits, float or double.
 //!

@@ -20,9 +20,9 @@
 
 namespace espalier::detail {
 
-// Number of neighbouring tokens that form a group, of which only the largest number is read at first; and number of
-// groups whose flags fill a word.
+// Number of neighbouring tokens that form a group, of which only the largest number is read at first.
 inline constexpr std::size_t token_group = 32;
+// Number of groups whose flags fill a word.
 inline constexpr std::size_t group_word = 64;
 
 template <class NumberT>
@@ -169,9 +169,9 @@ class token_selection {
     return std::bit_cast<NumberT>((place & sign) != 0 ? place ^ sign : static_cast<bits_type>(~place));
   }
 
-  // A number that at least k of the maxima reach, and not many more; `least` if fewer than k maxima reach it. The
-  // search alternates between the point where the bound would lie if the logarithm of the count were linear, and
-  // halving.
+  // Returns a number that at least k of the maxima reach, but not many more than k; `least` if fewer than k maxima
+  // reach `least`. The search alternates between the point where the bound would lie if the logarithm of the count
+  // were linear, and halving.
   NumberT bound(std::size_t n_groups, std::size_t k, NumberT least) const {
     if (n_groups <= k) return least;
     NumberT smallest[group_word], largest[group_word];
@@ -224,7 +224,7 @@ class token_selection {
     n_ = static_cast<std::size_t>(to - found_.data());
   }
 
-  // Sorts the numbers that were found by key, then by token.
+  // Sorts the found numbers by key, then by token.
   void sort() {
     bits_type low = (std::numeric_limits<bits_type>::max)(), high = 0;
     for (std::size_t i = 0; i < n_; ++i) {

@@ -73,7 +73,8 @@ std::int32_t top_k(std::span<const NumberT> row, std::span<candidate<std::type_i
   return best.size();
 }
 
-//! Does the same for the row of node u; only listed tokens are read, if the drafter lists them.
+//! Writes the k most probable tokens of node u's row, as top_k(row, out) does. If the drafter lists the tokens of its
+//! rows, only the listed ones are read.
 //!
 //! Pre         rows.has(u)
 template <class NumberT>

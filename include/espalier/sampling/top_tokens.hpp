@@ -82,7 +82,7 @@ class exp_total {
     raise_bad_logit(row, static_cast<std::int64_t>(first) + (at - block), static_cast<double>(*at));
   }
 
-  // The largest of a block's maxima. By halving, which vectorises.
+  // The largest of a block's maxima, found by halving their number, which vectorises.
   static NumberT largest_of(const NumberT* maxima) {
     constexpr std::size_t half = mass_block / token_group / 2;
     NumberT a[half];

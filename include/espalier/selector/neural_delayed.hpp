@@ -27,8 +27,8 @@
 
 namespace espalier {
 
-//! The delayed tree of rounds in which no selector chooses: of all rounds if there is none; else of the first round of
-//! a text, and of others at whose beginning the models' states are not known.
+//! The delayed tree of rounds in which no selector chooses: of all rounds if there is no selector; else of the first
+//! round of a text, and of each round at whose beginning the models' states are not known.
 struct neural_delayed_options {
   std::int32_t paths = 2;   //!< K, independent paths
   std::int32_t trunk = 2;   //!< L1, drafted tokens before the paths part
@@ -70,8 +70,8 @@ concept ChoosesDelayedTrees = requires(SelectorT& selector, const SelectorT& fix
 //! Errors      option_error for options out of range and, in the first round that drafts, if there is a selector but
 //!             the drafter keeps no states; input_error, in the first round in which the selector would choose, if
 //!             hidden states or vocabularies are not those that it was made for: require_origin tells beforehand
-//! Source      Delayed tree expansion, section 6. The source does not mention the first round of a text; here its tree
-//!             is static
+//! Source      Delayed tree expansion, section 6. The source does not mention the first round of a text; here it has
+//!             the tree of the options
 template <class SelectorT = delayed_selector>
 class neural_delayed {
   static_assert(detail::ChoosesDelayedTrees<SelectorT>,
@@ -150,7 +150,7 @@ class neural_delayed {
     chosen_ = false;
     may_choose_ = selector_ && std::exchange(start_.read, false) && tree.limit() > 0;
     const auto wanted = growth_.begin(tree, action_);
-    // A selector asks about the root, whichever tree it chooses.
+    // The root is asked about even if the tree of the options has no drafted token: the selector chooses after that.
     return may_choose_ ? std::span(&root, 1) : wanted;
   }
 

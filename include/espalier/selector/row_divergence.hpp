@@ -54,8 +54,8 @@ struct logged_block {
 
 }  // namespace detail
 
-//! How far two distributions over one vocabulary are from each other. Logarithms are natural; the logarithm of a
-//! probability below 1e-10 is taken to be that of 1e-10.
+//! The entropies of two distributions over one vocabulary, and measures of how far they are from each other. Logarithms
+//! are natural; the logarithm of a probability below 1e-10 is taken to be that of 1e-10.
 struct row_divergence {
   double target_entropy = 0;   //!< H(p), nats
   double draft_entropy = 0;    //!< H(q), nats

@@ -60,7 +60,7 @@ inline void gelu_of(float* x, std::size_t n) {
     x[i] = 0.5F * x[i] * (1.0F + erf_of(x[i] * 0.70710678F));
 }
 
-// out = (x - mean) / deviation, cut off at -8 and 8.
+// Computes out = (x - mean) / deviation, cut off at -8 and 8.
 inline void standardise(const float* x, const float* mean, const float* deviation, std::size_t n, float* out) {
   constexpr float most = 8;
   for (std::size_t i = 0; i < n; ++i) {
@@ -70,7 +70,7 @@ inline void standardise(const float* x, const float* mean, const float* deviatio
   }
 }
 
-// Layer norm: x = (x - mean of x) / sqrt(variance of x + 1e-5) * scale + bias, in place.
+// Applies layer norm in place: x = (x - mean of x) / sqrt(variance of x + 1e-5) * scale + bias.
 inline void normalise_layer(float* x, const float* scale, const float* bias, std::size_t n) {
   const auto count = static_cast<double>(n);
   const auto mean = static_cast<float>(sum_of(n, [&](std::size_t i) { return x[i]; }) / count);

@@ -29,8 +29,8 @@ struct adaptive_chain_options {
     see(option{"confidence", &self::confidence, "a less probable token is the last one drafted", 0, 1});
   }
 
-  //! Returns the greatest number of drafted tokens of the next round. `now` is that number of this round;
-  //! `all_accepted`: whether all drafted tokens of this round were accepted.
+  //! Returns the greatest number of drafted tokens of the next round. `now` is the greatest number of this round;
+  //! `all_accepted` tells whether all drafted tokens of this round were accepted.
   ESPALIER_HOST_DEVICE std::int32_t next_length(std::int32_t now, bool all_accepted) const {
     if (all_accepted) return now + 2 < max_length ? now + 2 : max_length;
     return now > 1 ? now - 1 : 1;

@@ -39,7 +39,7 @@ struct best_first_options {
   //! The greatest number of nodes, the root not counted, that a StepDrafter is asked about in a round. A node that is
   //! among the best after one level may be displaced after the next, so more nodes are asked about than are kept: up to
   //! 4 * budget, or 256 if that is more; but at most `budget` nodes for each level that is asked about. The number is
-  //! at least `budget`. The tree grows no further when more nodes would be needed.
+  //! at least `budget`. If a level would need more nodes, only its best nodes are asked about, and no level follows.
   std::int32_t max_asked() const {
     const std::int32_t of_levels = budget * (max_depth - 1);
     return (std::max)(budget, (std::min)(of_levels, (std::max)(4 * budget, std::int32_t{256})));

@@ -106,7 +106,7 @@ class cascade {
     return begin_from(tree, Index + 1);
   }
 
-  //! Why the tree has no more nodes: the reason of the first policy that has one other than tree_limit::policy.
+  //! Returns why the tree has no more nodes: the reason of the first policy whose reason is not tree_limit::policy.
   tree_limit limited_by() const {
     tree_limit found = tree_limit::policy;
     const auto ask = [&](const auto& policy) {

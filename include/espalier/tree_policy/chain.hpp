@@ -108,7 +108,7 @@ class chain {
   chain_options options_;
   std::int32_t length_ = 0;                                // drafted tokens of this round at most
   node_id u_ = root_node;                                  // the node drafted last
-  std::tuple<top_tokens<float>, top_tokens<double>> top_;  // searches of block rows, by their number type
+  std::tuple<top_tokens<float>, top_tokens<double>> top_;  // find the best token of a block's row, by number type
 };
 
 }  // namespace espalier

@@ -36,12 +36,13 @@ namespace espalier {
 //! The probability that a token is accepted, given that the run's tokens before it are, is taken to depend on the
 //! length of the match before it: the length of the run's own match (token_run::match), plus the number of the run's
 //! tokens before this one. For each of the lengths 0, 1, 2, 3, 4 to 7, 8 to 15, 16 to 31, and 32 or more, the object
-//! keeps the share of tokens that were right recently. The share begins with a prior.
+//! keeps the share of recent tokens that were the written ones. The share begins with a prior.
 //!
-//! A run costs nothing to ask for, and its next token can be compared with the written one whether it was drafted or
-//! not. So plain rounds teach as much as others: no trial is needed to find out that a text begins to copy.
+//! A run costs nothing to ask for, and its tokens can be compared with the written tokens whether they were drafted or
+//! not. So a round that drafts nothing teaches, too: no trial is needed to find out that a text begins to repeat
+//! itself.
 //!
-//! Complexity  O(run) a round; no allocation after construction
+//! Complexity  O(length of the run) a round; no allocation after construction
 //! Law         nothing but observe(), reset() and a serialize() that loads changes the predictions
 class run_acceptance {
  public:
@@ -153,7 +154,8 @@ class run_acceptance {
 //!   written text is compared with the run in any case.
 //! - Whether to ask a model at all: draft_pauses decides, by the tokens that the draft has gained in this text. The
 //!   model is never asked if not even a chain of which all tokens are accepted would gain time. Over a SequenceDrafter,
-//!   only the price of rows should count: give it costs without a draft (cost_model::without_draft, or draft_cost 0).
+//!   only the price of rows should count: give the policy costs without a draft (cost_model::without_draft, or
+//!   draft_cost 0).
 //!
 //! Complexity  one draft pass a level; each row is read once; O(n * levels ahead * budget) for each number n of nodes
 //!             that it considers asking about; over a run O(budget); no allocation after construction
@@ -295,13 +297,13 @@ class cost_aware {
 
  private:
   static constexpr std::int32_t max_breadth = 8;  // children of a node at most
-  static constexpr std::int32_t most_ahead = 8;   // levels that it looks ahead at most
+  static constexpr std::int32_t most_ahead = 8;   // levels that the policy looks ahead at most
   // share_ at the beginning of a text
   static constexpr double usual_share = 0.8;
   static constexpr double share_weight = 0.05;  // weight of the latest observation in share_
 
   struct prefix : considered_node {
-    double reach = 0;  // probability that it is accepted
+    double reach = 0;  // probability that the prefix is accepted
     std::int32_t depth = 0;
   };
 
@@ -309,7 +311,8 @@ class cost_aware {
     return a.reach > b.reach || (a.reach == b.reach && a.depth < b.depth);
   }
 
-  // Learns from the children of the accepted nodes, except children that another policy of a cascade has added.
+  // Learns from the children of the accepted nodes. If this is the first policy of a cascade, the children that other
+  // policies have added do not count: their numbers come later.
   void observe_children(tree_view tree, verdict v) {
     // A verdict that was cut at a stop condition ends with a token of the tree, which was accepted, too.
     node_id taken = tree.find_child(v.accepted, v.token);
@@ -342,8 +345,8 @@ class cost_aware {
     return level;
   }
 
-  // Finds the number n at which the expected tokens of the n best prefixes, less the price of their rows, are greatest
-  // (n_worth_). Returns that difference.
+  // Sets n_worth_ to the number n at which the expected number of accepted tokens of the n best prefixes, less the
+  // price of their rows, is greatest. Returns this greatest difference.
   double worth_of_best() {
     double expected = 0, most = 0;
     n_worth_ = 0;

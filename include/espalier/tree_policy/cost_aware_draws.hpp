@@ -40,9 +40,9 @@ namespace espalier {
 //! - A node is drawn from again at once if its next draw is likelier to be accepted than the one before, as with a
 //!   draft whose first choice is always wrong. The path goes on from the last of these draws.
 //!
-//! Complexity  one draft pass over one row a level. A row is read once for its largest probability, once for a first
-//!             draw, twice for a further one; each draw takes O(max_depth) in addition. No allocation after
-//!             construction
+//! Complexity  one draft pass over one row a level. A row is read once for its largest probability and once for each
+//!             draw; a draw takes O(max_depth + c * c) in addition, where c is the number of the node's earlier draws.
+//!             No allocation after construction
 //! Law         a drawn token is kept whatever it is. Whether and where to draw next follows from rows and counts, never
 //!             from the token about to be drawn. The tree depends on nothing but the options, the costs, the rows, the
 //!             chance, the text's length, the room that is left, the verdicts of the text's earlier rounds, and the
@@ -236,8 +236,8 @@ class cost_aware_draws {
     return false;
   }
 
-  // Sets gains_ to what a path of one level more, two levels more, ... would gain, less the price of its rows, after
-  // the last draw. `reach` is the probability that the last draw is accepted.
+  // Sets gains_ to the expected gain, less the price of the rows, of a path that goes on for one level after the last
+  // draw, for two levels, and so on. `reach` is the probability that the last draw is accepted.
   void look_ahead(double reach, std::int32_t depth, std::int32_t drawn) {
     const path_ahead ahead = path();
     double gain = 0;

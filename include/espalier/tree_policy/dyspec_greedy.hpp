@@ -35,10 +35,11 @@ struct dyspec_greedy_options {
 //!
 //! Complexity  one draft pass of one row for each node that is drawn from, at most the budget. A draw reads its row
 //!             once or twice and takes O(log budget + c * c), where c is the number of the node's earlier draws. No
-//!             allocation once warm
+//!             allocation after the first rounds
 //! Law         at which node the next draw is made does not depend on the token that it will give
 //! Errors      option_error for options out of range
-//! Source      DySpec, Algorithm 1. Equal values are taken in the order in which they arose
+//! Source      DySpec, Algorithm 1. Draws that are equally likely to be needed are made in the order in which they
+//!             became possible
 class dyspec_greedy {
  public:
   static constexpr regime sampling = regime::without_replacement;

@@ -62,8 +62,8 @@ class dyspec_threshold_rule {
     unused_ = has_room && 2 * n_draws < options_.budget ? 1 : 0;
   }
 
-  //! Ends the round: raises the threshold by 3 % if the budget was spent, lowers it by as much if more than half of the
-  //! budget was left. Larger steps follow the round before too closely, and commit fewer tokens a round.
+  //! Ends the round: multiplies the threshold by 1.03 if the budget was spent, divides it by 1.03 if more than half of
+  //! the budget was left. Larger steps follow the round before too closely, and commit fewer tokens a round.
   ESPALIER_HOST_DEVICE void observe(std::int32_t) {
     if (!options_.adapt) return;
     const auto least = static_cast<wide_number>(options_.threshold);
@@ -108,7 +108,7 @@ class dyspec_threshold_rule {
 //!
 //! Complexity  one draft pass a level, filled or not. A draw reads its row once or twice and takes O(c * c), where c is
 //!             the number of the node's earlier draws; a draw that fills takes O(nodes asked about), too. No allocation
-//!             once warm
+//!             after the first rounds
 //! Law         if the threshold is the probability with which the last draw of dyspec_greedy is tested, and there are
 //!             no ties, the tree is that of dyspec_greedy. A drawn token is kept whatever it is; whether the draft is
 //!             asked about it depends on its probability. The filled tree begins with all draws of the tree without

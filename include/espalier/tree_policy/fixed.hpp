@@ -28,8 +28,8 @@ struct fixed_options {
   }
 };
 
-//! Drafts the same shape every round: each node down to depth D gets its B most probable tokens, breadth first, until
-//! the budget is spent.
+//! Drafts the same shape every round: each node of a depth below D gets the B most probable tokens of its row as
+//! children, breadth first, until the budget is spent.
 //!
 //! Complexity  at most D draft passes, one a level; no allocation after construction
 //! Errors      option_error for options out of range

@@ -10,7 +10,7 @@
 
 namespace espalier {
 
-//! Drafts nothing and commits one token a round: the baseline of every other policy.
+//! Drafts nothing and commits one token a round: the baseline for all other policies.
 struct plain {
   static constexpr regime sampling = regime::any;
 

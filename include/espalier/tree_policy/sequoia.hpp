@@ -97,7 +97,7 @@ class sequoia_shapes {
   //!
   //! Pre         tokens(drafted, depth) > 0
   std::vector<std::int32_t> children(std::int32_t drafted, std::int32_t depth) const {
-    // For each subtree its number of nodes, the top included, and the number of levels that it may have.
+    // For each subtree its number of nodes, its top included, and the number of levels that it may have below its top.
     std::vector<std::pair<std::size_t, std::size_t>> subtrees{{static_cast<std::size_t>(drafted) + 1, level_of(depth)}};
     std::vector<std::int32_t> counts;
     for (std::size_t i = 0; i < subtrees.size(); ++i) {
@@ -140,8 +140,9 @@ class sequoia_shapes {
 
   double best(std::size_t level, std::size_t m) const { return best_[level * n_sizes() + m]; }
 
-  // The best division of m nodes between child number `rank`, which is the last one, and the rest: the number of nodes
-  // left for the rest, and the expected tokens.
+  // Divides the m nodes of a tree between the subtree of the root's last child, which has this rank, and the rest of
+  // the tree, root included, such that most tokens are expected. Returns the number of nodes of the rest, and the
+  // expected number of tokens.
   std::pair<std::size_t, double> split(std::size_t level, std::size_t rank, std::size_t m) const {
     std::pair<std::size_t, double> found{0, none};
     if (level == 0) return found;

@@ -21,7 +21,7 @@ namespace espalier {
 
 //! The options of khisti.
 struct khisti_options {
-  std::int32_t window = 5;  //!< number of tokens, in each stage, among which pairs are shared optimally
+  std::int32_t window = 5;  //!< number of tokens, in each stage, whose pairs are shared to cover most of the target
 
   static constexpr void describe(auto see) {
     see(option{"window", &khisti_options::window, "tokens among which pairs are shared to the best effect", 0,

@@ -43,7 +43,7 @@ class beyond_support {
   ESPALIER_HOST_DEVICE auto team() const { return p_.team(); }
   ESPALIER_HOST_DEVICE wide_number at(std::size_t i) const { return static_cast<wide_number>((*this)[i]) / mass_; }
 
-  // The probability with which the next draw gives one given token of those that can still be drawn.
+  // The probability with which the next draw gives any one of the tokens that can still be drawn.
   ESPALIER_HOST_DEVICE wide_number draw_probability() const { return 1 / n_; }
 
   ESPALIER_HOST_DEVICE void reject() {
@@ -87,8 +87,8 @@ ESPALIER_HOST_DEVICE std::size_t token_beyond(tree_view tree, node_id child, con
 //! after the row had given all of its tokens are taken to be uniform over the other tokens, as in Sequoia; DySpec makes
 //! no such draws.
 //!
-//! Complexity  a node: one pass over p and q for each draw that fails, and one over q if two do; once more over p and q
-//!             if draws come after the row had given all of its tokens
+//! Complexity  a node: one pass over p and q for each draw that fails, and one over q if a draw follows a failed one;
+//!             once more over p and q if draws come after the row had given all of its tokens
 //! Law         lossless for draws without replacement and, since repeated draws are passed over, for independent draws
 //! Errors      numeric_error for rows that are no distributions, input_error for draft rows that are missing or of
 //!             another length than the target's, and for a tree that these rows could not have given

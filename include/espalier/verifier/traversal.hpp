@@ -46,16 +46,16 @@ class traversed_node {
         probability_(probability),
         draw_(tree.draws(u).begin()) {}
 
-  // The probability to accept the node once all its draws have failed, and the weights from which the token after it is
-  // drawn then.
+  // The probability with which the node is accepted once all its draws have failed.
   ESPALIER_HOST_DEVICE wide_number probability() const { return probability_; }
+  // The weights from which the token after the node is drawn, if the node is accepted then.
   ESPALIER_HOST_DEVICE const residual_type& rest() const { return rest_; }
 
   ESPALIER_HOST_DEVICE bool has_draw() const { return draw_ != tree_.draws(u_).end(); }
   ESPALIER_HOST_DEVICE node_id child() const { return *draw_; }
   ESPALIER_HOST_DEVICE bool is_repeated() const { return detail::is_repeated(tree_, u_, draw_); }
 
-  // The probability to accept the subtree of the child.
+  // The probability with which the subtree of the child is accepted.
   ESPALIER_HOST_DEVICE wide_number child_probability() const {
     const std::size_t x = drawn_token(tree_, *draw_, q_);
     return passed_on(probability_, rest_.at(x) / (times() * static_cast<wide_number>(q_[x])));
@@ -105,7 +105,8 @@ class traversed_node {
 //! DrawnT says how the children of a node were drawn. It decides what a rejected draw takes from the draft's row.
 //! Without replacement, a repeated draw is passed over.
 //!
-//! Complexity  one pass over p and q for each draw that fails. No allocation after reserve()
+//! Complexity  one pass over p and q for each draw that fails; without replacement also one over q for each node at
+//!             which a draw fails. No allocation after reserve()
 //! Law         lossless for the regimes in `lossless`; on a single path the outcome is distributed as
 //!             block_verification's
 //! Errors      numeric_error for rows that are no distributions, input_error for draft rows that are missing or of

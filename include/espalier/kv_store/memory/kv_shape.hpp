@@ -30,8 +30,8 @@ struct kv_shape {
     require_option("cache capacity", capacity, 1, 1 << 30);
   }
 
-  // How many numbers the keys and values of all layers are, in n_pages pages of page_size slots each. `bytes` is the
-  // size of one number.
+  // Returns how many numbers the keys and values of all layers are, in n_pages pages of page_size slots each. `bytes`
+  // is the size of one number.
   //
   // Errors      option_error if they take more than 1e15 bytes
   std::size_t numbers(double n_pages, double page_size, std::size_t bytes) const {

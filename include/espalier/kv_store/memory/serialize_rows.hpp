@@ -54,7 +54,7 @@ void serialize_rows(KVStoreT& kv, ArchiveT& archive, std::int32_t sequence, cons
   }
 }
 
-// Copies the row in one slot into another one.
+// Copies the row in slot `from` to slot `to`.
 template <class KVStoreT>
 void move_keys_and_values(KVStoreT& kv, std::int32_t sequence, std::int32_t from, std::int32_t to) {
   for (std::int32_t layer = 0; layer < kv.n_layers(); ++layer) {
@@ -65,8 +65,8 @@ void move_keys_and_values(KVStoreT& kv, std::int32_t sequence, std::int32_t from
 
 // Saves or loads the keys and values of a sequence, as serialize_rows().
 //
-// Errors      as serialize_rows; the archive's error if the store has other layers or rows than the saved one: then
-//             nothing has changed
+// Errors      as serialize_rows; the archive's error if the store's number of layers or size of a row is not the saved
+//             one: then nothing has changed
 template <class KVStoreT, class ArchiveT>
 void serialize_keys_and_values(KVStoreT& kv, ArchiveT& archive, std::int32_t sequence) {
   archive.expect("layers", kv.n_layers());

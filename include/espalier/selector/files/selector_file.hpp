@@ -30,8 +30,8 @@ struct selector_origin {
 
 namespace detail {
 
-// A tensor_reader that looks at every number: each must be finite, deviations above 0, and weights must fit the way in
-// which the selector holds them.
+// A wrapper of a tensor_reader that checks every number: each must be finite, deviations must be above 0, and weights
+// must fit the form in which the selector holds them.
 struct selector_tensors {
   tensor_reader& reader;
   const std::string& where;

@@ -47,7 +47,7 @@ struct marginal_node {
 };
 
 //! Chooses the most probable prefixes from marginals, best first: a merge of the nodes' lists of children. Candidates
-//! that are far from being the best wait in buckets by probability; those of the bucket whose turn it is are in a heap.
+//! wait in buckets by probability; a heap orders only the candidates of the best bucket that still has any.
 //! take() first finds a probability that at least `budget` prefixes reach (bound_of_rows), and drops candidates below
 //! it. The class works in memory of the caller, on host and device alike.
 //!
@@ -56,8 +56,9 @@ struct marginal_node {
 //!             path_log_prob: O(depth)
 //! Law         nodes are numbered in falling order of path_log_prob, equal ones in lexicographic order of their ranks;
 //!             parents come before children
-//! Source      Ringel and Romano, DDTree, Algorithm 1: a prefix becomes a candidate when its parent or elder sibling is
-//!             taken. The buckets are ours; the order in which prefixes are taken does not depend on them
+//! Source      Ringel and Romano, DDTree, Algorithm 1: a prefix becomes a candidate when its parent, or its sibling of
+//!             the rank before, is taken. The buckets are ours; the order in which prefixes are taken does not depend
+//!             on them
 class marginal_heap {
  public:
   ESPALIER_HOST_DEVICE marginal_heap(std::uint64_t* entries, marginal_node* nodes, node_id* buckets)
@@ -111,9 +112,9 @@ class marginal_heap {
     }
   }
 
-  //! A path_log_prob that at least `budget` prefixes reach. These prefixes end in one of the n_rows rows, with one of
-  //! its first budget / n_rows ranks (rounded up), and consist of the most probable tokens of the rows before it. The
-  //! result is -FLT_MAX if the rows have fewer ranks than that.
+  //! Returns a path_log_prob that at least `budget` prefixes reach: those that end in one of the n_rows rows, with one
+  //! of its first budget / n_rows ranks (rounded up), after the most probable token of each row before it. Returns
+  //! -FLT_MAX if the rows have fewer ranks than that.
   //!
   //! Complexity  O(n_rows)
   ESPALIER_HOST_DEVICE static float bound_of_rows(const float* log_prob, std::int32_t n_rows, std::int32_t n_ranks,
@@ -219,7 +220,7 @@ class marginal_heap {
   node_id* buckets_;
   std::int32_t n_entries_ = 0;
   std::int32_t n_buckets_ = 0;
-  std::int32_t now_ = 0;  // the bucket whose turn it is
+  std::int32_t now_ = 0;  // the bucket whose candidates are in the heap
   float best_ = 0;        // path_log_prob of the best prefix
   float least_ = 0;       // prefixes with a lower path_log_prob are not among the best
   float scale_ = 0;       // number of buckets for each unit of path_log_prob

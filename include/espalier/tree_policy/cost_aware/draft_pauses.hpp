@@ -32,8 +32,8 @@ class draft_pauses {
     archive.require(length_ >= 1 && length_ <= longest && left_ >= 0 && left_ <= length_ && credit_ == credit_);
   }
 
-  //! True if the draft is to be asked in this round. Call it exactly once in each round: it counts the rounds of
-  //! pauses.
+  //! True if the draft is to be asked in this round. Call it at most once in a round: in a pause, each call counts one
+  //! round of the pause.
   bool asks() {
     if (left_ > 0) {
       --left_;

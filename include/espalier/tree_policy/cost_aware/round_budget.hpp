@@ -13,9 +13,9 @@
 
 namespace espalier {
 
-//! Prices the passes of a round in tokens: a price is the number of tokens that would be written in the same time at
-//! the rate of the last rounds. One object serves one text, or all texts that are written in the same passes. The
-//! constructor's `budget` is another thing: the greatest number of draws of one tree.
+//! Prices the passes of a round in tokens: the price of a pass or row is the number of tokens that would be written in
+//! its time at the rate of the last rounds. One object serves one text, or all texts that are written in the same
+//! passes. The constructor's `budget` is another thing: the greatest number of draws of one tree.
 //!
 //! In the long run a policy writes fastest if it makes exactly those passes that are expected to gain more tokens than
 //! they cost, priced at the rate that it reaches itself (renewal theorem). A wrong price corrects itself: better rounds
@@ -247,10 +247,10 @@ class round_budget {
   double rate_ = 0, plain_rate_ = 0;  // tokens per second: the rate that sets the prices, and plain decoding's
   double plain_tokens_a_second_ = 0;  // tokens per second of plain decoding by the texts that are written in this round
   std::int32_t n_texts_ = 0, n_roots_ = 0, context_ = 0, least_chain_ = 0;
-  // by level: nodes that all texts ask about, and tokens that the draft must read for that
+  // by level: number of nodes that all texts ask about, plus number of tokens that the draft must read for that
   std::vector<std::int32_t> asked_;
   std::vector<std::int32_t> askers_;         // by level: number of texts that ask
-  std::int32_t n_rows_ = 0, n_written_ = 0;  // rows and tokens of all texts
+  std::int32_t n_rows_ = 0, n_written_ = 0;  // tokens drafted and tokens written in this round, by all texts
   std::array<offers, max_ahead> offered_{};
   std::size_t levels_ = 0;
 };

@@ -12,8 +12,9 @@
 
 namespace espalier {
 
-//! The budget of the rounds of one text: a round_budget of its own, or, in a round, a round_budget that it shares with
-//! other texts. The object also keeps how many nodes of the text the draft was asked about in this round.
+//! The budget of the rounds of one text: a round_budget of its own, or, in a round in which join() is called, a
+//! round_budget that it shares with other texts. The object also keeps how many nodes of the text the draft was asked
+//! about in this round.
 //!
 //! Complexity  as round_budget; no allocation after construction
 //! Law         a copy that is taken between the end of one round and the beginning of the next shares nothing
@@ -59,7 +60,7 @@ class text_budget {
   }
 
   //! Notes that the draft is asked about n nodes of the next level. At the first level the text is also charged with
-  //! the tokens that were written since it last asked the draft, except in rounds of limit 0.
+  //! the tokens that were written, since the last round that asked the draft, in rounds of a limit above 0.
   void ask(std::int32_t n) {
     const std::int32_t unread = nodes_.empty() ? unread_ : 0;
     now().add_nodes(nodes_.size(), n, unread);
@@ -82,7 +83,8 @@ class text_budget {
   round_budget* shared_ = nullptr;  // the budget shared in this round, or null
   // by level of this round: number of nodes asked about, plus number of tokens that the draft had to read
   std::vector<std::int32_t> nodes_;
-  // tokens that the next ask() charges: those written since the draft was last asked, except in rounds of limit 0
+  // tokens that the first ask() of a round charges: those written, since the last round that asked, in rounds of a
+  // limit above 0
   std::int32_t unread_ = 0;
   std::int32_t context_ = 0;
   bool can_ask_ = false;

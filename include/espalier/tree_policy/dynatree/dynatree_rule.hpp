@@ -16,7 +16,7 @@ namespace espalier {
 //! public code. Depths are the paper's: the first drafted token has depth 0.
 struct dynatree_options {
   std::int32_t budget = 256;        //!< N_max, drafted tokens of a round at most
-  std::int32_t base_depth = 5;      //!< D_0, down to which likely and unlikely paths grow alike
+  std::int32_t base_depth = 5;      //!< D_0, depth down to which likely and unlikely paths grow alike
   std::int32_t max_depth = 8;       //!< D_max, depth of the deepest node
   std::int32_t min_breadth = 1;     //!< B_min, children of a confident node
   std::int32_t mid_breadth = 2;     //!< B_mid, children of a node that is neither confident nor unsure

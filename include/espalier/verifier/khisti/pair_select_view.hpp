@@ -29,9 +29,9 @@ class window_flow {
     }
   }
   ESPALIER_HOST_DEVICE std::size_t size() const { return size_; }
-  // The mass of the pair {i, j}, all of which belongs to i at first.
+  // Sets the mass of the pair {i, j}, all of which belongs to i at first.
   ESPALIER_HOST_DEVICE void set_pair(std::size_t i, std::size_t j, double mass) { share_[i][j] = mass; }
-  // The mass that token i has at first, its pairs included, and the mass that the target wants.
+  // Sets the mass that token i has at first, its pairs included, and the mass that the target wants of it.
   ESPALIER_HOST_DEVICE void set_mass(std::size_t i, double mass, double wanted) {
     surplus_[i] = mass - wanted;
     wanted_[i] = wanted;

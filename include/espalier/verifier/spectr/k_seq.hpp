@@ -40,8 +40,8 @@ ESPALIER_HOST_DEVICE inline wide_number any_of(wide_number b, std::int32_t k) {
 }
 
 // The most by which k draws together may be accepted beyond the target's share: a bound on f(rho) = 1 - (1 - beta)^k -
-// rho beta, and on the error of the emitted distribution in total variation. For floats it is some hundred times the
-// error of their sums.
+// rho beta, and on the error of the emitted distribution in total variation. For float rows it is some hundred times
+// the rounding error of their sums.
 template <class NumberT>
 inline constexpr wide_number k_seq_tolerance = std::is_same_v<NumberT, float> || std::is_same_v<wide_number, float>
                                                    ? wide_number(4e-7)

@@ -32,15 +32,15 @@ ESPALIER_HOST_DEVICE verdict walk(tree_view tree, const ChooseT& choose) {
   }
 }
 
-// Returns min(1, probability * ratio): the probability with which a drawn child is accepted if `probability` is its
-// parent's, or the child's weight if `probability` is its parent's weight (block_verification). `ratio` is the target's
-// probability of the child's token divided by the draft's.
+// Returns min(1, probability * ratio). If `probability` is that with which a node is accepted, this is the probability
+// with which its drawn child is accepted. If it is the node's weight (block_verification), this is the child's weight.
+// `ratio` is the target's probability of the child's token divided by the draft's.
 ESPALIER_HOST_DEVICE inline wide_number passed_on(wide_number probability, wide_number ratio) {
   const wide_number passed = probability > 0 ? probability * ratio : 0;
   return passed < 1 ? passed : 1;
 }
 
-// The most by which the sum of a row may differ from 1. Rounding of a softmax in float makes about a hundredth of it.
+// The most by which the sum of a row may differ from 1. Rounding of a softmax in float makes about a hundredth of this.
 inline constexpr wide_number mass_tolerance = static_cast<wide_number>(1e-4);
 
 // Checks in one pass that a row is a distribution. `whose` and u name the row in the message.
@@ -65,7 +65,7 @@ inline constexpr bool are_distributions = requires {
   requires RowsT::are_distributions;
 };
 
-// True for rows that need not be checked: those of the device, which cannot raise errors.
+// True for rows that need not be checked: rows on the device, where no error can be raised.
 template <class RowT>
 inline constexpr bool is_trusted = requires {
   requires RowT::is_trusted;
