@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <numeric>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -260,7 +263,22 @@ TEST_CASE("text_counts: a memory tells what other texts said, and forgets the ol
   for (int i = 0; i < 3; ++i)
     held.add(long_text(200, 6));
   CHECK(std::ssize(held.texts()) <= 404);
-  CHECK(says(message_of<option_error>([] { text_memory(1); }), "capacity of 1 tokens", "at least 2"));
+  // Of an odd capacity, too.
+  for (const std::int32_t capacity : {2, 3, 4, 5, 9}) {
+    text_memory few(capacity);
+    for (std::ptrdiff_t n = 1; n <= 40; ++n) {
+      few.add(text_type{static_cast<token_id>(n % 5)});
+      const text_type all = few.texts();
+      const std::ptrdiff_t tokens = std::ssize(all) - std::count(all.begin(), all.end(), -1);
+      CAPTURE(capacity, n);
+      REQUIRE(tokens <= capacity);
+      REQUIRE(2 * tokens >= (std::min<std::ptrdiff_t>)(2 * n, capacity));
+    }
+  }
+  for (const std::int32_t capacity : {1, 0, -1, -5, (1 << 28) + 1, INT32_MAX}) {
+    CHECK(says(message_of<option_error>([&] { text_memory refused(capacity); }),
+               "capacity of " + std::to_string(capacity) + " tokens", "at least 2", "at most 268435456"));
+  }
 }
 
 TEST_CASE("text_counts: a context of very many continuations keeps the frequent ones") {

@@ -195,6 +195,22 @@ def test_an_invented_policy_is_proven_with_the_librarys_verifier():
     print(covered)
 
 
+@pytest.mark.parametrize("check", [
+    lambda most: espalier.check_lossless("iid-paths", "specinfer", max_outcomes=most),
+    lambda most: espalier.check_lossless(Sure(), Walk(), max_outcomes=most),
+    lambda most: espalier.check_verifier("specinfer", max_outcomes=most),
+    lambda most: espalier.check_sampler(rejection, max_outcomes=most)])
+def test_too_few_outcomes_for_any_check_are_refused(check):
+    for most in (-1, 0):
+        with pytest.raises(espalier.OptionError, match=f"max_outcomes is {most}, which is too few"):
+            check(most)
+
+
+def test_too_few_outcomes_for_rounds_without_drafted_tokens_are_refused():
+    with pytest.raises(espalier.OptionError, match="max_outcomes is 2, which is too few .* without drafted tokens"):
+        espalier.check_lossless("iid-paths", "specinfer", max_outcomes=2)
+
+
 def test_a_pair_that_does_not_fit_is_refused():
     with pytest.raises(espalier.OptionError, match="lossless for"):
         espalier.check_lossless("eagle2", Walk(), max_outcomes=10)

@@ -2,9 +2,12 @@
 // Parts that declare the wrong regime compile: the proof catches them, and says which text is off by how much.
 #include "espalier/testing/lossless.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "catch.hpp"
@@ -126,6 +129,18 @@ TEST_CASE("of trees of too many outcomes those with little room are run, and the
   const std::string message =
       message_of<option_error>([&] { testing::round_distribution(model, iid_paths(), specinfer(), one, 1000); });
   CHECK(says(message, "more than 1000 outcomes", "a budget of a few nodes"));
+}
+
+TEST_CASE("a max_outcomes that is too few for rounds without drafted tokens is an error") {
+  // Of a round without drafted tokens over a model of n tokens there are up to n outcomes.
+  for (const std::int64_t most : {-1, 0, 2, 20, 60}) {
+    CAPTURE(most);
+    CHECK(says(message_of<option_error>([&] { check_pair(iid_paths(), specinfer(), {.max_outcomes = most}); }),
+               "max_outcomes is " + std::to_string(most) + ",", "too few", "without drafted tokens"));
+  }
+  const auto covered = check_pair(iid_paths(), specinfer(), {.max_outcomes = 100});
+  CHECK(covered.limit == 0);
+  CHECK(covered.n_histories == 3);
 }
 
 TEST_CASE("texts of different lengths are compared with the target on all of their beginnings") {

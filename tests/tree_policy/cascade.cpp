@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -18,6 +19,7 @@
 #include "drafter/lookup_decoder.hpp"
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/core/philox.hpp"
+#include "espalier/core/util/byte_writer.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/joint.hpp"
 #include "espalier/drafter/ngram.hpp"
@@ -46,6 +48,16 @@ struct recording_chain : chain {
   void open(round_start start) { length = start.length; }
   void observe(tree_view tree, verdict v) { depths.push_back(tree.depth[v.accepted]); }
   void reset() { ++resets; }
+};
+
+struct counting_chain : recording_chain {
+  using recording_chain::recording_chain;
+  std::vector<std::int32_t> limits{};
+  template <class TreeT>
+  std::span<const node_id> begin(TreeT& tree) {
+    limits.push_back(tree.limit());
+    return recording_chain::begin(tree);
+  }
 };
 
 // Asks about the root again and again.
@@ -101,6 +113,22 @@ std::vector<double> rising(std::span<const token_id> path) {
   for (std::size_t i = 0; i < 8; ++i)
     row[(static_cast<std::size_t>(path.back()) + 1 + i) % 8] = static_cast<double>(1 << (7 - i)) / 255;
   return row;
+}
+
+// A drafter of rows that can hold so many tokens.
+struct short_rows : testing::row_drafter {
+  using testing::row_drafter::row_drafter;
+  std::int32_t most = 1 << 20;
+  std::int32_t capacity() const { return most; }
+};
+
+// What a policy has learnt, as bytes.
+template <class PolicyT>
+std::vector<std::byte> learnt_by(PolicyT policy) {
+  std::vector<std::byte> bytes;
+  byte_writer archive(bytes, "a policy", 1);
+  policy.serialize(archive);
+  return bytes;
 }
 
 // A cascade as one policy over a drafter that is no joint, for the suite of laws.
@@ -419,4 +447,70 @@ TEST_CASE("what another policy of a cascade adds does not count as cost_aware's 
     together.observe(merged, {end, 0});
   }
   CHECK(deepest >= 3);
+}
+
+TEST_CASE(
+    "a policy of a cascade begins each round that it observes, with a tree without room if its drafter has none") {
+  short_rows rows(8, rising);
+  fixed_run run{.run = {6, 6}};
+  joint drafters(rows, run);
+  drafters.begin(text_type{0});
+  cascade both(counting_chain({.length = 3}), counting_chain({.length = 2}));
+  const auto round = [&](std::int32_t limit) {
+    const tree<> t = grown(both, drafters, limit);
+    both.observe(t, {root_node, 1});
+    return text_of(t);
+  };
+  CHECK(round(9) == "0>1 1>2 2>3 0>6 4>6");
+  rows.most = 0;
+  CHECK(round(9) == "0>6 1>6");
+  CHECK(round(0).empty());
+  CHECK(rows.passes == 3);
+  CHECK(run.asked == 2);
+  CHECK(std::get<0>(both.parts()).limits == std::vector<std::int32_t>{3, 0, 0});
+  CHECK(std::get<1>(both.parts()).limits == std::vector<std::int32_t>{2, 2, 0});
+  CHECK(std::get<0>(both.parts()).depths.size() == 3);
+  CHECK(std::get<1>(both.parts()).depths.size() == 3);
+}
+
+TEST_CASE("a chain in a cascade keeps its length while its drafter has no room", "[cascade]") {
+  short_rows rows(8, rising);
+  fixed_run run{.run = {3, 3, 3, 3, 3, 3}};
+  joint drafters(rows, run);
+  drafters.begin(text_type{0});
+  cascade both(adaptive_chain({.length = 3, .max_length = 9, .confidence = 0}), chain());
+  const auto length_after = [&](node_id accepted) {
+    both.observe(grown(both, drafters), {accepted, 1});
+    return std::get<0>(both.parts()).length();
+  };
+  CHECK(length_after(3) == 5);
+  rows.most = 0;
+  CHECK(length_after(6) == 5);
+  CHECK(length_after(root_node) == 5);
+  rows.most = 1 << 20;
+  CHECK(length_after(5) == 7);
+}
+
+TEST_CASE("cost_aware in a cascade learns from a round without room as it does alone") {
+  cost_aware alone;
+  cascade together(cost_aware(), chain({.length = 2}));
+  short_rows rows(8, rising), own_rows(8, rising);
+  fixed_run run;
+  joint drafters(rows, run);
+  drafters.begin(text_type{0});
+  for (int round = 0; round < 40; ++round) {
+    const bool has_room = round % 10 < 5;
+    rows.most = has_room ? 1 << 20 : 0;
+    run.run.assign(has_room ? 0 : 2, 6);
+    const tree<> own = grown(alone, own_rows, has_room ? 1 << 20 : 0), merged = grown(together, drafters);
+    REQUIRE(own.size() == (has_room ? merged.size() : 1));
+    REQUIRE(merged.size() > 1);
+    const verdict v{round % 3 == 0 ? root_node : 1, 7};
+    together.observe(merged, v);
+    alone.observe(merged, v);
+    REQUIRE(std::get<0>(together.parts()).tokens_per_second() == alone.tokens_per_second());
+    REQUIRE(learnt_by(std::get<0>(together.parts())) == learnt_by(alone));
+    // The lookup ended the tree, not the price of the model's tokens.
+    if (!has_room) REQUIRE(together.limited_by() == tree_limit::policy);
+  }
 }

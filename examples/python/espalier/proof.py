@@ -232,6 +232,12 @@ class _TooMany(Exception):
     pass
 
 
+def _require_some(is_any: bool, max_outcomes: int, of: str) -> None:
+    """Checks that something was run: a check of nothing is none."""
+    if not is_any:
+        raise OptionError(f"max_outcomes is {max_outcomes}, which is too few for the outcomes of {of}.")
+
+
 class _Round:
     """A tree that has grown over a model, with the draft's rows and the target's."""
 
@@ -498,7 +504,8 @@ def check_verifier(verifier: Verifier | OwnVerifier | str, max_outcomes: int = 4
     """Proves a verifier lossless over trees of each regime that it names: paths, several draws at a node, uneven trees,
     deep ones. A tree of more than max_outcomes outcomes over a model is left out.
 
-    Raises LawError with the smallest of these trees on which the verifier is biased, the text and both probabilities."""
+    Raises LawError with the smallest of these trees on which the verifier is biased, the text and both probabilities,
+    OptionError if max_outcomes leaves every tree out."""
     verifier = Verifier(verifier) if isinstance(verifier, str) else verifier
     lossless = verifier.lossless
     regimes = parts._names_of(parts._regimes_in(lossless))
@@ -523,6 +530,7 @@ def check_verifier(verifier: Verifier | OwnVerifier | str, max_outcomes: int = 4
                 names.add(model.name)
             except _TooMany:
                 continue
+    _require_some(bool(names), max_outcomes, "the smallest tree over the smallest model")
     covered.n_models = len(names)
     return covered
 
@@ -546,7 +554,8 @@ def check_lossless(policy: Policy | TreePolicy | str, verifier: Verifier | OwnVe
 
     Either part is a name, a part of the library with options, or an object of your own.
 
-    Returns what was exercised. Raises LawError with what is wrong, OptionError if the regimes do not fit."""
+    Returns what was exercised. Raises LawError with what is wrong, OptionError if the regimes do not fit or
+    max_outcomes is too few even without drafted tokens."""
     policy = Policy(policy) if isinstance(policy, str) else policy
     verifier = Verifier(verifier) if isinstance(verifier, str) else verifier
     is_own = not isinstance(verifier, Verifier) or verifier.own is not None
@@ -570,6 +579,7 @@ def check_lossless(policy: Policy | TreePolicy | str, verifier: Verifier | OwnVe
         except _TooMany:
             break
         covered.limit = limit
+    _require_some(covered.limit >= 0, max_outcomes, "rounds without drafted tokens over all models")
     covered.n_models = max(covered.n_models, len(models))
     return covered
 
@@ -724,7 +734,8 @@ def check_sampler(sampler: Sampler, regime: str = "iid", max_outcomes: int = 200
       tokens       the accepted ones of the drafted tokens, and one more; entries below 0 at the end are left out
     regime: how the tokens are drafted: iid, drawn from draft_rows, or deterministic, the most probable ones.
 
-    Raises LawError with the smallest case, the text and both probabilities."""
+    Raises LawError with the smallest case, the text and both probabilities, OptionError if max_outcomes leaves every
+    path out."""
     if regime not in ("iid", "deterministic"):
         raise OptionError(f"regime must be iid or deterministic, but is {regime!r}.")
     covered, names = Coverage(draws=1), set()
@@ -755,6 +766,7 @@ def check_sampler(sampler: Sampler, regime: str = "iid", max_outcomes: int = 200
         covered.n_outcomes += n_run
         covered.depth, covered.vocabulary = max(covered.depth, n), max(covered.vocabulary, model.vocab)
         covered.largest_difference = max(covered.largest_difference, abs(written - expected))
+    _require_some(bool(names), max_outcomes, "the shortest path over the smallest model")
     covered.n_models = len(names)
     return covered
 

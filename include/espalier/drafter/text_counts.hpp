@@ -236,11 +236,10 @@ class context_trust {
 //!
 //! Complexity  add(): O(1) a token, expected; no allocation after construction, which takes 580 to 760 bytes a token of
 //!             the capacity
+//! Errors      option_error for a capacity outside 2 to 2^28
 class text_memory {
  public:
-  explicit text_memory(std::int32_t capacity = 1 << 18) : half_((capacity + 1) / 2), newer_(half_), older_(half_) {
-    if (capacity < 2)
-      raise<option_error>("a text_memory has a capacity of ", capacity, " tokens; at least 2 are needed.");
+  explicit text_memory(std::int32_t capacity = 1 << 18) : half_(half_of(capacity)), newer_(half_), older_(half_) {
     // Each text takes two entries at least: a token, and the -1 that ends the text.
     newer_text_.reserve(2 * static_cast<std::size_t>(half_) + 1);
     older_text_.reserve(2 * static_cast<std::size_t>(half_) + 1);
@@ -277,6 +276,15 @@ class text_memory {
 
  private:
   friend class text_counts;
+
+  static std::int32_t half_of(std::int32_t capacity) {
+    constexpr std::int32_t most = 1 << 28;
+    if (capacity < 2 || capacity > most) {
+      raise<option_error>("a text_memory has a capacity of ", capacity, " tokens; at least 2 are needed, and at most ",
+                          most, " are possible.");
+    }
+    return capacity / 2;
+  }
 
   std::int32_t half_;
   std::int32_t n_newer_ = 0;  // tokens that newer_ has counted

@@ -12,6 +12,7 @@
 #include "espalier/concepts/regime.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
+#include "espalier/core/error.hpp"
 #include "espalier/testing/coverage.hpp"
 #include "espalier/testing/enumerating_chance.hpp"
 #include "espalier/testing/law_error.hpp"
@@ -109,12 +110,12 @@ class checked_pair {
     while (run(few, policy_, room, "", 0) && room < budget)
       ++room;
     while (!run(models, policy_, room, "", 0))
-      --room;
+      room = less(room);
     covered_.limit = room;
     std::int32_t far_room = (std::min)(room, 2);
     for (const tiny_model& m : far_off) {
       while (!run({m}, policy_, (std::min)(far_room, m.vocab < 10'000 ? 2 : 1), "", 0))
-        --far_room;
+        far_room = less(far_room);
     }
     // The few models are run again with a policy that has seen a history of verdicts.
     const char* const names[] = {", after 8 rounds whose tokens were all rejected",
@@ -129,8 +130,16 @@ class checked_pair {
   }
 
  private:
-  // Runs every outcome over the models and checks the texts. Returns false if there are too many outcomes, but true
-  // even then if `room` is 0.
+  // Returns the next smaller room. Errors: option_error if there is none
+  std::int32_t less(std::int32_t room) const {
+    if (room == 0) {
+      raise<option_error>("max_outcomes is ", n_left_, ", which is too few for the outcomes of rounds without drafted ",
+                          "tokens over the tiny models; the default is ", lossless_options().max_outcomes, ".");
+    }
+    return room - 1;
+  }
+
+  // Runs every outcome over the models and checks the texts. Returns false if there are too many outcomes.
   bool run(const std::vector<tiny_model>& models, const tested_policy<NumberT>& policy, std::int32_t room,
            const char* history, int start) {
     std::int64_t n_left = n_left_;
@@ -139,7 +148,7 @@ class checked_pair {
       verifier_.reserve(policy.max_nodes(), model.vocab);
       text_distribution emitted;
       const std::int32_t limit = room == policy.max_nodes() ? policy.most_asked() : room;
-      if (!round.run_all(policy, verifier_, limit, any_start(start), emitted, covered_, n_left)) return room == 0;
+      if (!round.run_all(policy, verifier_, limit, any_start(start), emitted, covered_, n_left)) return false;
       const text_difference off = largest_difference_from(emitted, round.target_row());
       covered_.largest_difference = (std::max)(covered_.largest_difference, off.size());
       require_law(off.size() <= tolerance_, "the pair is not lossless. Over the tiny model \"", model.name,
@@ -198,7 +207,8 @@ coverage check_pair(const PolicyT& policy, const VerifierT& verifier, const loss
 //! Complexity  1 to 4 seconds. The number of outcomes is exponential in the tree's draws: if a policy has more than
 //!             max_outcomes, they are run for less room, as the coverage says; give it a budget of about 4 to have all
 //! Errors      law_error that names the law that is broken, or the model, the text whose probability differs the most,
-//!             and both its probabilities; input_error if a policy breaks a rule that decoders check, too
+//!             and both its probabilities; input_error if a policy breaks a rule that decoders check, too; option_error
+//!             if max_outcomes is too few even without drafted tokens
 //! Source      docs/algorithms/verifiers.md
 template <class NumberT = double, class PolicyT, class VerifierT>
 coverage check_lossless(const PolicyT& policy, const VerifierT& verifier, const lossless_options& options = {}) {

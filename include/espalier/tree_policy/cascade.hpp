@@ -34,7 +34,8 @@ namespace espalier {
 //! another policy drafted count for it, too.
 //!
 //! Complexity  as the policies, and O(nodes * children) to merge; no allocation after construction
-//! Law         as for every TreePolicy; a drafter that can draft no more tokens is not asked, and the others are
+//! Law         as for every TreePolicy; a drafter that can draft no more tokens is not asked, and the others are. Its
+//!             policy begins the round as it would alone: with a tree that has no room
 //! Errors      option_error for more than 16777216 nodes in all; the policies' errors
 template <class... PoliciesT>
 class cascade {
@@ -107,14 +108,20 @@ class cascade {
   }
 
   //! Returns why the tree has no more nodes: the reason of the first policy whose reason is not tree_limit::policy.
+  //! Policies whose drafters have no room are left out.
   tree_limit limited_by() const {
     tree_limit found = tree_limit::policy;
-    const auto ask = [&](const auto& policy) {
+    const auto ask = [&](std::size_t part, const auto& policy) {
       if constexpr (requires { policy.limited_by(); }) {
-        if (found == tree_limit::policy) found = policy.limited_by();
+        if (found == tree_limit::policy && rooms_[part] > 0) found = policy.limited_by();
       }
     };
-    std::apply([&](const auto&... policy) { (ask(policy), ...); }, policies_);
+    std::apply(
+        [&](const auto&... policy) {
+          std::size_t part = 0;
+          (ask(part++, policy), ...);
+        },
+        policies_);
     return found;
   }
 
@@ -155,16 +162,20 @@ class cascade {
   }
 
   // Begins the policies from number `first` on, until one wants an answer, and returns the nodes that it asks about. If
-  // none wants one, makes `tree` a copy of the merged tree and returns no nodes.
+  // none wants one, makes `tree` a copy of the merged tree and returns no nodes. Policies whose trees have no room
+  // begin, too, since they observe the round, but are given no answer.
   template <class TreeT>
   std::span<const node_id> begin_from(TreeT& tree, std::size_t first) {
     const token_id root = merged_.view().token[root_node];
     std::span<const node_id> wanted;
     const auto begin_one = [&](std::size_t part, auto& policy) {
-      if (part < first || !wanted.empty() || rooms_[part] == 0) return;
+      if (part < first || !wanted.empty()) return;
+      const std::int32_t room = (std::min)(limit_, rooms_[part]);
+      tree.reset(root, (std::min)(room, most_asked(policy)));
+      const std::span<const node_id> asked = policy.begin(tree);
+      if (room <= 0) return;
       part_ = part;
-      tree.reset(root, (std::min)({limit_, rooms_[part], most_asked(policy)}));
-      wanted = policy.begin(tree);
+      wanted = asked;
     };
     std::apply(
         [&](auto&... policy) {

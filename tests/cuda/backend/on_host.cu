@@ -277,4 +277,10 @@ TEST_CASE("What goes wrong on the host comes out when it is asked for, and logit
   large.n_rows = 9;
   CHECK(message_of<input_error>([&] { device.forward(kv, large, nullptr); }) ==
         "a batch has 9 rows, but the backend was built for at most 8 (option max_rows).");
+  large = {.n_rows = 3, .n_sequences = 10};
+  CHECK(message_of<input_error>([&] { device.forward(kv, large, nullptr); }) ==
+        "a batch has 10 sequences, but the backend was built for at most 8 (option max_rows).");
+  large = {.n_rows = 8, .n_sequences = 8, .n_outputs = 11};
+  CHECK(message_of<input_error>([&] { device.forward(kv, large, nullptr); }) ==
+        "a batch has 11 outputs, but the backend was built for at most 8 (option max_rows).");
 }

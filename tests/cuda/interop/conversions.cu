@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -265,6 +266,38 @@ TEST_CASE("Captured conversions replay with the tree of the time") {
   device::require(cudaGraphExecDestroy(exec), "cudaGraphExecDestroy");
   device::require(cudaGraphDestroy(graph), "cudaGraphDestroy");
   device::require(cudaStreamDestroy(stream), "cudaStreamDestroy");
+}
+
+TEST_CASE("Of a batch without sequences conversions write what the host's write") {
+  const tree_batch b = small_batch(2), none;
+  const compiled_batch on_device(b, node_order::breadth_first, 40);
+  device::forward_batch_view batch = on_device.view();
+  batch.n_sequences = 0;
+  const auto indptr = spoiled<std::int32_t>(2);
+  const auto bytes = spoiled<std::uint8_t>(80 * max_context);
+  std::vector<std::int32_t> expected{-1, 0x5A5A5A5A};
+  io::write_flashinfer_mask(none.view(), {}, std::span(expected).first(1));
+  // All rows are padding, or there are none.
+  for (const std::int32_t n_rows : {80, 0}) {
+    batch.n_rows = n_rows;
+    indptr.fill_bytes(0x5A, nullptr);
+    device_io::write_flashinfer_mask(batch, bytes.data(), 80 * max_context, indptr.data(), nullptr);
+    CHECK(to_host(indptr) == expected);
+  }
+  for (const std::int32_t n : {1, 40})
+    device_io::write_sglang_mask(batch, {io::sglang_mask_mode::full, n}, bytes.data(), 0, nullptr);
+  device_io::write_sglang_tree<std::int64_t>(batch, 40, {}, nullptr);
+  for (const std::int32_t n : {40, 500, 1000})
+    device_io::write_tensorrt_tree(batch, {n, 9}, {}, nullptr);
+  device_io::write_dense_mask<std::uint8_t>(batch, max_context, bytes.data(), nullptr);
+  CHECK(to_host(bytes) == std::vector<std::uint8_t>(bytes.size(), 0x5A));
+  // A padding row without a sequence sees nothing.
+  batch.n_rows = 2;
+  device_io::write_dense_mask<std::uint8_t>(batch, max_context, bytes.data(), nullptr);
+  CHECK(to_host(bytes.data(), 2 * max_context + 1).back() == 0x5A);
+  CHECK(to_host(bytes.data(), 2 * max_context) == std::vector<std::uint8_t>(2 * max_context));
+  CHECK(says(message_of<input_error>([&] { device_io::write_sglang_tree<std::int64_t>(batch, 40, {}, nullptr); }),
+             "40 rows", "2 rows of 0 sequences"));
 }
 
 TEST_CASE("A tree that a format cannot hold is reported from the device, and of several the first found") {

@@ -163,6 +163,8 @@ struct joint_growth {
   std::size_t size = 30;  // of the longer text
   std::int32_t limit = 1 << 20;
   int rounds = 3;
+  // Tokens by which the texts of a round are longer than those of the first.
+  std::size_t (*more)(int round) = [](int round) { return static_cast<std::size_t>(5 * round); };
 };
 
 // Grows some rounds' trees of two texts at once, in three lanes of which one is empty, as replays of one graph; what was
@@ -196,7 +198,7 @@ std::string grow_joint(const HostT& host, DeviceT& device, joint<HostDraftersT..
   for (int round = 0; round < options.rounds; ++round) {
     std::vector<text_type> now;
     for (std::int32_t t = 0; t < n_texts; ++t) {
-      const std::size_t size = options.size / static_cast<std::size_t>(t + 1) + static_cast<std::size_t>(5 * round);
+      const std::size_t size = options.size / static_cast<std::size_t>(t + 1) + options.more(round);
       now.push_back(random_text(size, options.vocab, static_cast<std::uint32_t>(3 + 7 * t + round)));
       tokens.upload(now.back(), stream, static_cast<std::size_t>(t) * (max_size + 1));
       const std::vector<gpu::text_state> state{{static_cast<std::int32_t>(size), 1 << 20, 0, 0}};
@@ -322,6 +324,26 @@ TEST_CASE("A drafter without room drafts nothing on the device, and the others g
                  joint(host_rows(rows, first), prompt_lookup({.capacity = 36}), host_rows(other, second)),
                  gpu::joint(device_rows(rows, first), gpu::prompt_lookup({.capacity = 36}), device_rows(other, second)),
                  {.vocab = 6, .rounds = 5}) == "");
+}
+
+TEST_CASE("A drafter that has room now and then teaches its policy on the device what it teaches on the host") {
+  // The texts have 12 and 6 tokens in every other round, then 60 more.
+  const auto where = GENERATE(0, 1);
+  const auto rows = random_table(40, 3, 1);
+  const joint_growth options{
+      .vocab = 3, .size = 12, .rounds = 12, .more = [](int round) -> std::size_t { return round % 2 == 0 ? 0 : 60; }};
+  const adaptive_chain_options adaptive{.length = 3, .max_length = 9, .confidence = 0};
+  if (where == 0) {
+    gpu::cascade device{gpu::adaptive_chain(adaptive), gpu::chain({.length = 6})};
+    CHECK(grow_joint(cascade(adaptive_chain(adaptive), chain({.length = 6})), device,
+                     joint(host_rows(rows, 40), prompt_lookup()),
+                     gpu::joint(device_rows(rows, 40), gpu::prompt_lookup()), options) == "");
+  } else {
+    gpu::cascade device{gpu::chain({.length = 6}), gpu::dynatree({.budget = 12}), gpu::adaptive_chain(adaptive)};
+    CHECK(grow_joint(cascade(chain({.length = 6}), dynatree({.budget = 12}), adaptive_chain(adaptive)), device,
+                     joint(prompt_lookup(), host_rows(rows, 40), host_rows(rows, 40)),
+                     gpu::joint(gpu::prompt_lookup(), device_rows(rows, 40), device_rows(rows, 40)), options) == "");
+  }
 }
 
 TEST_CASE("A policy of a cascade that drafts nothing leaves the others' tree") {

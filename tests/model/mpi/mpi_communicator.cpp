@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// mpirun -np N test_mpi texts | kill CALL HOW FILE | go_on FILE | part
+// mpirun -np N test_mpi texts | kill CALL HOW FILE | go_on FILE | part | answer
 //
 //   texts           every rank's text is that of one rank where outputs are divided, and all agree where sums are
 //   kill CALL HOW FILE   rank N - 1 dies (die) or sleeps (late) before its call number CALL; every other rank must
@@ -7,6 +7,7 @@
 //                   text in FILE
 //   go_on FILE      these ranks, which are others, go on with it: the whole text must be the undisturbed one
 //   part            rank 1 writes with another seed: an error on every rank
+//   answer          rank 1 answers when rank 0 has given it up and destroyed its communicator: no memory changes by it
 #include "espalier/model/mpi/mpi_communicator.hpp"
 
 #include <chrono>
@@ -187,6 +188,39 @@ int kill_one(mpi_communicator& ranks, int call, bool dies, double timeout, const
   return fail(ranks.rank(), "it found nothing");
 }
 
+// Gives up rank 1, destroys the communicator, and takes the memory that it had. Then rank 1 asks, late, what is up.
+int answer(int rank) {
+  static std::vector<std::byte> data(2);  // MPI may write to it to the end
+  const std::size_t counts[] = {1, 1};
+  const auto call = [&](mpi_communicator& ranks) {
+    try {
+      ranks.all_gather(data.data(), counts);
+      return false;
+    } catch (const rank_error&) {
+      return true;
+    }
+  };
+  bool failed = false;
+  {
+    mpi_communicator ranks(MPI_COMM_WORLD, {.timeout = 1.0});
+    if (rank == 1) std::this_thread::sleep_for(std::chrono::seconds(2));
+    // The first call of rank 1 finds what rank 0 has sent; of the second rank 0 knows nothing.
+    failed = call(ranks) || call(ranks);
+  }
+  if (!failed) return fail(rank, "it found nothing");
+  std::vector<std::vector<int>> taken(200, std::vector<int>(2, 0x5A5A5A5A));
+  int done = 0;
+  if (rank == 1)
+    MPI_Send(&done, 1, MPI_INT, 0, 0, MPI_COMM_WORLD);
+  else
+    MPI_Recv(&done, 1, MPI_INT, 1, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  for (const std::vector<int>& one : taken) {
+    if (one != std::vector<int>(2, 0x5A5A5A5A)) return fail(rank, "a late answer was written to memory of others");
+  }
+  std::printf("rank %d: memory is as it was\n", rank);
+  return 0;
+}
+
 int part(mpi_communicator& ranks) {
   auto target = parallel_backend<mpi_communicator>::load(folder + "/target", ranks, {.max_rows = 32});
   contiguous_kv kv(target.layers(), target.cache_row(), 1, 256);
@@ -216,6 +250,13 @@ int main(int count, char** arguments) {
   const std::string_view what = count > 1 ? arguments[1] : "";
   int result = 2;
   bool broken = false;
+  if (what == "answer") {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    result = answer(rank);
+    std::fflush(stdout);
+    std::_Exit(result);
+  }
   try {
     const double timeout = what == "kill" ? 1.0 : 30.0;
     mpi_communicator ranks(MPI_COMM_WORLD, {.timeout = timeout});

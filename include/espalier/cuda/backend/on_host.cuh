@@ -137,9 +137,9 @@ struct on_host_options {
 //!             no synchronisation, no allocation of device memory. A graph can capture a pass; this object must outlive
 //!             the graph
 //! Law         the host backend's; logits of double are rounded to float
-//! Errors      option_error for an option out of range; input_error for more than max_rows rows or sequences. If the
-//!             host's backend or cache throws, or a row sees scratch slots beyond max_columns, the logits become NaN,
-//!             so that nothing is committed, and raise_failure() throws the exception
+//! Errors      option_error for an option out of range; input_error for more than max_rows rows, sequences or outputs.
+//!             If the host's backend or cache throws, or a row sees scratch slots beyond max_columns, the logits become
+//!             NaN, so that nothing is committed, and raise_failure() throws the exception
 //! Pre         one stream; the host does not use backend and cache while work is under way; no more outputs than rows
 template <class BackendT>
 class on_host {
@@ -165,10 +165,9 @@ class on_host {
   requires espalier::Backend<backend_type, std::remove_reference_t<KVStoreT>> vocab_rows<float> forward(
       on_host_kv<KVStoreT>& kv, const forward_batch_view& batch, cudaStream_t stream) {
     state& s = *state_;
-    if ((std::max)({batch.n_rows, batch.n_outputs, batch.n_sequences}) > s.max_rows) {
-      raise<input_error>("a batch has ", (std::max)(batch.n_rows, batch.n_outputs),
-                         " rows, but the backend was built for at most ", s.max_rows, " (option max_rows).");
-    }
+    require_room(batch.n_rows, " rows");
+    require_room(batch.n_sequences, " sequences");
+    require_room(batch.n_outputs, " outputs");
     if (batch.n_rows > 0) {
       s.copy.bring(batch, stream);
       require(cudaLaunchHostFunc(stream, &pass::run, &s.pass_of(&compute<KVStoreT>, &kv.rows(), batch)),
@@ -237,6 +236,14 @@ class on_host {
     std::vector<std::unique_ptr<pass>> passes;
     host_failure failure;
   };
+
+  // Checks that a batch may have n rows, sequences or outputs. Errors: input_error
+  void require_room(std::int32_t n, const char* what) const {
+    if (n > state_->max_rows) {
+      raise<input_error>("a batch has ", n, what, ", but the backend was built for at most ", state_->max_rows,
+                         " (option max_rows).");
+    }
+  }
 
   static std::int32_t rows_of(const backend_type& backend, on_host_options options) {
     return (std::min)(options.max_rows, max_rows_of(backend));

@@ -19,12 +19,16 @@ namespace espalier::cuda::interop::detail {
 //!
 //! FormatT has bytes(mask), the number of bytes of a sequence; byte(mask, i), one of these bytes; and began(sequence,
 //! begin), called once for each sequence, and once with n_sequences and the end of all. Blocks whose blockIdx.y is s
-//! work for sequence s.
+//! work for sequence s. If the batch has no sequence, there is one block, which calls began(0, 0).
 template <class FormatT>
 ESPALIER_KERNEL void write_packed_bytes(forward_batch_view batch, FormatT format, std::uint8_t* out,
                                         std::int64_t capacity) {
   using espalier::interop::sequence_mask;
   const auto s = static_cast<std::int32_t>(blockIdx.y);
+  if (batch.n_sequences == 0) {
+    if (threadIdx.x == 0) format.began(0, 0);
+    return;
+  }
   std::int64_t begin = 0;
   for (std::int32_t i = 0; i < s; ++i)
     begin += format.bytes(sequence_mask(batch.sequences[i], batch.mask));
@@ -45,12 +49,13 @@ template <class FormatT>
 void launch_packed_bytes(const char* name, const forward_batch_view& batch, const FormatT& format, std::uint8_t* out,
                          std::int64_t capacity, std::int64_t bytes, cudaStream_t stream) {
   constexpr unsigned threads = 256;
-  const std::int64_t blocks = (bytes / batch.n_sequences + threads - 1) / threads;
+  const std::int32_t n = batch.n_sequences > 1 ? batch.n_sequences : 1;
+  const std::int64_t blocks = batch.n_sequences > 0 ? (bytes / n + threads - 1) / threads : 1;
   launch(name, write_packed_bytes<FormatT>,
          {.grid = dim3(static_cast<unsigned>(blocks < 1      ? 1
                                              : blocks > 1024 ? 1024
                                                              : blocks),
-                       static_cast<unsigned>(batch.n_sequences)),
+                       static_cast<unsigned>(n)),
           .threads = threads},
          stream, batch, format, out, capacity);
 }

@@ -88,6 +88,7 @@ void write_sglang_tree(const forward_batch_view& batch, std::int32_t n, const sg
                        misfit* found = nullptr) {
   detail::require_rows("SGLang's tree", batch, n);
   if (n > 4096) raise<input_error>("SGLang's tree has ", n, " rows, but at most 4096 can be linked on the device.");
+  if (batch.n_sequences == 0) return;
   launch("write_sglang_links", detail::write_sglang_links<IntegerT>,
          {.grid = static_cast<unsigned>(batch.n_sequences),
           .threads = n <= 128 ? 128U : 512U,

@@ -84,6 +84,7 @@ ESPALIER_KERNEL void write_tensorrt_arrays(forward_batch_view batch, tensorrt_tr
 template <int Threads, int Items>
 void launch_tensorrt_arrays(const forward_batch_view& batch, const tensorrt_tree_shape& shape, const tensorrt_tree& out,
                             cudaStream_t stream, misfit* found) {
+  if (batch.n_sequences == 0) return;
   launch("write_tensorrt_arrays", write_tensorrt_arrays<Threads, Items>,
          {.grid = static_cast<unsigned>(batch.n_sequences),
           .threads = Threads,

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "espalier/core/error.hpp"
@@ -32,8 +33,9 @@ struct mpi_options {
 //! A call waits for half of the timeout. If it has not ended by then, the ranks ask one another for an answer during
 //! the other half, and the error names the ranks that do not answer. MPI cannot end a collective that a rank is missing
 //! from. So once broken() is true, this communicator cannot be used, and MPI_Finalize must not be called, because it
-//! would wait for ever; std::_Exit ends the process. Start with `mpirun --enable-recovery` (Open MPI); without this
-//! option mpirun itself ends the other ranks when one dies.
+//! would wait for ever; std::_Exit ends the process. If the process makes MPI calls before that, with new ranks, the
+//! memory that was given to the call that failed must still be there: a rank that was late may write to it. Start with
+//! `mpirun --enable-recovery` (Open MPI); without this option mpirun itself ends the other ranks when one dies.
 //!
 //! Complexity  all_gather: one MPI_Iallgatherv; all_to_all: one MPI_Ialltoallv; the waiting thread polls, and gives its
 //!             processor to others between polls
@@ -60,7 +62,12 @@ class mpi_communicator {
   ~mpi_communicator() {
     int finalized = 0;
     MPI_Finalized(&finalized);
-    if (broken_ || finalized != 0) return;
+    if (finalized != 0) return;
+    if (broken_) {  // the call that failed has not ended
+      for (std::vector<int>* list : {&sent_, &sent_at_, &received_, &received_at_})
+        leave(*list);
+      return;
+    }
     MPI_Comm_free(&ranks_);
     MPI_Comm_free(&questions_);
   }
@@ -145,21 +152,22 @@ class mpi_communicator {
   }
 
   // Returns the numbers of the ranks that do not answer. The messages to them are not cancelled: a rank that is gone
-  // never takes them.
+  // never takes them. What is received from them is, since a late answer would be written to memory that is no longer
+  // there.
   std::string ask() {
     constexpr int tag = 1;
     static constexpr int word = 1;
-    answers_.assign(static_cast<std::size_t>(size_), 0);
+    std::vector<int> answers(static_cast<std::size_t>(size_), 0);
     std::vector<MPI_Request> requests(static_cast<std::size_t>(size_), MPI_REQUEST_NULL);
     for (int r = 0; r < size_; ++r) {
       if (r == rank_) continue;
       MPI_Request sent = MPI_REQUEST_NULL;
-      MPI_Irecv(&answers_[static_cast<std::size_t>(r)], 1, MPI_INT, r, tag, questions_,
+      MPI_Irecv(&answers[static_cast<std::size_t>(r)], 1, MPI_INT, r, tag, questions_,
                 &requests[static_cast<std::size_t>(r)]);
       MPI_Isend(&word, 1, MPI_INT, r, tag, questions_, &sent);
       if (sent != MPI_REQUEST_NULL) MPI_Request_free(&sent);
     }
-    wait(timeout_ / 2, [&] {
+    const auto have_ended = [&] {
       bool all = true;
       for (MPI_Request& request : requests) {
         int done = 1;
@@ -167,14 +175,23 @@ class mpi_communicator {
         all = all && done != 0;
       }
       return all;
-    });
+    };
+    wait(timeout_ / 2, have_ended);
+    for (MPI_Request& request : requests) {
+      if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
+    }
+    const bool all_ended = wait(0, have_ended);
     std::string absent;
     for (int r = 0; r < size_; ++r) {
-      if (r != rank_ && answers_[static_cast<std::size_t>(r)] == 0)
+      if (r != rank_ && answers[static_cast<std::size_t>(r)] == 0)
         absent += (absent.empty() ? "" : ", ") + std::to_string(r);
     }
+    if (!all_ended) leave(answers);
     return absent;
   }
+
+  // Keeps the memory of a list for the rest of the process: MPI may still use it.
+  static void leave(std::vector<int>& list) { new std::vector<int>(std::move(list)); }
 
   double timeout_;
   MPI_Comm ranks_ = MPI_COMM_NULL;
@@ -184,7 +201,6 @@ class mpi_communicator {
   std::string message_;
   rank_traffic traffic_;
   std::vector<int> sent_, sent_at_, received_, received_at_;  // [ranks] numbers of bytes, and where these bytes begin
-  std::vector<int> answers_;                                  // [ranks]
 };
 
 static_assert(Communicator<mpi_communicator>);
