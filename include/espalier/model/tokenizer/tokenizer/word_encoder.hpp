@@ -19,7 +19,7 @@ namespace espalier::detail {
 
 // A text that is put before fragments of a text, and the fragments that get it.
 struct text_prefix {
-  enum class when { never, first, always, each_word };
+  enum class when { never, first, always };
   when before = when::never;
   std::string text{};               // the prefix; not added to a fragment that begins with it
   std::string spelled_space = " ";  // replacement of spaces, made before the prefix is added
@@ -65,12 +65,9 @@ struct word_encoder {
       spelled = prefix.text + std::string(text);
       text = spelled;
     }
-    std::string prefixed;
-    for (const std::string_view word : splitter.split(text)) {
-      const bool adds = prefix.before == text_prefix::when::each_word && !word.starts_with(prefix.text);
-      if (adds) prefixed = prefix.text + std::string(word);
-      words.append(adds ? std::string_view(prefixed) : word, work, tokens);
-    }
+    std::string changed;
+    for (const std::string_view word : splitter.split(text, changed))
+      words.append(word, work, tokens);
   }
 };
 
