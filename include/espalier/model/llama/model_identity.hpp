@@ -43,8 +43,8 @@ inline std::pair<model_config, std::vector<std::string>> files_of_model(const st
 }  // namespace detail
 
 //! Returns a name that tells one model from another: family, layers and width, vocabulary, and the FNV-1a hash (64
-//! bits) of the files that hold its weights, such as "llama 7x384, 4096 tokens, 1f3a5b7c9d0e2f41". Draft heads and block
-//! drafts have such names, too; without the vocabulary if the config gives none, as in the library's own blocks.
+//! bits) of the files that hold its weights, such as "llama 7x384, 4096 tokens, 1f3a5b7c9d0e2f41". Draft heads and
+//! block drafts have such names, too; without the vocabulary if the config gives none, as in the library's own blocks.
 //!
 //! Complexity  reads the files of the weights once, a piece at a time
 //! Law         the same files give the same name on every machine. A changed weight changes the name; a change of
