@@ -71,6 +71,52 @@ TEST_CASE("schemas accept their values, and no others") {
       {R"({"enum": ["red", 1, 1.5], "type": "integer"})", {"1"}, {"\"red\"", "1.5"}},
       {R"({"enum": ["a", "bc", 2, "2024-01-01"], "type": "string", "minLength": 2})", {"\"bc\""}, {"\"a\"", "2"}},
       {R"({"enum": ["2024-01-01", "2024"], "format": "date"})", {"\"2024-01-01\""}, {"\"2024\""}},
+      // An enum whose values are checked by a reference back to it, from which smaller ones are allowed in their turn.
+      {R"({"enum": [{"a": null}], "properties": {"a": {"anyOf": [{"type": "null"}, {"$ref": "#"}]}}})",
+       {R"({"a":null})", R"({"a": null})"},
+       {R"({"a":{"a":null}})", "{}"}},
+      {R"({"enum": [[[1], 2], [1], [[2]], [[[1], 2]], 1], "items": {"anyOf": [{"type": "integer"}, {"$ref": "#"}]}})",
+       {"[[1],2]", "[1]", "[[[1],2]]", "1"},
+       {"[[2]]", "[2]", "2"}},
+      {R"({"enum": [{"a": {"b": 1}}, {"a": 1}, {"a": 2}, {"b": {"a": 1}}], "properties": {"a": {"$ref": "#/$defs/x"}},
+           "$defs": {"x": {"enum": [1, {"b": 1}], "properties": {"b": {"$ref": "#/$defs/x"}}}}})",
+       {R"({"a":{"b":1}})", R"({"a":1})", R"({"b":{"a":1}})"},
+       {R"({"a":2})"}},
+      {R"({"enum": [{"a": 1}, {"a": null}, {}], "properties": {"a": {"$ref": "#/$defs/x"}},
+           "$defs": {"x": {"anyOf": [{"$ref": "#/$defs/x"}, {"type": "null"}]}}})",
+       {R"({"a":null})", "{}"},
+       {R"({"a":1})"}},
+      // What an enum lists may have a form in which the keywords beside it alone are not written.
+      {R"({"enum": [{"b": 1, "a": 2}, {"b": "x", "a": 2}, {"a": 2}], "required": ["b"],
+           "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}})",
+       {R"({"b":1,"a":2})", R"({"a":2,"b":1})"},
+       {R"({"b":"x","a":2})", R"({"a":2})"}},
+      {R"({"type": "integer", "minimum": 0, "enum": [12345678901234567, -12345678901234567, 18446744073709551615]})",
+       {"12345678901234567", "18446744073709551615"},
+       {"-12345678901234567"}},
+      {R"({"type": "number", "exclusiveMaximum": 1e300, "enum": [1e299, 1e300, 2.5]})", {"1e+299", "2.5"}, {"1e+300"}},
+      {R"({"type": "integer", "enum": [1.0, 2.5, 3]})", {"1", "1.0", "3"}, {"2.5"}},
+      {R"({"$schema": "http://json-schema.org/draft-04/schema#", "type": "integer", "enum": [1.0, 3]})", {"3"}, {"1"}},
+      {R"({"enum": [1, "ab", "a", null, [1], {}], "minLength": 2, "minItems": 2, "minProperties": 1})",
+       {"1", "\"ab\"", "null"},
+       {"\"a\"", "[1]", "{}"}},
+      {R"({"enum": [4, 6, 6.0, 9, 4.5, -6], "multipleOf": 3})", {"6", "9", "-6"}, {"4", "4.5"}},
+      {R"({"type": "number", "format": "int32", "enum": [2147483647, 2147483648, 1]})", {"2147483647"}, {"2147483648"}},
+      {R"({"enum": [[1, 1], [1, 2, 3], [1, "x"], [1, 2]], "uniqueItems": true, "maxItems": 2, "prefixItems": [{"const": 1}],
+           "items": {"type": "integer"}})",
+       {"[1,2]"},
+       {"[1,1]", "[1,2,3]", "[1,\"x\"]"}},
+      {R"({"enum": [{"x1": 1}, {"x1": "s"}, {"y": true}, {"y": 1}, {"long": true}, {"y": true, "z": true}],
+           "patternProperties": {"^x": {"type": "integer"}}, "additionalProperties": {"type": "boolean"},
+           "allOf": [{"maxProperties": 1}, {"not": {"required": ["long"]}}]})",
+       {R"({"x1":1})", R"({"y":true})"},
+       {R"({"x1":"s"})", R"({"y":1})", R"({"long":true})", R"({"y":true,"z":true})"}},
+      {R"({"enum": [{"ab": 1}, {"a": 1}], "propertyNames": {"minLength": 2}})", {R"({"ab":1})"}, {R"({"a":1})"}},
+      {R"({"enum": [{"a": 1}, {"a": 5}, {"a": "x"}, {"a": null}, {"a": []}], "properties":
+           {"a": {"oneOf": [{"type": "integer"}, {"minimum": 3, "type": ["number", "string"]}, {"type": "null"}]}}})",
+       {R"({"a":1})", R"({"a":"x"})", R"({"a":null})"},
+       {R"({"a":5})", R"({"a":[]})"}},
+      {R"({"enum": ["abc", 1, "x"], "oneOf": [{"minimum": 1, "maxLength": 2}, true]})", {"\"abc\""}, {"1", "\"x\""}},
       {R"({"const": "x\"y"})", {R"("x\"y")"}, {"\"x\""}},
       {R"({"type": "array", "items": {"type": "integer"}})",
        {"[]", "[1]", "[1,2]", "[1, 2, 3]"},
@@ -425,6 +471,9 @@ TEST_CASE("an error in a schema names the keyword and its path, or line and colu
   CHECK(says(message(R"({"patternProperties": {"a": {"type": "null"}, "b": {"type": "string"}}})"),
              "\"patternProperties\" at #", "\"a\"", "\"b\"", "same key"));
   CHECK(says(message(R"({"contains": {"type": "null"}, "type": "array"})"), "\"contains\" at #", "not supported"));
+  CHECK(says(message(R"({"contains": {"type": "null"}, "enum": [[1]]})"), "\"contains\" at #", "not supported"));
+  CHECK(says(message(R"({"enum": [{"a": [1]}], "properties": {"a": {"items": 3}}})"), "has 3 at #/properties/a/items"));
+  CHECK(says(message(R"({"enum": [1], "minimum": "0"})"), "\"minimum\" at #", "expected a number"));
   CHECK(says(message(R"({"not": {"minLength": 3}})"), "\"not\" at #", "another way"));
   CHECK(says(message(R"({"enum": ["a"], "type": "strng"})"), "\"type\" at #, which is \"strng\"", "boolean"));
   CHECK(says(message(R"({"const": 1, "type": ["integer", 3]})"), "\"type\" at #, which is 3"));
@@ -446,6 +495,24 @@ TEST_CASE("deep nesting is refused before anything follows it") {
     CHECK(message(schema) == "the JSON schema has lists and objects more than 200 levels deep.");
   const std::string allowed = std::string(199, '[') + std::string(199, ']');
   CHECK(accepts(json_schema("{\"const\": " + allowed + "}", bytes()), allowed));
+}
+
+TEST_CASE("checks of an enum's values end, however deep they go and however many there are") {
+  const auto message = [](const std::string& schema) {
+    return message_of<input_error>([&] { json_schema(schema, bytes()); });
+  };
+  const auto of_lists = [](std::size_t n) {
+    return "{\"enum\": [" + std::string(n, '[') + std::string(n, ']') + "], \"items\": {\"$ref\": \"#/$defs/x\"}, " +
+           R"("$defs": {"x": {"items": {"$ref": "#/$defs/x"}}}})";
+  };
+  CHECK(accepts(json_schema(of_lists(100), bytes()), std::string(100, '[') + std::string(100, ']')));
+  CHECK(says(message(of_lists(150)), "more than 256 levels deep at #/$defs/x", "values of an enum"));
+  std::string twice = R"({"enum": [{"a": 1}], "properties": {"a": {"$ref": "#/$defs/0"}}, "$defs": {)";
+  for (int i = 0; i < 40; ++i) {
+    const std::string next = "{\"$ref\": \"#/$defs/" + std::to_string(i + 1) + "\"}";
+    twice += "\"" + std::to_string(i) + R"(": {"anyOf": [)" + next + ", " + next + "]}, ";
+  }
+  CHECK(says(message(twice + R"("40": false}})"), "too large", "1048576 steps"));
 }
 
 TEST_CASE("references that lead nowhere but to each other have no value") {

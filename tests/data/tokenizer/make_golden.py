@@ -282,6 +282,28 @@ def variants():
         ),
         "metaspace": ("characters", fields(pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="always"))),
         "metaspace_first": ("characters", fields(pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first", split=False))),
+        "metaspace_digits": (
+            "characters",
+            fields(pre_tokenizer=sequence([pre_tokenizers.Digits(True), pre_tokenizers.Metaspace(prepend_scheme="always")])),
+        ),
+        "metaspace_between": (
+            "characters",
+            fields(
+                pre_tokenizer=sequence(
+                    [
+                        split(r"[!-/:-@]"),
+                        pre_tokenizers.Metaspace(prepend_scheme="always", split=False),
+                        pre_tokenizers.Digits(False),
+                    ]
+                )
+            ),
+        ),
+        "metaspace_never": (
+            "characters",
+            fields(
+                pre_tokenizer=sequence([split(r"\p{Lu}", "merged_with_next"), pre_tokenizers.Metaspace(prepend_scheme="never")])
+            ),
+        ),
         "gemma": ("characters", fields(normalizer=space, pre_tokenizer=pre_tokenizers.Split(" ", "merged_with_previous"))),
         "unknown": ("characters", {"model": {"unk_token": "<unk>", "byte_fallback": False}}),
         "unknown_joined": ("characters", {"model": {"unk_token": "<unk>", "byte_fallback": False, "fuse_unk": True}}),
@@ -291,6 +313,18 @@ def variants():
         "unigram_words": (
             "unigram",
             fields(pre_tokenizer=sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")])),
+        ),
+        "unigram_cuts": (
+            "unigram",
+            fields(
+                pre_tokenizer=sequence(
+                    [
+                        pre_tokenizers.WhitespaceSplit(),
+                        pre_tokenizers.Metaspace(prepend_scheme="always"),
+                        split(r"[!-/:-@]"),
+                    ]
+                )
+            ),
         ),
         "unigram_normal": (
             "unigram",

@@ -153,3 +153,17 @@ TEST_CASE("a model is named by its sizes and the bytes of its weights") {
   std::filesystem::remove_all(folder);
   CHECK(says(message_of<model_error>([&] { model_identity(folder); }), "config.json"));
 }
+
+TEST_CASE("heads and block drafts are named as models are, a block without a vocabulary of its own by the rest") {
+  const std::string golden = std::string(ESPALIER_TEST_DATA) + "/golden/";
+  const auto named = [&](const char* folder, const std::string& begin) {
+    const std::string name = model_identity(golden + folder);
+    INFO(folder << ": " << name);
+    return name.starts_with(begin) && name.size() == begin.size() + 16;
+  };
+  CHECK(named("heads/dflash", "qwen3 2x32, 96 tokens, "));
+  CHECK(named("heads/dflash_speculators", "qwen3 2x32, 96 tokens, "));
+  CHECK(named("block", "espalier_block 2x32, "));
+  CHECK(named("heads/midlayer", "llama 1x32, 96 tokens, "));
+  CHECK(named("heads/mtp", "qwen3 1x32, 96 tokens, "));
+}

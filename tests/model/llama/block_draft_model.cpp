@@ -167,6 +167,10 @@ TEST_CASE("what a DFlash block needs and is not computed is refused by its name"
   CHECK(says(with("dflash", "/dflash_config/final_logit_softcapping", 30.0), "\"final_logit_softcapping\" is 30"));
   CHECK(says(with("dflash", "/is_causal", true), "is_causal"));
   CHECK(says(with("dflash", "/attention_bias", true), "attention_bias"));
+  for (const char* pointer : {"/partial_rotary_factor", "/rope_parameters/partial_rotary_factor"})
+    CHECK(says(with("dflash", pointer, 0.5), "\"partial_rotary_factor\"", "4 of 8 dimensions", "must all be"));
+  CHECK(says(with("dflash_speculators", "/transformer_layer_config/partial_rotary_factor", 0.5),
+             "transformer_layer_config", "partial_rotary_factor"));
   CHECK(says(with("dflash_speculators", "/sample_from_anchor", true), "sample_from_anchor"));
   CHECK(says(with("dflash_speculators", "/draft_vocab_size", 64), "\"draft_vocab_size\" is 64", "96"));
   CHECK(says(with("dflash_speculators", "/speculators_model_type", "dspark"), "\"dspark\", but must be \"dflash\""));

@@ -284,6 +284,21 @@ TEST_CASE("int8 without scales, or as a norm, is refused") {
   CHECK_THROWS_WITH(reader.vector("norm", 2, to), ContainsSubstring("\"norm\" has dtype I8"));
 }
 
+TEST_CASE("scales of int8 that are int8 or of another number are refused by a reader that only checks, too") {
+  model_writer::file_text file;
+  for (const char* name : {"bytes", "more"})
+    file.add_bytes(name, "I8", {2, 3}, "abcdef");
+  file.add_bytes("bytes_scale", "I8", {2}, "ab");
+  file.add("more_scale", {3}, {1, 2, 3});
+  auto opened = model_writer::open(file.text());
+  for (const bool only_check : {true, false}) {
+    detail::tensor_reader reader(opened, only_check);
+    const auto read = [&](const char* name) { reader.matrix(name, 2, 3, [](int, const weight_row&) {}); };
+    CHECK_THROWS_WITH(read("bytes"), ContainsSubstring("\"bytes_scale\" has dtype I8"));
+    CHECK_THROWS_WITH(read("more"), ContainsSubstring("\"more_scale\" has shape [3], but the config makes it [2]"));
+  }
+}
+
 TEST_CASE("a config that claims far more than the file holds is refused before memory is taken") {
   model_config huge = config();
   huge.n_layers = 4096;

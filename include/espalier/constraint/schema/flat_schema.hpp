@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -53,13 +54,17 @@ inline const schema_json* find_schema(const schema_json& root, std::string_view 
   return at;
 }
 
-// True if a value has this type or, if `type` is a list, one of its types.
-inline bool has_type(const schema_json& value, const schema_json& type) {
+// True if a value has this type or, if `type` is a list, one of its types. 1.0 is an integer if `has_decimals`.
+inline bool has_type(const schema_json& value, const schema_json& type, bool has_decimals = true) {
   if (type.is_array())
-    return std::any_of(type.begin(), type.end(), [&](const auto& one) { return has_type(value, one); });
+    return std::any_of(type.begin(), type.end(), [&](const auto& one) { return has_type(value, one, has_decimals); });
   if (!type.is_string()) return false;
   const auto name = type.get<std::string>();
-  return name == value.type_name() || (name == "integer" && value.is_number_integer());
+  const auto is_whole = [&] {
+    return value.is_number_integer() ||
+           (has_decimals && value.is_number_float() && std::trunc(value.get<double>()) == value.get<double>());
+  };
+  return name == value.type_name() || (name == "integer" && is_whole());
 }
 
 // The keywords that restrict values, in drafts 4 to 2020-12, with a space before and after each. All others only
@@ -114,7 +119,15 @@ class schema_flattener {
   }
 
   // True if two values are equal, whatever the order of their properties.
-  static bool are_same(const json& a, const json& b) { return nlohmann::json(a) == nlohmann::json(b); }
+  static bool are_same(const json& a, const json& b) {
+    if (a.type() != b.type() || !a.is_structured()) return a == b;
+    if (a.size() != b.size()) return false;
+    if (a.is_array()) return std::equal(a.begin(), a.end(), b.begin(), are_same);
+    return std::all_of(a.items().begin(), a.items().end(), [&](const auto& one) {
+      const auto at = b.find(one.key());
+      return at != b.end() && are_same(one.value(), *at);
+    });
+  }
   static bool is_in(const json& value, const json& list) {
     return std::any_of(list.begin(), list.end(), [&](const json& one) { return are_same(one, value); });
   }

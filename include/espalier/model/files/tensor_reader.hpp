@@ -26,8 +26,8 @@ struct column_range {
 };
 
 // A reader of tensors, row by row through one small buffer: matrices as their file stores them, vectors as floats. A
-// reader with only_check reads no bytes of tensors and calls no `visit`. It checks names, shapes and types, but accepts
-// scales of type I8, and copies whose bytes differ.
+// reader with only_check reads no bytes of tensors and calls no `visit`. It checks names, shapes and types, but not
+// whether the bytes of copies are equal.
 //
 // Errors      model_error that names the file and the tensor, if the tensor is missing or has another shape or type
 class tensor_reader {
@@ -46,10 +46,9 @@ class tensor_reader {
     const tensor_entry& entry = need(name, {static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns)});
     const weight_type type = *type_of(entry);
     const bool scaled = type == weight_type::i8_rows;
-    if (scaled && only_check_) need(name + "_scale", {static_cast<std::uint64_t>(rows)});
-    if (only_check_) return type;
-    scales_.resize(scaled ? static_cast<std::size_t>(rows) : 0);
+    scales_.resize(scaled && !only_check_ ? static_cast<std::size_t>(rows) : 0);
     if (scaled) vector(name + "_scale", rows, scales_.data());
+    if (only_check_) return type;
     each_row(
         entry, type, rows, columns, part(type),
         [&](int row, weight_row weights) {

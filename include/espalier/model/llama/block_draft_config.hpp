@@ -141,6 +141,10 @@ struct block_draft_config : model_config {
     const detail::json_reader json(layer, where);
     if (config.family != "qwen3") json.refuse("model_type", *json.find("model_type"), "\"qwen3\"");
     if (config.query_bias || config.attention_out_bias) json.refuse("attention_bias", true, "false");
+    if (config.rotary_dims != config.head_dim) {
+      raise<model_error>(where, ": \"partial_rotary_factor\" has ", config.rotary_dims, " of ", config.head_dim,
+                         " dimensions of a head rotated, but those of a block draft must all be.");
+    }
     if (json.flag_or("is_causal", false)) json.refuse("is_causal", true, "false: all rows of a block see one another");
     for (int i = 0; i < config.n_layers; ++i) {
       if (config.window_of(i) > 0)

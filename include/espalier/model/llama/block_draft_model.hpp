@@ -420,7 +420,7 @@ class block_draft_model {
     float* key = row.context->kv.key(layer, 0, row.position);
     for (int first = 0; first < config_.kv_size(); first += config_.head_dim) {
       if (norm) detail::rms_norm(x + first, config_.head_dim, norm, config_.norm_epsilon, x + first);
-      detail::rotate_head(x + first, config_.head_dim, config_.head_dim, rotary.cosine(row.position),
+      detail::rotate_head(x + first, config_.head_dim, config_.rotary_dims, rotary.cosine(row.position),
                           rotary.sine(row.position), 1.0F, key + first);
     }
     std::copy_n(x + config_.kv_size(), config_.kv_size(), row.context->kv.value(layer, 0, row.position));

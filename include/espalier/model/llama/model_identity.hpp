@@ -13,6 +13,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/files/safetensors_shards.hpp"
+#include "espalier/model/llama/block_draft_config.hpp"
 #include "espalier/model/llama/draft_head_config.hpp"
 #include "espalier/model/llama/draft_kind.hpp"
 #include "espalier/model/llama/gguf_config.hpp"
@@ -22,7 +23,8 @@ namespace espalier {
 
 namespace detail {
 
-// Returns the shape of a model, and the paths of the files that hold its weights.
+// Returns the shape of a model, which may be a draft head or a block draft, and the paths of the files that hold its
+// weights.
 inline std::pair<model_config, std::vector<std::string>> files_of_model(const std::string& path) {
   if (std::filesystem::is_regular_file(path)) {
     gguf_file file(path);
@@ -30,7 +32,9 @@ inline std::pair<model_config, std::vector<std::string>> files_of_model(const st
   }
   const draft_kind kind = draft_kind_of(path);
   const bool is_head = kind == draft_kind::eagle3 || kind == draft_kind::mtp;
-  model_config config = is_head ? draft_head_config::load(path) : model_config::load(path);
+  model_config config = is_head                     ? draft_head_config::load(path)
+                        : kind == draft_kind::block ? block_draft_config::load(path)
+                                                    : model_config::load(path);
   if (std::filesystem::exists(path + "/model.safetensors.index.json"))
     return {std::move(config), safetensors_shards(path).paths()};
   return {std::move(config), {path + "/model.safetensors"}};
@@ -39,7 +43,8 @@ inline std::pair<model_config, std::vector<std::string>> files_of_model(const st
 }  // namespace detail
 
 //! Returns a name that tells one model from another: family, layers and width, vocabulary, and the FNV-1a hash (64
-//! bits) of the files that hold its weights, such as "llama 7x384, 4096 tokens, 1f3a5b7c9d0e2f41".
+//! bits) of the files that hold its weights, such as "llama 7x384, 4096 tokens, 1f3a5b7c9d0e2f41". Draft heads and
+//! block drafts have such names, too; without the vocabulary if the config gives none, as in the library's own blocks.
 //!
 //! Complexity  reads the files of the weights once, a piece at a time
 //! Law         the same files give the same name on every machine. A changed weight changes the name; a change of
@@ -64,8 +69,9 @@ inline std::string model_identity(const std::string& path) {
   std::string in_digits;
   for (int shift = 60; shift >= 0; shift -= 4)
     in_digits += digits[hash >> shift & 15U];
+  const std::string tokens = config.vocab_size > 0 ? detail::in_words(config.vocab_size) + " tokens, " : std::string();
   return config.family + " " + detail::in_words(config.n_layers) + "x" + detail::in_words(config.hidden_size) + ", " +
-         detail::in_words(config.vocab_size) + " tokens, " + in_digits;
+         tokens + in_digits;
 }
 
 }  // namespace espalier

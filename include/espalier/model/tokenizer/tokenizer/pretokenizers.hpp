@@ -97,11 +97,13 @@ struct pretokenizers {
     } else if (scheme != "never") {
       raise<model_error>(step.where(), ": \"prepend_scheme\" is \"", scheme, "\", but must be always, first or never.");
     }
-    if (!splitter.empty() && before == text_prefix::when::always && prefix.before == text_prefix::when::never) {
-      prefix = {text_prefix::when::each_word, mark};  // words are taken to have no spaces
-      return;
+    if (splitter.empty()) {
+      put_first(step, {before, mark, mark});
+    } else if (before == text_prefix::when::first) {
+      raise<model_error>(step.where(), ": the \"prepend_scheme\" first is supported in its first step only.");
+    } else {
+      splitter.add(spelling_step{mark, before == text_prefix::when::always ? mark : std::string()});
     }
-    put_first(step, {before, mark, mark});
     if (step.flag_or("split", true))
       splitter.add({regex(quoted_pattern(mark), step.where()), split_behavior::merged_with_next});
   }

@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "espalier/core/error.hpp"
@@ -239,22 +240,35 @@ struct split_step {
   bool inverted = false;  // swaps the matches and the parts between them
 };
 
-// Cuts a text into the words within which tokens are merged: each step cuts the words of the step before.
+// A change of each word between two cuts: spaces are replaced, and a word that does not begin with `prefix` gets it.
+struct spelling_step {
+  std::string spelled_space, prefix;
+};
+
+// Cuts a text into the words within which tokens are merged: each step cuts the words of the step before, or changes
+// them.
 class text_splitter {
  public:
   void add(split_step step) { steps_.push_back(std::move(step)); }
+  void add(spelling_step step) { steps_.push_back(std::move(step)); }
   bool empty() const { return steps_.empty(); }
 
-  // The words of a text that is not empty, in order.
-  std::vector<std::string_view> split(std::string_view text) const {
+  // The words of a text that is not empty, in order. They are parts of `text`, or of `memory`, which gets the changed
+  // words.
+  std::vector<std::string_view> split(std::string_view text, std::string& memory) const {
     std::vector<std::string_view> words{text}, next;
     std::vector<part> parts;
-    for (const split_step& step : steps_) {
+    for (const step& one : steps_) {
+      if (const auto* spelling = std::get_if<spelling_step>(&one)) {
+        spell(*spelling, words, memory);
+        continue;
+      }
+      const split_step& cutting = std::get<split_step>(one);
       next.clear();
       for (const std::string_view word : words) {
         parts.clear();
-        cut(step, word, parts);
-        join(step.behavior, parts);
+        cut(cutting, word, parts);
+        join(cutting.behavior, parts);
         for (const part& p : parts)
           if (p.begin < p.end) next.push_back(word.substr(p.begin, p.end - p.begin));
       }
@@ -264,10 +278,28 @@ class text_splitter {
   }
 
  private:
+  using step = std::variant<split_step, spelling_step>;
+
   struct part {
     std::size_t begin, end;
     bool is_match;
   };
+
+  // Changes all words. They may be parts of `memory` before, and are so afterwards.
+  static void spell(const spelling_step& step, std::vector<std::string_view>& words, std::string& memory) {
+    std::string spelled;
+    std::vector<std::size_t> ends;
+    for (const std::string_view word : words) {
+      const std::size_t begin = spelled.size();
+      for (const char c : word)
+        c == ' ' ? spelled += step.spelled_space : spelled += c;
+      if (!std::string_view(spelled).substr(begin).starts_with(step.prefix)) spelled.insert(begin, step.prefix);
+      ends.push_back(spelled.size());
+    }
+    memory = std::move(spelled);
+    for (std::size_t i = 0, begin = 0; i < words.size(); begin = ends[i++])
+      words[i] = std::string_view(memory).substr(begin, ends[i] - begin);
+  }
 
   static void cut(const split_step& step, std::string_view word, std::vector<part>& parts) {
     std::size_t done = 0;
@@ -318,7 +350,7 @@ class text_splitter {
     parts = std::move(joined);
   }
 
-  std::vector<split_step> steps_;
+  std::vector<step> steps_;
 };
 
 }  // namespace espalier::detail

@@ -20,7 +20,7 @@ namespace espalier::detail {
 // A prefix for fragments of a text, and the rule by which fragments get it: none of them, the one at the beginning of
 // the text, all, or, after the fragments are cut, each word.
 struct text_prefix {
-  enum class when { never, first, always, each_word };
+  enum class when { never, first, always };
   when before = when::never;
   std::string text{};               // the prefix; not added to a fragment or word that begins with it
   std::string spelled_space = " ";  // replacement of spaces, made before the prefix is added
@@ -66,12 +66,9 @@ struct word_encoder {
       spelled = prefix.text + std::string(text);
       text = spelled;
     }
-    std::string prefixed;
-    for (const std::string_view word : splitter.split(text)) {
-      const bool adds = prefix.before == text_prefix::when::each_word && !word.starts_with(prefix.text);
-      if (adds) prefixed = prefix.text + std::string(word);
-      words.append(adds ? std::string_view(prefixed) : word, work, tokens);
-    }
+    std::string changed;
+    for (const std::string_view word : splitter.split(text, changed))
+      words.append(word, work, tokens);
   }
 };
 
