@@ -232,8 +232,7 @@ class recurrent_plan {
   // the committed tokens, and the chain after them up to the first row whose logits are wanted.
   template <class StoreT>
   void choose_held(const StoreT& kv, const forward_batch_view& batch, recurrent_walk& walk) {
-    if (walk.start > kv.size(walk.sequence))
-      return;  // hold_state() takes only a walk that begins at committed tokens
+    if (walk.start > kv.size(walk.sequence)) return;  // hold_state() takes only a walk that begins at committed tokens
     std::int32_t before = walk.start - 1;
     for (std::int32_t i = walk.begin; i < walk.end; ++i) {
       const recurrent_step& step = steps_[static_cast<std::size_t>(i)];

@@ -21,13 +21,13 @@ namespace espalier::cuda {
 //! quicker of the two for 14 of these 15 shapes, and 21 % more for 64 nodes after 512 slots (bench/cuda/attention.cu).
 struct attention_tuning {
   std::int32_t multiprocessors = 1;
-  std::int32_t shared_bytes = 0;     //!< shared memory of a multiprocessor
-  std::int32_t resident_blocks = 2;  //!< thread blocks that a multiprocessor can hold, as registers allow
-  std::int32_t max_splits = 32;      //!< splits of the context, 1 to 32
-  std::int32_t small_tile_cost = 7;  //!< cost of a tile of 64 rows, for each block of slots
-  std::int32_t large_tile_cost = 8;  //!< cost of a tile of 128 rows, for each block of slots
-  std::int32_t group_tile_cost = 9;  //!< the same of a tile of 192 rows by warpgroups, alone on its multiprocessor
-  std::int32_t start_cost = 20;      //!< cost of a thread block, before its first block of slots
+  std::int32_t shared_bytes = 0;       //!< shared memory of a multiprocessor
+  std::int32_t resident_blocks = 2;    //!< thread blocks that a multiprocessor can hold, as registers allow
+  std::int32_t max_splits = 32;        //!< splits of the context, 1 to 32
+  std::int32_t small_tile_cost = 7;    //!< cost of a tile of 64 rows, for each block of slots
+  std::int32_t large_tile_cost = 8;    //!< cost of a tile of 128 rows, for each block of slots
+  std::int32_t group_tile_cost = 9;    //!< the same of a tile of 192 rows by warpgroups, alone on its multiprocessor
+  std::int32_t start_cost = 20;        //!< cost of a thread block, before its first block of slots
   std::int32_t group_start_cost = 22;  //!< start_cost of a thread block of warpgroups
   std::int32_t merge_cost = 20;        //!< cost of the second kernel, if the context is split
   std::int32_t merge_bytes = 360'000;  //!< bytes that the second kernel moves in a unit of time
