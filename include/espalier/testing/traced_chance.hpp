@@ -12,6 +12,7 @@
 
 #include "espalier/core/chance.hpp"
 #include "espalier/core/philox.hpp"
+#include "espalier/core/wide_number.hpp"
 #include "espalier/testing/enumerating_chance.hpp"
 #include "espalier/testing/law_error.hpp"
 
@@ -42,7 +43,7 @@ class traced_chance {
   bool accept(double p, double q, chance_key at = {}) {
     if (!drawn_) return every_.accept(p, q, at);
     record(at);
-    return drawn_->accept(p, q, at);
+    return drawn_->accept(static_cast<wide_number>(p), static_cast<wide_number>(q), at);
   }
   template <Weights WeightsT>
   std::int32_t pick(const WeightsT& weights, chance_key at = {}) {
