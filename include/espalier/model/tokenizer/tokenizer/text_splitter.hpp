@@ -249,11 +249,11 @@ struct spelling_step {
 // them.
 class text_splitter {
  public:
-  void add(split_step step) { steps_.push_back(std::move(step)); }
-  void add(spelling_step step) { steps_.push_back(std::move(step)); }
+  void add(split_step cutting) { steps_.push_back(std::move(cutting)); }
+  void add(spelling_step spelling) { steps_.push_back(std::move(spelling)); }
   bool empty() const { return steps_.empty(); }
 
-  // The words of a text that is not empty, in order. They are parts of `text`, or of `memory`, which gets the changed
+  // Returns the words of a text that is not empty, in order. They are parts of `text`, or of `memory`, which gets the changed
   // words.
   std::vector<std::string_view> split(std::string_view text, std::string& memory) const {
     std::vector<std::string_view> words{text}, next;
