@@ -253,8 +253,8 @@ class text_splitter {
   void add(spelling_step spelling) { steps_.push_back(std::move(spelling)); }
   bool empty() const { return steps_.empty(); }
 
-  // Returns the words of a text that is not empty, in order. They are parts of `text`, or of `memory`, which gets the changed
-  // words.
+  // Returns the words of a text that is not empty, in order. They are parts of `text`, or of `memory`, which gets the
+  // changed words.
   std::vector<std::string_view> split(std::string_view text, std::string& memory) const {
     std::vector<std::string_view> words{text}, next;
     std::vector<part> parts;
