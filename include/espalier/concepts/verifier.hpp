@@ -58,7 +58,7 @@ constexpr bool reads_target_alone() {
 template <class VerifierT>
 concept ArgmaxVerifier = detail::SaysArgmaxOnly<VerifierT> && VerifierT::argmax_only;
 
-//! Makes a verifier that needs memory take it, for trees of up to max_nodes drafted tokens and rows of `vocab` tokens.
+//! Calls reserve() of a verifier that has it, for trees of up to max_nodes drafted tokens and rows of `vocab` tokens.
 template <class VerifierT>
 void reserve_verifier(VerifierT& verifier, std::int32_t max_nodes, std::int32_t vocab) {
   if constexpr (detail::HasReserve<VerifierT>) verifier.reserve(max_nodes, vocab);

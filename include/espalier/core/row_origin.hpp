@@ -11,13 +11,13 @@
 
 namespace espalier {
 
-//! The origin of a row of logits, which messages about its numbers name. Trivially copyable.
+//! The origin of a row of logits. Messages about wrong numbers in the row name it. Trivially copyable.
 struct row_origin {
   enum class model : std::int32_t { any, target, draft };
   enum class kind : std::int32_t {
     row,    //!< a row known by its number alone
     node,   //!< the row of the token after a node of the tree
-    token,  //!< the row of the token after a token of the text that is no node
+    token,  //!< the row that follows a token of the text, if this token is no node of the tree
     block,  //!< a row of a drafted block
   };
 

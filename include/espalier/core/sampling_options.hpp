@@ -12,7 +12,7 @@ namespace espalier {
 struct sampling_options {
   float temperature = 0.0F;  //!< divides the logits; 0: the most probable token is taken
   std::int32_t top_k = 0;    //!< keeps only the k most probable tokens; 0: all
-  float top_p = 1.0F;        //!< keeps the most probable tokens, as few as together reach this probability
+  float top_p = 1.0F;        //!< keeps the most probable tokens, no more than are needed to reach this probability
   float min_p = 0.0F;        //!< keeps only tokens whose probability is at least this fraction of the largest
 
   friend bool operator==(const sampling_options&, const sampling_options&) = default;

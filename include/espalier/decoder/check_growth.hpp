@@ -28,8 +28,8 @@ inline std::int32_t times_drawn(tree_view tree, node_id u, token_id token) {
   return n;
 }
 
-// True if draws with this chance are compared with the drafter's rows: if the chance has a member checks_draws, as in
-// proofs, by this member; else if ESPALIER_CHECKS is not 0.
+// True if draws with this chance are compared with the drafter's rows. If the chance has a member checks_draws, as in
+// proofs, the value of this member says so; any other chance's draws are compared if ESPALIER_CHECKS is not 0.
 template <class ChanceT>
 constexpr bool checks_draws() {
   if constexpr (requires { ChanceT::checks_draws; }) return ChanceT::checks_draws;
@@ -37,9 +37,9 @@ constexpr bool checks_draws() {
 }
 
 // A chance that hands every decision on to another one. It first compares the weights of each pick of a drafted token
-// with the drafter's row: they must be the row itself, or, in the regime without_replacement, the row without tokens
-// that were drawn at the node. A pick among fewer or more weights than the vocabulary has tokens is another decision of
-// the policy, and is not compared.
+// with the drafter's row: they must be in proportion to the row, or, in the regime without_replacement, to the row
+// without tokens that were drawn at the node. A pick among fewer or more weights than the vocabulary has tokens is
+// another decision of the policy, and is not compared.
 //
 // Complexity  O(vocab (1 + draws made at the node)) more for each pick that is compared; no allocation
 template <regime Sampling, class TreeT, class RowsT, class ChanceT>
@@ -117,8 +117,8 @@ class watched_chance {
   std::int32_t n_picked_ = 0;  // tokens picked in this step
 };
 
-// Calls step(chance), in which a policy takes the drafter's answer, with a chance that compares its draws with the
-// answer's rows, if draws are to be checked and the policy draws tokens.
+// Calls step(chance), in which a policy takes the drafter's answer. If draws are to be checked and the policy draws
+// tokens, step gets a chance that compares the policy's draws with the answer's rows; else it gets `chance` itself.
 template <regime Sampling, class TreeT, class AnswerT, class ChanceT, class StepT>
 auto with_checked_draws(const TreeT& tree, const AnswerT& answer, ChanceT& chance, const StepT& step) {
   using watched = watched_chance<Sampling, TreeT, AnswerT, ChanceT>;

@@ -87,8 +87,8 @@ inline std::vector<double> row_after(std::span<const token_id> path, std::uint32
 
 }  // namespace detail
 
-//! Checks the laws of TreePolicy on 180 rounds over 7, 40 and 300 tokens, with different rows, with room for drafted
-//! tokens from none to more than the budget, after rejections, after acceptances, and after any verdicts:
+//! Checks the laws of TreePolicy on 180 rounds with vocabularies of 7, 40 and 300 tokens, different rows, and room for
+//! drafted tokens from none to more than the budget, after rejections, after acceptances, and after any verdicts:
 //!
 //! - the policy asks about nodes of the tree, each once and after its parent, and keeps its budget;
 //! - each drawn token is one pick from the drafter's row (without the tokens that were drawn there before, in the

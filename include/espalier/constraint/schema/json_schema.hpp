@@ -319,7 +319,7 @@ class schema_parser : private keyword_reader {
     all.push_back(bound);
   }
 
-  // True if a pattern is one of the usual spellings for any text.
+  // True if a pattern is one of the usual ones that every text matches.
   static bool is_open(const std::string& text) {
     for (const char* open : {"", "^", "$", ".*", "^.*$", "^.*", ".*$", "^(.*)$"}) {
       if (text == open) return true;
@@ -397,8 +397,8 @@ class schema_parser : private keyword_reader {
     });
   }
 
-  // Refuses a schema of strings if a string may begin with `text` but can only end after it. The caller takes `text`
-  // itself out of the strings, so nothing at all could follow.
+  // Refuses a schema of strings if a string may begin with `text`, but no further character may follow `text`. The
+  // caller takes `text` itself out of the strings, so nothing at all could follow.
   void require_more(const json& schema, const std::string& text, const std::string& path, const char* keyword) {
     if (!schema.contains("pattern") && !schema.contains("format") && !schema.contains("maxLength")) return;
     byte_nfa own;
@@ -760,10 +760,11 @@ class schema_parser : private keyword_reader {
 //!
 //! An object has the properties that the schema names, in the order of `properties`, and then, if the schema allows
 //! them, others. A value is written on one line, with or without a space after each comma and colon, or, if
-//! options.allow_lines, with line breaks and indents. Numbers with bounds or multipleOf have at most 15 digits and no
-//! exponent; 1.0 may be written for 1, except in drafts 3 and 4. Strings may have \u escapes, but not those with a
-//! pattern, a format or excluded values, and not names of properties. Properties that the schema does not name may
-//! occur twice. So not every text that the schema allows can be written, but every text that is written is allowed.
+//! options.allow_lines, with line breaks and indents. Numbers with bounds, or with a multipleOf above 1, have at most
+//! 15 digits and no exponent; 1.0 may be written for 1, except in drafts 3 and 4. Strings may have \u escapes, but not
+//! those with a pattern, a format or excluded values, and not names of properties. Properties that the schema does not
+//! name may occur twice. So not every text that the schema allows can be written, but every text that is written is
+//! allowed.
 //!
 //! A schema may have these keywords. Keywords of older drafts have the meaning that they have there:
 //!   any value      type (one or a list; without it and without enum, the type that the keywords belong to), enum
@@ -784,18 +785,18 @@ class schema_parser : private keyword_reader {
 //!                  same key must have equal schemas), propertyNames (not beside patternProperties), minProperties,
 //!                  maxProperties, dependencies, dependentRequired, dependentSchemas
 //! The negation of a schema is needed for not, for if, and for two schemas of oneOf that do not exclude each other by
-//! types, values, patterns or a required property. It allows the values that break the schema's type (except integer),
-//! its enum (of strings, null, true and false), its required, properties, minimum or maximum, or its anyOf of such
-//! schemas. Values that break only other keywords are not written, and a schema that has only other keywords is refused
-//! if its negation is needed.
-//! Keywords of another type than the schema's do nothing.
-//! Keywords that annotate (title, $comment, ...) and those that no draft from 4 to 2020-12 knows are ignored; the other
-//! keywords of these drafts are refused: contains, unevaluatedItems, unevaluatedProperties, $dynamicRef. ebnf_grammar,
-//! which uses xgrammar, can describe more texts, but takes no schema.
+//! types, values, patterns or a required property. It allows the values that break the schema's type (unless the type
+//! is integer), its enum (of strings, null, true and false), its required, properties, minimum or maximum, or its anyOf
+//! of such schemas. Values that break only other keywords are not written, and a schema that has only other keywords is
+//! refused if its negation is needed. Keywords of another type than the schema's do nothing. Keywords that annotate
+//! (title, $comment, ...) and those that no draft from 4 to 2020-12 knows are ignored; the other keywords of these
+//! drafts are refused: contains, unevaluatedItems, unevaluatedProperties, $dynamicRef. ebnf_grammar, which uses
+//! xgrammar, can describe more texts, but takes no schema.
 //!
-//! Complexity  O(size of the schema with all combinations of anyOf within allOf written out, whatever numbers it has);
-//!             a multipleOf has about as many states as its largest divisor that is coprime to 10, times 450; a length
-//!             beside a pattern multiplies the states of the pattern
+//! Complexity  O(size of the schema with all combinations of anyOf within allOf written out). The values of minLength,
+//!             maxLength, minItems and maxItems add nothing to it; minProperties and maxProperties may multiply the
+//!             states of their object; a multipleOf has about as many states as its largest divisor that is coprime to
+//!             10, times 450; a length beside a pattern multiplies the states of the pattern
 //! Errors      input_error for a text that is no JSON (line and column) or more than 200 levels deep, integers beyond
 //!             64 bits, a keyword that has the wrong type or is not supported with the others (the keyword and its
 //!             path), a schema that no value satisfies, a schema that is too large, and schemas more than 64 levels

@@ -32,7 +32,7 @@ using list = std::vector<T>;
 // The part of std::vector's interface that the library needs, with storage from the arena. Nothing is ever freed: a
 // list that grows takes new room and leaves the old one unused.
 //
-// Errors      input_error from a member that must grow where arena::current() is null or has no room left
+// Errors      input_error from a member that makes the list grow, if arena::current() is null or has no room left
 template <class T>
 class list {
  public:

@@ -44,9 +44,9 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// The values that were learnt in a text's rounds, its own options included, as far as they have reached the host. Empty
-// for a text that has learnt nothing and has no options of its own. In batch_text, which espalier::batch_decoder also
-// uses, this struct takes the place of the text's policy.
+// The text's own options, if it has any, and the values that its policy learnt in its rounds, as far as these have
+// reached the host. Empty for a text that has learnt nothing and has no options of its own. In batch_text, which
+// espalier::batch_decoder also uses, this struct takes the place of the text's policy.
 struct shared_policy {
   std::vector<std::byte> learnt;
 
@@ -115,14 +115,14 @@ struct text_place
   }
 };
 
-// The texts of a round under way, by lane. If a text has left its place since the round was planned, the `turn` of the
-// place has changed.
+// The texts of a round under way, by lane. If a text has left its place since the round was planned, the place has
+// no text, or its `turn` has changed: see is_there().
 template <class PlaceT, class RowsT>
 struct round_ticket {
   struct participant {
     PlaceT* at;
     std::uint64_t turn;
-    std::int32_t n_read = 0;  // of a reader: number of leading tokens that have been read once this pass has ended
+    std::int32_t n_read = 0;  // of a reader: number of leading tokens that are read when this pass ends
     bool is_there() const { return at->text != nullptr && at->turn == turn; }
   };
   std::vector<participant> texts;
@@ -162,8 +162,8 @@ struct round_ticket {
 //! Complexity  a step on the host: one graph launch, two copies (outcomes, and the trees of all places), one event,
 //!             O(texts); on the device as decoder's, with max_nodes() + 1 rows for each text or as many as they
 //!             share, the number of texts rounded up to a power of two, or to max_texts. The host waits for no round
-//!             but the one that it takes in, except after a failure, when rounds begin to draft again, and when models
-//!             of the host read prompts
+//!             but the one that it takes in, with three exceptions: after a failure; if rounds begin to draft again;
+//!             and if models of the host read prompts
 //! Law         a text is the one that decoder writes with the same parts, prompt, stop conditions and text_options,
 //!             whatever other texts are served, if the backends are batch-invariant. If rows are short or costs are
 //!             given, its trees depend on the other texts: its tokens are still the same with greedy and target_only,
@@ -250,9 +250,9 @@ class batch_decoder
   }
 
   //! Reads prompts, enqueues the next rounds, and waits for the oldest one and takes it in, until there are events or
-  //! no round is under way. Returns what texts have written since the last step; nothing if there are only
-  //! prompts to read. piece_of gives the bytes of tokens; only stop strings need it. The events are valid until the
-  //! next step.
+  //! no round is under way. Returns what texts have written since the last step, and which of them have ended
+  //! or failed; nothing if prompts were read and no text has ended by that. piece_of gives the bytes of tokens; only
+  //! stop strings need it. The events are valid until the next step.
   template <class PieceT = no_pieces>
   std::span<const text_event> step(const PieceT& piece_of = {}) {
     this->require_no_pass();

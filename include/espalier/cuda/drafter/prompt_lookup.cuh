@@ -45,8 +45,8 @@ struct earlier_match {
   }
 };
 
-// Finds the run of each text; a block works for a lane, and each thread looks at several earlier positions. Shapes:
-// tokens [places][max], n [places]
+// Finds the run of each text: the tokens that follow its best earlier match. A block works for a lane, and each thread
+// looks at several earlier positions. Shapes: tokens [places][max], n [places]
 template <class OptionsT>
 ESPALIER_KERNEL void __launch_bounds__(look_up_threads)
     look_up(text_batch texts, OptionsT options, token_id* tokens, std::int32_t* n, std::int32_t max) {

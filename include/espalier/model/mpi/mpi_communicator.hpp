@@ -21,7 +21,7 @@ namespace espalier {
 
 //! Options of an mpi_communicator.
 struct mpi_options {
-  double timeout = 30.0;  //!< seconds; a call that has not ended after half of them raises an error before all are over
+  double timeout = 30.0;  //!< seconds; a call that has not ended after half of this time raises an error before the end
 
   static constexpr void describe(auto see) {
     see(option{"timeout", &mpi_options::timeout, "seconds that ranks wait for one another", 0.01, 1e6});
@@ -152,8 +152,8 @@ class mpi_communicator {
   }
 
   // Returns the numbers of the ranks that do not answer. The messages to them are not cancelled: a rank that is gone
-  // never takes them. What is received from them is, since a late answer would be written to memory that is no longer
-  // there.
+  // never takes them. The receives from them are cancelled, since a late answer would be written to memory
+  // that is no longer there.
   std::string ask() {
     constexpr int tag = 1;
     static constexpr int word = 1;

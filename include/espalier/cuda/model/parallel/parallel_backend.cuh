@@ -81,8 +81,8 @@ class rank_weights {
   }
 
   std::size_t bytes() const { return own.bytes(); }
-  //! Number of weights of matrices that load took from the file. Ranks that need parts of one block of the file each
-  //! count the whole block.
+  //! Number of weights of matrices that load took from the file. If several ranks need parts of the same block of
+  //! the file, each of them counts the whole block.
   std::int64_t weights_taken() const { return weights_taken_; }
 
  private:
@@ -103,8 +103,8 @@ struct rank_buffers {
   NumberT* wide = nullptr;         // [max_rows][gate, up][own intermediate]
   NumberT* blocks = nullptr;       // results of attention or activation, rank after rank
   NumberT* whole = nullptr;        // [max_rows] the results of all ranks side by side, with rank_split::outputs
-  float* stream = nullptr;         // [max_rows][hidden]
-  float* output = nullptr;         // [max_rows][hidden] a product whose norm is added to the stream
+  float* stream = nullptr;         // [max_rows][hidden] the residual stream
+  float* output = nullptr;         // [max_rows][hidden] a product that is normalised before it is added to `stream`
   float* embedded = nullptr;       // [ranks][embedding_choice::stride_of(max_rows, hidden)]
   float* hidden_blocks = nullptr;  // a product that goes back to the stream, rank after rank
   float* partial = nullptr;        // [max_rows][hidden] sums over this rank's inputs, with rank_split::sums
@@ -371,8 +371,8 @@ class parallel_backend {
     if (n_outputs > 0) share_logits(logits, n_outputs, stream);
   }
 
-  // The PlaceT of step_launcher for a rank, which has a part of each matrix: products that go back to the stream are
-  // computed by all ranks together.
+  // The PlaceT of step_launcher for a rank, which has a part of each matrix: products that go back to the residual
+  // stream are computed by all ranks together.
   struct place {
     parallel_backend& of;
     int n;  // rows of the batch
@@ -387,9 +387,9 @@ class parallel_backend {
     float* kept(int) const { return nullptr; }
   };
 
-  // Fills the stream: each rank reads the embeddings of the tokens in its part of the vocabulary, and takes each other
-  // row from the rank that has it. The ranks also send their tokens and positions, so that batches that differ are
-  // found out.
+  // Fills the residual stream: each rank reads the embeddings of the tokens in its part of the vocabulary, and takes
+  // those of all other tokens from the ranks that have them. The ranks also send their tokens and positions, so that
+  // batches that differ are found out.
   void embed(const forward_batch_view& batch, cudaStream_t stream) {
     const int n = batch.n_rows, width = config_.hidden_size, own_tokens = part_.vocabulary.size();
     const detail::embedding_choice job{
