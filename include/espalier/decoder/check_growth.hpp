@@ -138,8 +138,8 @@ auto with_checked_draws(const TreeT& tree, const AnswerT& answer, ChanceT& chanc
 }  // namespace detail
 
 //! Checks that a tree could have been grown from these rows by a policy of these regimes, and that its
-//! log-probabilities are those of the rows. Where ESPALIER_CHECKS is 1, each tree that is grown from one step drafter
-//! is checked so.
+//! log-probabilities are those of the rows. Where ESPALIER_CHECKS is 1, each tree that is grown from a single
+//! StepDrafter is checked so.
 //!
 //! Complexity  O(nodes vocab), and O(draws^2) for the draws of each node; no allocation
 //! Errors      input_error that says what is wrong, at which node, and with which token if there is one

@@ -22,9 +22,10 @@ enum class tree_numbering {
 //! SGLang's arrays of trees with n rows each. The names are spelled as SGLang spells them; SGLang's elements are
 //! std::int64_t.
 //!
-//! Shapes      all [n_sequences][n]. positions, retrive_index: as tree_numbering says; retrive_next_token: row of the
-//!             first child; retrive_next_sibling: row of the next child of the same parent; both -1 if there is none.
-//!             Rows are counted from the sequence's first one; siblings are linked in ascending order
+//! Shapes      all [n_sequences][n]. positions: the position of each row; retrive_index: the number of each row; both
+//!             counted as tree_numbering says. retrive_next_token: row of the first child; retrive_next_sibling: row of
+//!             the next child of the same parent; both -1 if there is none. In these two, rows are counted from the
+//!             sequence's first one; siblings are linked in ascending order
 template <class IntegerT>
 struct sglang_tree {
   std::span<IntegerT> positions;
@@ -144,8 +145,8 @@ inline void read_sglang_selection(std::span<const std::int64_t> parent_list,
 //! Writes a selection, as read_sglang_selection() reads it, for the rows of one sequence. SGLang's own kernels make the
 //! tree from it.
 //!
-//! Shapes      selected_index [n_rows - 1]; parent_list [1 + number of rows with children, the root not counted, or
-//!             more], -1 in unused entries
+//! Shapes      selected_index [n_rows - 1]; parent_list [1 + m, or more] if m rows besides the root have children;
+//!             -1 in unused entries
 //! Errors      option_error for a topk below 1; input_error if the rows are not in breadth-first order, a row has more
 //!             than topk children, or an array is too small
 inline void write_sglang_selection(const forward_batch_view& batch, std::size_t sequence, std::int64_t topk,

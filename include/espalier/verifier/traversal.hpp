@@ -111,9 +111,9 @@ class traversed_node {
 //!             block_verification's
 //! Errors      numeric_error for rows that are no distributions, input_error for draft rows that are missing or of
 //!             another length than the target's, and for a tree that these rows could not have given
-//! Source      Weng et al., Traversal verification, Algorithm 2; Delayed tree expansion, 3.1. The acceptance after a
-//!             rejection is S / (S + 1 - a); a public implementation takes a biased bound instead
-//!             (docs/algorithms/verifiers.md)
+//! Source      Weng et al., Traversal verification, Algorithm 2; Delayed tree expansion, 3.1. After a draw from q has
+//!             failed, a node that had probability a and residual r has probability S / (S + 1 - a), where S is the
+//!             mass of (a r - q)+; a public implementation takes a biased bound instead (docs/algorithms/verifiers.md)
 template <regime DrawnT>
 class basic_traversal {
  public:

@@ -171,7 +171,8 @@ class character_set {
 inline nfa_part free_text(byte_nfa& nfa, std::int32_t least, std::int32_t most, bool has_codes) {
   using role = byte_nfa::role;
   if (least == 0 && most == 0) return nfa.nothing();
-  // The role counted_text needs the count in a frame, so it is given only if times() makes a counted repetition.
+  // States of role counted_text need the count of a counted repetition. times() makes no such repetition if `most` is
+  // 1, or if there is no `most` and `least` is 0 or 1: then the states have another role.
   const role first = most < 0 && least < 2 ? role::free_text : most == 1 ? role::none : role::counted_text;
   const character_form form = character_form::json_string;
   nfa_part all = character_set({{0, character_set::last}}).in(form).add_to(nfa, form, first);

@@ -788,10 +788,11 @@ class schema_parser : private keyword_reader {
 //! types, values, patterns or a required property. It allows the values that break the schema's type (unless the type
 //! is integer), its enum (of strings, null, true and false), its required, properties, minimum or maximum, or its anyOf
 //! of such schemas. Values that break only other keywords are not written, and a schema that has only other keywords is
-//! refused if its negation is needed. Keywords of another type than the schema's do nothing. Keywords that annotate
-//! (title, $comment, ...) and those that no draft from 4 to 2020-12 knows are ignored; the other keywords of these
-//! drafts are refused: contains, unevaluatedItems, unevaluatedProperties, $dynamicRef. ebnf_grammar, which uses
-//! xgrammar, can describe more texts, but takes no schema.
+//! refused if its negation is needed.
+//! Keywords of another type than the schema's do nothing.
+//! Keywords that annotate (title, $comment, ...) and those that no draft from 4 to 2020-12 knows are ignored; the other
+//! keywords of these drafts are refused: contains, unevaluatedItems, unevaluatedProperties, $dynamicRef. ebnf_grammar,
+//! which uses xgrammar, can describe more texts, but takes no schema.
 //!
 //! Complexity  O(size of the schema with all combinations of anyOf within allOf written out). The values of minLength,
 //!             maxLength, minItems and maxItems add nothing to it; minProperties and maxProperties may multiply the

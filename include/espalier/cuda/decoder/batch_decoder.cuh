@@ -99,8 +99,9 @@ struct text_place
     rounds->release(this->number);
     has_rows = false;
   }
-  // Returns 1, whatever the size of a page: a text that begins like another one waits until the other one has read all
-  // tokens of the common beginning. The store decides whether it shares only full pages.
+  // Returns 1, whatever the size of a page, so that a common beginning is not cut to full pages: a text that begins
+  // like another one waits until the other one has read all of the beginning. The store decides whether it shares only
+  // full pages.
   std::int32_t page_size() const { return 1; }
 
   // Returns the text as plan_step() sees it. A text whose rounds have begun is ready for at most as many rounds as it

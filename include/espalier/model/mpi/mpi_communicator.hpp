@@ -21,7 +21,8 @@ namespace espalier {
 
 //! Options of an mpi_communicator.
 struct mpi_options {
-  double timeout = 30.0;  //!< seconds; a call that has not ended after half of this time raises an error before the end
+  double timeout = 30.0;  //!< seconds; a call that has not ended after half of this time raises an error before the
+                          //!< whole time is over
 
   static constexpr void describe(auto see) {
     see(option{"timeout", &mpi_options::timeout, "seconds that ranks wait for one another", 0.01, 1e6});

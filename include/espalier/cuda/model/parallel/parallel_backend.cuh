@@ -106,7 +106,7 @@ struct rank_buffers {
   float* stream = nullptr;         // [max_rows][hidden] the residual stream
   float* output = nullptr;         // [max_rows][hidden] a product that is normalised before it is added to `stream`
   float* embedded = nullptr;       // [ranks][embedding_choice::stride_of(max_rows, hidden)]
-  float* hidden_blocks = nullptr;  // a product that goes back to the stream, rank after rank
+  float* hidden_blocks = nullptr;  // a product that goes back to the residual stream, rank after rank
   float* partial = nullptr;        // [max_rows][hidden] sums over this rank's inputs, with rank_split::sums
   float* parts = nullptr;          // sums over each rank's inputs, for the columns of this rank
   LogitT* logits = nullptr;        // [max_rows][vocab]
@@ -412,8 +412,8 @@ class parallel_backend {
     own_block_is_stale_ = true;
   }
 
-  // Adds W x, without the bias, to the stream, or writes it to buffers_.output if the model normalises it before it is
-  // added. Each rank has its own part of x.
+  // Adds W x, without the bias, to the residual stream, or writes it to buffers_.output if the model normalises it
+  // before it is added. Each rank has its own part of x.
   void go_back(const detail::model_step& step, int product, const linear_type& linear, const blocks_of<NumberT>& x,
                int n, int rows, cudaStream_t stream) {
     const blocks_of<float> back(buffers_.hidden_blocks, hidden_, rows);
@@ -468,7 +468,7 @@ class parallel_backend {
   division queries_, hidden_, intermediate_, vocabulary_;
   detail::step_products numbers_;
   buffers_type buffers_;
-  // Whether the stream has changed since this rank's block of hidden_blocks was unpacked into it.
+  // Whether the residual stream has changed since this rank's block of hidden_blocks was unpacked into it.
   bool own_block_is_stale_ = true;
 };
 
