@@ -118,6 +118,7 @@ TEST_CASE("what is not supported in a template is refused by its line", "[chat_t
       {"{{ x) }}", "\"}}\" is missing before \") }}\""},
       {"{{ x ? y }}", "\"}}\" is missing before \"? y }}\""},
       {"{{ 1 < 2 < 3 }}", "a comparison of a comparison is not supported"},
+      {"{{ 1 not == 2 }}", "\"}}\" is missing before \"not == 2 }}\""},
       {"{{ }}", "an expression is missing before \"}}\""},
       {"{{ 1 1 }}", "\"}}\" is missing before \"1 }}\""},
       {"{{ 99999999999999999999 }}", "is not supported"},

@@ -244,6 +244,12 @@ TEST_CASE("a long word takes no long time", "[tokenizer]") {
   }
 }
 
+TEST_CASE("pieces that together are too long are refused", "[tokenizer]") {
+  const tokenizer text = made(variant("gpt2"));
+  const std::vector<prompt_piece> pieces{{"a", true}, {std::string(std::size_t{1} << 28, ' '), false}};
+  CHECK(says([&] { text.encode_pieces(pieces); }, "a text has 268435457 bytes", "at most 268435456"));
+}
+
 TEST_CASE("a GGUF file's byte-level tokens are those of the tokenizer.json", "[tokenizer]") {
   const std::vector<std::pair<const char*, const char*>> names = {
       {"gpt2", "gpt-2"}, {"smollm", "smollm"}, {"llama3", "llama-bpe"}, {"qwen2", "qwen2"}};
@@ -524,6 +530,51 @@ TEST_CASE("a SentencePiece model's folder has the same files beside it", "[token
   CHECK(tokenizer::load(place).chat_template_text() == "two");
   write(place + "/tokenizer_config.json", R"({"eos_token": "<|im_end|>"})");
   CHECK(says(message_of<espalier::model_error>([&] { tokenizer::load(place); }), "eos_token", "<|im_end|>"));
+  std::filesystem::remove_all(place);
+}
+
+TEST_CASE("a SentencePiece model's folder may add tokens", "[tokenizer]") {
+  const std::string place = scratch("sentencepiece_added");
+  std::filesystem::copy_file(TOKENIZER_MODELS "/tokenizer.model", place + "/tokenizer.model");
+  const tokenizer alone = tokenizer::load(place);
+  const token_id n = alone.size();
+  const auto id = [n](int i) { return std::to_string(n + i); };
+  const auto joined = [&](std::vector<token_id> begin, token_id between, const std::string& end) {
+    begin.push_back(between);
+    for (const token_id token : alone.encode(end))
+      begin.push_back(token);
+    return begin;
+  };
+  write(place + "/added_tokens.json", R"({"<|im_start|>": )" + id(0) + R"(, "<|im_end|>": )" + id(1) + "}");
+  {
+    const tokenizer text = tokenizer::load(place);
+    CHECK(text.size() == n + 2);
+    CHECK(text.find("<|im_end|>") == n + 1);
+    CHECK(text.piece(n).empty());
+    CHECK(text.ends_of_text().back() == n + 1);
+    CHECK(text.encode_trusted("one<|im_start|>two") == joined(alone.encode("one"), n, "two"));
+    CHECK(text.encode("one<|im_start|>two") == alone.encode("one<|im_start|>two"));
+  }
+  const std::string begin = R"({"added_tokens_decoder": {"1": {"content": "<s>", "special": true}, ")";
+  write(place + "/tokenizer_config.json",
+        begin + id(2) + R"(": {"content": "<think>", "special": false, "rstrip": true}}})");
+  {
+    const tokenizer text = tokenizer::load(place);
+    CHECK(text.size() == n + 3);
+    CHECK(text.piece(n + 2) == "<think>");
+    CHECK(text.encode("one<think> two") == joined(alone.encode("one"), n + 2, "two"));
+  }
+  const auto refused = [&](const std::string& config, auto... pieces) {
+    write(place + "/tokenizer_config.json", config);
+    CHECK(says(message_of<espalier::model_error>([&] { tokenizer::load(place); }), "tokenizer_config.json",
+               "added_tokens_decoder", pieces...));
+  };
+  refused(R"({"added_tokens_decoder": []})", "an object of ids and tokens");
+  refused(R"({"added_tokens_decoder": {"1": "<s>"}})", "an object of ids and tokens");
+  refused(R"({"added_tokens_decoder": {"x": {"content": "<a>"}}})", "\"<a>\"", "ids are from 0 to");
+  refused(R"({"added_tokens_decoder": {"-1": {"content": "<a>"}}})", "\"<a>\"", "ids are from 0 to");
+  refused(R"({"added_tokens_decoder": {"1": {"content": "<a>"}}})", "the token 1 is \"<a>\"", "tokenizer.model");
+  refused(begin + id(2) + R"(": {"content": "<a>", "single_word": true}}})", "\"<a>\" has single_word");
   std::filesystem::remove_all(place);
 }
 

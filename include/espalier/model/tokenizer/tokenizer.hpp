@@ -43,10 +43,20 @@ class tokenizer_settings {
  public:
   explicit tokenizer_settings(tokenizer_parts& parts) : parts_(parts) {}
 
-  // Reads tokenizer_config.json.
+  // Reads tokenizer_config.json. Its list of added tokens counts beside a SentencePiece model alone: a tokenizer.json
+  // has its own.
   void read_tokenizer_config(std::string_view text, const std::string& where) {
     const nlohmann::json file = parse_json_object(text, where);
     const json_reader config(file, where);
+    if (const nlohmann::json* const added = config.find("added_tokens_decoder"); added && is_sentencepiece()) {
+      if (!added->is_object()) config.refuse("added_tokens_decoder", *added, "an object of ids and tokens");
+      for (const auto& [id, token] : added->items()) {
+        if (!token.is_object()) config.refuse("added_tokens_decoder", *added, "an object of ids and tokens");
+        const nlohmann::json number = nlohmann::json::parse(id, nullptr, false);
+        add(number.is_discarded() ? nlohmann::json(id) : number,
+            json_reader(token, where + ": \"added_tokens_decoder\""));
+      }
+    }
     read_chat_variables(config);
     const std::string begin_mark = mark_of(config, "bos_token"), end_mark = mark_of(config, "eos_token");
     if (!end_mark.empty()) parts_.add_end(id_of(config, "eos_token", end_mark));
@@ -55,6 +65,17 @@ class tokenizer_settings {
       parts_.begin = adds ? id_of(config, "bos_token", begin_mark) : -1;
     }
     read_chat_template(config);
+  }
+
+  // Reads added_tokens.json, an object of texts and ids, which counts beside a SentencePiece model alone. Its tokens
+  // are marks: the file does not say which of them are special.
+  void read_added_tokens(std::string_view text, const std::string& where) {
+    if (!is_sentencepiece()) return;
+    const nlohmann::json file = parse_json_object(text, where);
+    for (const auto& [content, id] : file.items()) {
+      const nlohmann::json token{{"content", content}, {"special", true}};
+      add(id, json_reader(token, where));
+    }
   }
 
   // Reads chat_template.json.
@@ -78,6 +99,24 @@ class tokenizer_settings {
   }
 
  private:
+  bool is_sentencepiece() const { return std::holds_alternative<sentencepiece_encoder>(parts_.encoder); }
+
+  // Adds a token to the pieces of a SentencePiece model. A piece of the model may be listed, too, and stays as it is.
+  void add(const nlohmann::json& id, const json_reader& read) {
+    added_token token = read_added_token(id, read);
+    const auto& model = std::get<sentencepiece_encoder>(parts_.encoder).processor();
+    const auto at = static_cast<std::size_t>(token.id);
+    if (token.id < model.GetPieceSize()) {
+      if (const std::string& piece = model.IdToPiece(token.id); piece != token.text)
+        raise<model_error>(read.where(), ": the token ", token.id, " is \"", token.text, "\", but \"", piece, "\" in ",
+                           parts_.where, ".");
+      return;
+    }
+    if (at >= parts_.pieces.size()) parts_.pieces.resize(at + 1);
+    parts_.pieces[at] = token.is_mark ? std::string() : token.text;
+    parts_.added.add(std::move(token));
+  }
+
   // Reads the variables that transformers gives to chat templates: the special tokens by their names.
   void read_chat_variables(const json_reader& config) {
     for (const char* key : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
@@ -185,6 +224,7 @@ inline tokenizer_parts read_tokenizer_folder(const std::string& folder) {
     const std::string path = folder + "/" + name;
     if (std::filesystem::is_regular_file(path)) read(read_whole(path), path);
   };
+  each("added_tokens.json", [&](const auto& text, const auto& path) { settings.read_added_tokens(text, path); });
   each("tokenizer_config.json",
        [&](const auto& text, const auto& path) { settings.read_tokenizer_config(text, path); });
   each("generation_config.json", [&](const auto& text, const auto& path) { settings.read_ends(text, path); });
@@ -218,7 +258,7 @@ struct prompt_piece {
 //!             character may be spread over several tokens
 //! Complexity  encoding n bytes: O(n log n) for a given vocabulary
 //! Errors      functions that read a file: model_error that names the file, the part that does not fit, and what is
-//!             supported; functions that encode: input_error for a text, or a piece of one, of more than 2^28 bytes,
+//!             supported; functions that encode: input_error for a text, or pieces together, of more than 2^28 bytes,
 //!             and for a text over which a pattern of the file takes too many steps
 class tokenizer {
  public:
@@ -289,6 +329,7 @@ class tokenizer {
     std::vector<detail::text_range> trusted;
     for (const prompt_piece& piece : pieces) {
       const std::size_t begin = text.size();
+      require_size(begin + piece.text.size());
       text += clean(piece.text);
       if (!piece.is_trusted) continue;
       if (trusted.empty() || trusted.back().end != begin) trusted.push_back({begin, begin});
@@ -346,8 +387,7 @@ class tokenizer {
   }
 
   static std::string clean(std::string_view text) {
-    if (text.size() > most_bytes)
-      raise<input_error>("a text has ", text.size(), " bytes, but at most ", most_bytes, " are encoded at once.");
+    require_size(text.size());
     std::string whole;
     whole.reserve(text.size());
     while (!text.empty()) {
@@ -373,7 +413,10 @@ class tokenizer {
         [&](token_id token) { tokens.push_back(token); });
   }
 
-  static constexpr std::size_t most_bytes = 1U << 28;
+  static void require_size(std::size_t bytes) {
+    constexpr std::size_t most = 1U << 28;
+    if (bytes > most) raise<input_error>("a text has ", bytes, " bytes, but at most ", most, " are encoded at once.");
+  }
 
   detail::tokenizer_parts parts_;
 };

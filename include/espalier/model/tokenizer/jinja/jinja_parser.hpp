@@ -544,8 +544,9 @@ class jinja_parser {
     std::vector<jinja_step> steps;
     while (end_of_tag() == '\0') {
       const std::size_t before = at_;
-      const bool is_not = rank == comparison && skip("not") && is("in");
-      const auto op = std::find_if(ranks[rank].begin(), ranks[rank].end(), [&](auto one) { return skip(one); });
+      const bool is_not = rank == comparison && skip("not");
+      const auto op = std::find_if(ranks[rank].begin(), ranks[rank].end(),
+                                   [&](auto one) { return (!is_not || one == "in") && skip(one); });
       if (op == ranks[rank].end()) {
         at_ = before;
         break;

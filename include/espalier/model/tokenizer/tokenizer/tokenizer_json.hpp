@@ -160,14 +160,6 @@ class tokenizer_json {
     return (*pattern)["String"].get<std::string>();
   }
 
-  token_id id_of(const json& id, std::string_view word) const {
-    if (!id.is_number_integer() || id < 0 || id >= most_tokens) {
-      raise<model_error>(where_, ": the token \"", word, "\" has the id ", id.dump(), ", but ids are from 0 to ",
-                         most_tokens - 1, ".");
-    }
-    return id.get<token_id>();
-  }
-
   std::string& piece_of(token_id id) {
     if (static_cast<std::size_t>(id) >= pieces_.size()) pieces_.resize(static_cast<std::size_t>(id) + 1);
     return pieces_[static_cast<std::size_t>(id)];
@@ -189,7 +181,7 @@ class tokenizer_json {
       raise<model_error>(model.where(), " lacks \"vocab\", an object of tokens and their ids.");
     vocabulary_.reserve(vocabulary->size());
     for (const auto& [word, id] : vocabulary->items()) {
-      const token_id token = id_of(id, word);
+      const token_id token = read_token_id(id, word, where_);
       if (!vocabulary_.emplace(word, token).second) continue;
       piece_of(token) = model_.is_byte_level ? bytes_spelled(word) : spelled(word);
     }
@@ -227,16 +219,7 @@ class tokenizer_json {
     for (const json& entry : *list) {
       if (!entry.is_object()) raise<model_error>(where_, ": \"added_tokens\" has an entry that is not an object.");
       const json_reader read(entry, where_ + ": \"added_tokens\"");
-      added_token token;
-      token.text = read.text_or("content", "");
-      token.id = id_of(read.find("id") ? *read.find("id") : json(), token.text);
-      token.takes_left = read.flag_or("lstrip", false);
-      token.takes_right = read.flag_or("rstrip", false);
-      token.is_mark = read.flag_or("special", false);
-      if (read.flag_or("single_word", false)) {
-        raise<model_error>(read.where(), ": \"", token.text,
-                           "\" has single_word, which is not supported: it must be false.");
-      }
+      added_token token = read_added_token(read.find("id") ? *read.find("id") : json(), read);
       piece_of(token.id) = token.is_mark ? std::string() : model_.is_byte_level ? token.text : spelled(token.text);
       if (token.is_mark) marks_.push_back(token.id);
       if (token.is_mark || !read.flag_or("normalized", true)) {

@@ -17,6 +17,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/util/utf8.hpp"
+#include "espalier/model/files/json_reader.hpp"
 #include "espalier/model/tokenizer/tokenizer/added_tokens.hpp"
 #include "espalier/model/tokenizer/tokenizer/word_encoder.hpp"
 
@@ -129,6 +130,34 @@ inline bool is_one_character(std::string_view word) {
   if (word.empty()) return false;
   const utf8_character c = read_utf8(word);
   return c.what == utf8_character::state::valid && c.bytes == word.size();
+}
+
+// Reads the number of a token of a file of Hugging Face's form.
+//
+// Errors      model_error for anything else than an integer from 0 to most_tokens - 1
+inline token_id read_token_id(const nlohmann::json& id, std::string_view word, const std::string& where) {
+  if (!id.is_number_integer() || id < 0 || id >= most_tokens) {
+    raise<model_error>(where, ": the token \"", word, "\" has the id ", id.dump(), ", but ids are from 0 to ",
+                       most_tokens - 1, ".");
+  }
+  return id.get<token_id>();
+}
+
+// Reads an added token of a file of Hugging Face's form: content, lstrip, rstrip and special.
+//
+// Errors      model_error for single_word, and for an id that is no token's
+inline added_token read_added_token(const nlohmann::json& id, const json_reader& from) {
+  added_token token;
+  token.text = from.text_or("content", "");
+  token.id = read_token_id(id, token.text, from.where());
+  token.takes_left = from.flag_or("lstrip", false);
+  token.takes_right = from.flag_or("rstrip", false);
+  token.is_mark = from.flag_or("special", false);
+  if (from.flag_or("single_word", false)) {
+    raise<model_error>(from.where(), ": \"", token.text,
+                       "\" has single_word, which is not supported: it must be false.");
+  }
+  return token;
 }
 
 // The parts of a tokenizer, whichever file it comes from.
