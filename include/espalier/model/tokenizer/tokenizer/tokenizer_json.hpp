@@ -330,7 +330,7 @@ class tokenizer_json {
                   const json* const mark = step.find("cls");
                   if (!mark || !mark->is_array() || mark->size() != 2 || !(*mark)[0].is_string())
                     raise<model_error>(step.where(), " lacks \"cls\", a token and its number.");
-                  begin = id_of((*mark)[1], (*mark)[0].get<std::string>());
+                  begin = read_token_id((*mark)[1], (*mark)[0].get<std::string>(), where_);
                 } else if (type != "ByteLevel") {
                   unsupported(step.where(), type,
                               "TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel and Sequence");
