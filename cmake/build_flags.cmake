@@ -1,5 +1,6 @@
 # Flags of this repository's own programs. They are private to them: nothing here reaches a user.
 include(CheckCXXCompilerFlag)
+include(CheckLinkerFlag)
 
 add_library(espalier_build_flags INTERFACE)
 if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
@@ -19,4 +20,10 @@ if(ESPALIER_NATIVE)
   if(espalier_has_march_native)
     target_compile_options(espalier_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-march=native>)
   endif()
+endif()
+
+# Linking is a part of building that gold halves.
+check_linker_flag(CXX -fuse-ld=gold espalier_has_gold)
+if(espalier_has_gold)
+  target_link_options(espalier_build_flags INTERFACE $<$<LINK_LANGUAGE:CXX>:-fuse-ld=gold>)
 endif()

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSL-1.0
+#include "model_set.hpp"
+
+#include <filesystem>
+
+#include "espalier/model/llama/block_draft_config.hpp"
+#include "espalier/model/llama/model_files.hpp"
+#include "model_tokenizer.hpp"
+
+namespace models {
+
+model_set model_set::load(const model_paths& given, const espalier::llama_options& options) {
+  const model_paths paths = given.resolved();
+  espalier::llama_options target_options = options, draft_options = options;
+  const espalier::model_config config = espalier::model_files::open(paths.model).config;
+  // The hidden states that selectors read.
+  target_options.hidden_layers.push_back(config.n_layers - 1);
+  if (!paths.block.empty()) {
+    const auto read = espalier::block_draft_config::load(paths.block).hidden_layers;
+    target_options.hidden_layers.insert(target_options.hidden_layers.end(), read.begin(), read.end());
+  }
+  model_set models{paths, model_tokenizer(given.model, paths),
+                   espalier::llama_backend::load(paths.model, target_options)};
+  if (!paths.draft.empty()) {
+    const espalier::model_config draft_config = espalier::model_files::open(paths.draft).config;
+    draft_options.hidden_layers.push_back(draft_config.n_layers - 1);
+    draft_options.vocab_size = config.vocab_size;
+    // A model that drafts for itself is loaded only once.
+    const bool is_target = std::filesystem::equivalent(paths.model, paths.draft);
+    if (is_target) {
+      models.draft.emplace(models.target.config(), models.target.weights(), draft_options);
+    } else {
+      models.draft = espalier::llama_backend::load(paths.draft, draft_options);
+    }
+  }
+  if (!paths.head.empty()) models.head = espalier::draft_head_model::load(paths.head, models.target);
+  if (!paths.block.empty()) models.block = espalier::block_draft_model::load(paths.block, models.target);
+  return models;
+}
+
+}  // namespace models

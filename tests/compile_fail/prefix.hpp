@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSL-1.0
+// What most cases include, compiled once for `./run test`. `./run test all` compiles each case by itself.
+#include "archetypes/tree_policy.hpp"
+#include "archetypes/verifier.hpp"
+#include "espalier/backend/text.hpp"
+#include "espalier/decoder/batch_decoder.hpp"
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/prompt_lookup.hpp"
+#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/kv_store/token_kv.hpp"
+#include "espalier/tree_policy/chain.hpp"
+#include "espalier/tree_policy/dynatree.hpp"
+#include "espalier/tree_policy/iid_paths.hpp"
+#include "espalier/verifier/greedy.hpp"
+#include "espalier/verifier/specinfer.hpp"
+#include "parts.hpp"
