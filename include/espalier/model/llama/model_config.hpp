@@ -80,8 +80,8 @@ struct model_config {
   float attention_scale = 0.0F;  //!< factor of the scores; 0: 1 / sqrt(head_dim)
   float attention_cap = 0.0F;    //!< scores become cap * tanh(score / cap); 0: they stay
   float logit_cap = 0.0F;        //!< the same for logits
-  float logit_divisor = 1.0F;  //!< logits are divided by it. The scale of the final norm is divided by it instead when
-                               //!< it is read
+  float logit_divisor = 1.0F;    //!< logits are divided by it: detail::model_tensors divides the scale of the final
+                                 //!< norm by it
 
   int window = 0;                //!< tokens that a row of a layer in `windowed` sees, its own included; 0: all
   std::vector<bool> windowed{};  //!< [n_layers] whether a layer has the window; empty: none has
@@ -483,7 +483,8 @@ struct model_config {
     if (scaling.kind == rope_scaling::kind_type::longrope) require_divisors(json);
   }
 
-  // Reads the object that describes the rotary embedding. `all` is the whole config.
+  // Reads the object that describes the rotary embedding, and the share of a head's dimensions that are rotated, if it
+  // gives one. `all` is the whole config.
   void read_scaling(const detail::json_reader& rope, double& share, const detail::json_reader& all) {
     rope_theta = rope.number_or("rope_theta", rope_theta, 1.0, 1e12);
     share = rope.number_or("partial_rotary_factor", share, 0.0, 1.0);
@@ -542,6 +543,7 @@ struct model_config {
     scaling.short_divisors = divisors("short_factor");
   }
 
+  // Refuses lists of divisors that do not have one for each pair of dimensions that are rotated.
   void require_divisors(const detail::json_reader& json) const {
     const auto pairs = static_cast<std::size_t>(rotary_dims / 2);
     for (const auto& [key, list] :

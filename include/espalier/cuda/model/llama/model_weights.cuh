@@ -124,8 +124,8 @@ struct weight_upload {
 //! Complexity  load: reads the file once; host memory for 2^21 numbers; int8 rows are multiplied by their scales on the
 //!             way. Synchronises
 //! Errors      model_error for a tensor that is missing or unknown, or has another shape or dtype than the config asks
-//!             for, for a weight beyond the range of NumberT, and for a model with recurrent layers, which the device
-//!             does not compute; cuda_error
+//!             for, for a weight beyond the range of NumberT, and for a model with recurrent layers, or with biases
+//!             beside norms over all heads, which the device does not compute; cuda_error
 template <class NumberT>
 struct model_weights {
   static_assert(detail::is_model_number<NumberT>,
