@@ -35,6 +35,11 @@ const std::vector<std::string> models = {"llama",
                                          "gpt_neox",
                                          "gpt_neox_sequential",
                                          "bamba",
+                                         "mixtral",
+                                         "qwen3_moe",
+                                         "qwen3_moe_plain",
+                                         "gpt_oss",
+                                         "gpt_oss_mxfp4",
                                          "llama_f16/model.gguf",
                                          "llama3/model.gguf",
                                          "mistral/model.gguf",
@@ -42,7 +47,10 @@ const std::vector<std::string> models = {"llama",
                                          "qwen3/model.gguf",
                                          "gemma/model.gguf",
                                          "gemma3/model.gguf",
-                                         "gpt_neox/model.gguf"};
+                                         "gpt_neox/model.gguf",
+                                         "mixtral/model.gguf",
+                                         "qwen3_moe/model.gguf",
+                                         "gpt_oss/model.gguf"};
 
 std::string path_of(const std::string& model) {
   return std::string(ESPALIER_TEST_DATA) + "/golden/" + model;

@@ -52,7 +52,7 @@ struct rank_division {
 //! The part of a transformer that a rank has: key-value heads with their query heads, and runs of the hidden,
 //! intermediate and vocabulary sizes, in granules of 32. Parts are as equal as granules allow; one may be empty.
 //!
-//! Errors      model_error for a model with recurrent layers, which are not divided
+//! Errors      model_error for a model with recurrent layers or mixtures of experts, which are not divided
 struct rank_part {
   static constexpr int granule = 32;
 
@@ -70,10 +70,9 @@ struct rank_part {
         hidden(share(config.hidden_size, granule, rank, size)),
         intermediate(share(config.intermediate_size, granule, rank, size)),
         vocabulary(share(config.vocab_size, granule, rank, size)) {
-    if (config.is_hybrid()) {
-      raise<model_error>("a model with recurrent layers (", config.family,
-                         ") cannot be divided over ranks: one rank "
-                         "runs it.");
+    if (config.is_hybrid() || config.has_mixtures()) {
+      raise<model_error>("a model with ", config.is_hybrid() ? "recurrent layers" : "mixtures of experts", " (",
+                         config.family, ") cannot be divided over ranks: one rank runs it.");
     }
   }
 

@@ -315,6 +315,9 @@ TEST_CASE("What the device does not compute is named") {
   CHECK(message_of<model_error>([] { plain_llama<float>::load(path_of("bamba")); }) ==
         "a bamba model has recurrent layers (Mamba-2), which the transformer on the device does not compute; the "
         "host's, espalier::llama_backend, does.");
+  CHECK(message_of<model_error>([] { plain_llama<float>::load(path_of("mixtral")); }) ==
+        "a mixtral model has mixtures of experts, which the transformer on the device does not compute; the host's, "
+        "espalier::llama_backend, does.");
 }
 
 TEST_CASE("Forward buckets hold a tree and its root") {
