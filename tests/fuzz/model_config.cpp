@@ -17,7 +17,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                        c.n_heads % c.n_kv_heads == 0 && c.intermediate_size > 0 && c.max_positions > 0 &&
                        c.rotary_dims >= 0 && c.rotary_dims <= c.head_dim && c.rotary_dims % 2 == 0 &&
                        c.query_size() > 0 && c.rope_theta >= 1.0 && c.norm_epsilon >= 0.0F && c.window >= 0 &&
-                       (c.windowed.empty() || c.windowed.size() == static_cast<std::size_t>(c.n_layers));
+                       (c.windowed.empty() || c.windowed.size() == static_cast<std::size_t>(c.n_layers)) &&
+                       (c.unrotated.empty() || c.unrotated.size() == static_cast<std::size_t>(c.n_layers)) &&
+                       (c.scaling.kind != rope_scaling::kind_type::longrope ||
+                        c.scaling.divisors.size() == c.scaling.short_divisors.size());
     if (!sound) std::abort();
   } catch (const model_error&) {
   }

@@ -5,9 +5,10 @@
     python make_gguf.py
 
 Names, metadata and the order of rows are those of llama.cpp's convert_hf_to_gguf.py: the rows of queries and keys of
-the Llama architecture (Mistral, too) are reordered so that the two that turn together are neighbours, GPT-NeoX's
-query_key_value is divided, a layer's experts are stacked in one tensor for each of their matrices, Gemma's norms are written whole, and Llama 3's slowing down of the rotary embedding is a
-tensor of divisors. Tensors keep the type that they are stored in.
+the architectures of Llama (Mistral, too), Granite and SmolLM3 are reordered so that the two that turn together are
+neighbours, GPT-NeoX's query_key_value is divided, a layer's experts are stacked in one tensor for each of their
+matrices, Gemma's norms are written whole, and what slows down the rotary embedding of Llama 3 and Phi-3 are tensors of
+divisors. Tensors keep the type that they are stored in.
 """
 import glob
 import json
@@ -20,10 +21,10 @@ import numpy as np
 from safetensors import safe_open
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-FOLDERS = ["llama_f16", "llama3", "mistral", "qwen2", "qwen3", "gemma", "gemma3", "gpt_neox", "mixtral",
-           "qwen3_moe", "gpt_oss"]
-ARCHITECTURES = {"mistral": "llama", "mixtral": "llama", "gemma3_text": "gemma3", "gpt_neox": "gptneox",
-                 "qwen3_moe": "qwen3moe", "gpt_oss": "gpt-oss"}
+FOLDERS = ["llama_f16", "llama3", "mistral", "qwen2", "qwen3", "gemma", "gemma3", "gpt_neox", "phi3", "phi4_mini",
+           "olmo2", "olmo3", "granite", "smollm3", "glm4", "mixtral", "qwen3_moe", "gpt_oss"]
+ARCHITECTURES = {"mistral": "llama", "gemma3_text": "gemma3", "gpt_neox": "gptneox", "olmo3": "olmo2",
+                 "mixtral": "llama", "qwen3_moe": "qwen3moe", "gpt_oss": "gpt-oss"}
 TOP = {"model.embed_tokens": "token_embd", "lm_head": "output", "model.norm": "output_norm",
        "gpt_neox.embed_in": "token_embd", "embed_out": "output", "gpt_neox.final_layer_norm": "output_norm"}
 LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
@@ -31,12 +32,14 @@ LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_att
          "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
          "mlp.down_proj": "ffn_down", "post_attention_layernorm": "ffn_norm", "attention.query_key_value": "attn_qkv",
          "attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down",
+         "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
          "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp"}
 EXPERT = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps",
           "w1": "ffn_gate_exps", "w3": "ffn_up_exps", "w2": "ffn_down_exps"}
 GPT_OSS = {"post_attention_layernorm": "post_attention_norm"}
 GEMMA3 = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
           "post_feedforward_layernorm": "post_ffw_norm"}
+GLM4 = {"post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"}
 
 
 def load(path):
@@ -115,11 +118,24 @@ def make(folder):
         w.add_rope_freq_base(c["rotary_emb_base"])
     else:
         w.add_layer_norm_rms_eps(c["rms_norm_eps"])
-        w.add_rope_dimension_count(head_dim)
+        w.add_rope_dimension_count(int(head_dim * c.get("partial_rotary_factor", 1.0)))
         w.add_rope_freq_base(c["rope_theta"])
-        w.add_key_length(head_dim)
-        w.add_value_length(head_dim)
+        if "head_dim" in c:
+            w.add_key_length(head_dim)
+            w.add_value_length(head_dim)
     rope = c.get("rope_scaling") or {}
+    if arch == "phi3":
+        original = c["original_max_position_embeddings"]
+        factor = c["max_position_embeddings"] / original
+        w.add_rope_scaling_orig_ctx_len(original)
+        w.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 else 1.0)
+        for length in ("long", "short"):
+            w.add_tensor(f"rope_factors_{length}.weight", np.array(rope[length + "_factor"], np.float32))
+    if arch == "granite":
+        w.add_attention_scale(c["attention_multiplier"])
+        w.add_embedding_scale(c["embedding_multiplier"])
+        w.add_residual_scale(c["residual_multiplier"])
+        w.add_logit_scale(c["logits_scaling"])
     if rope.get("rope_type") in ("linear", "yarn"):
         w.add_rope_scaling_type(gguf.RopeScalingType(rope["rope_type"]))
         w.add_rope_scaling_factor(rope["factor"])
@@ -127,8 +143,11 @@ def make(folder):
         w.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
     if rope.get("rope_type") == "llama3":
         w.add_tensor("rope_freqs.weight", llama3_divisors(rope, c["rope_theta"], head_dim))
-    if c.get("sliding_window"):
-        w.add_sliding_window(c["sliding_window"])
+    if c.get("sliding_window") or arch == "phi3":
+        w.add_sliding_window(c["sliding_window"] or 0)
+    if "layer_types" in c:
+        w.add_sliding_window_pattern([kind == "sliding_attention" for kind in c["layer_types"]])
+        w.add_rope_freq_base_swa(500000.0)  # the default of OLMo 3
     if arch == "gemma3":
         w.add_uint32("gemma3.attention.sliding_window_pattern", c["sliding_window_pattern"])
         w.add_float32("gemma3.rope.freq_base_swa", c["rope_local_base_freq"])
@@ -140,7 +159,7 @@ def make(folder):
         w.add_expert_feed_forward_length(c.get("moe_intermediate_size", c["intermediate_size"]))
     w.add_tokenizer_model("none")
     w.add_vocab_size(c["vocab_size"])
-    names = {**LAYER, **(GEMMA3 if arch == "gemma3" else GPT_OSS if arch == "gpt-oss" else {})}
+    names = {**LAYER, **{"gemma3": GEMMA3, "olmo2": GEMMA3, "glm4": GLM4, "gpt-oss": GPT_OSS}.get(arch, {})}
     for name, tensor in sorted(stacked(load(path)).items()):
         base, kind = name.rsplit(".", 1)
         if base in TOP:
@@ -148,7 +167,7 @@ def make(folder):
         else:
             number, part = base.split("layers.")[1].split(".", 1)
             new = f"blk.{number}.{names.get(part, part)}"
-        if arch == "llama" and base.endswith(("q_proj", "k_proj")):
+        if arch in ("llama", "granite", "smollm3") and base.endswith(("q_proj", "k_proj")):
             tensor = in_pairs(tensor, heads if base.endswith("q_proj") else kv_heads)
         if base.endswith("query_key_value"):
             tensor = divided(tensor, heads)

@@ -38,14 +38,20 @@ from transformers.models.bamba import modeling_bamba
 from transformers.models.gemma import modeling_gemma
 from transformers.models.gemma2 import modeling_gemma2
 from transformers.models.gemma3 import modeling_gemma3
+from transformers.models.glm4 import modeling_glm4
 from transformers.models.gpt_neox import modeling_gpt_neox
 from transformers.models.gpt_oss import modeling_gpt_oss
+from transformers.models.granite import modeling_granite
 from transformers.models.llama import modeling_llama
 from transformers.models.mistral import modeling_mistral
 from transformers.models.mixtral import modeling_mixtral
+from transformers.models.olmo2 import modeling_olmo2
+from transformers.models.olmo3 import modeling_olmo3
+from transformers.models.phi3 import modeling_phi3
 from transformers.models.qwen2 import modeling_qwen2
 from transformers.models.qwen3 import modeling_qwen3
 from transformers.models.qwen3_moe import modeling_qwen3_moe
+from transformers.models.smollm3 import modeling_smollm3
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOKENS = [1, 17, 5, 42, 42, 63, 8, 0, 29, 51, 3, 70]
@@ -121,6 +127,36 @@ GPT_OSS = {
     "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
                      "original_max_position_embeddings": 64}, "tie_word_embeddings": False}
 
+# Without head_dim, as these families are published; every text is longer than the original context of Phi-3.
+DIVIDED = {**{k: v for k, v in SMALL.items() if k != "head_dim"}, "hidden_size": 32, "pad_token_id": None}
+PHI3 = {
+    "architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "hidden_act": "silu", **DIVIDED,
+    "original_max_position_embeddings": 4, "sliding_window": 9, "tie_word_embeddings": False,
+    "rope_scaling": {"type": "longrope", "long_factor": [1.0, 1.5, 2.75, 8.0], "short_factor": [1.0, 1.0, 1.25, 2.0]}}
+PHI4_MINI = {
+    "architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "hidden_act": "silu", **DIVIDED,
+    "num_attention_heads": 2, "num_key_value_heads": 1, "partial_rotary_factor": 0.75, "sliding_window": None,
+    "original_max_position_embeddings": 512, "tie_word_embeddings": True,
+    "rope_scaling": {"type": "longrope", "long_factor": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+                     "short_factor": [1.0, 1.0, 1.25, 1.5, 2.25, 2.5]}}
+OLMO2 = {
+    "architectures": ["Olmo2ForCausalLM"], "model_type": "olmo2", "hidden_act": "silu", **DIVIDED,
+    "tie_word_embeddings": False}
+OLMO3 = {
+    "architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3", "hidden_act": "silu", **DIVIDED, "sliding_window": 4,
+    "layer_types": ["sliding_attention", "full_attention"], "tie_word_embeddings": False,
+    "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 512}}
+GRANITE = {
+    "architectures": ["GraniteForCausalLM"], "model_type": "granite", "hidden_act": "silu", **DIVIDED,
+    "embedding_multiplier": 3.0, "attention_multiplier": 0.2, "residual_multiplier": 0.4, "logits_scaling": 2.5,
+    "tie_word_embeddings": True}
+SMOLLM3 = {
+    "architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3", "hidden_act": "silu", **DIVIDED,
+    "hidden_size": 16, "num_hidden_layers": 4, "no_rope_layers": [1, 1, 1, 0], "tie_word_embeddings": True}
+GLM4 = {
+    "architectures": ["Glm4ForCausalLM"], "model_type": "glm4", "hidden_act": "silu", **SMALL, "hidden_size": 24,
+    "pad_token_id": None, "attention_bias": True, "partial_rotary_factor": 0.5, "tie_word_embeddings": False}
+
 CASES = [
     ("llama", LLAMA, "F32", 1),
     ("llama_f16", LLAMA, "F16", 1),
@@ -137,6 +173,13 @@ CASES = [
     ("gemma2", GEMMA2, "F32", 10),
     ("gemma3", GEMMA3, "F32", 11),
     ("bamba", BAMBA, "F32", 12),
+    ("phi3", PHI3, "F32", 13),
+    ("phi4_mini", PHI4_MINI, "F32", 14),
+    ("olmo2", OLMO2, "F32", 15),
+    ("olmo3", OLMO3, "F32", 16),
+    ("granite", GRANITE, "F32", 17),
+    ("smollm3", SMOLLM3, "F32", 18),
+    ("glm4", GLM4, "F32", 19),
     ("mixtral", MIXTRAL, "F32", 13),
     ("qwen3_moe", QWEN3_MOE, "F32", 14),
     ("qwen3_moe_plain", QWEN3_MOE_PLAIN, "F32", 15),
@@ -181,6 +224,11 @@ def rotary(self, x, position_ids, layer_type=None):
     if rope["rope_type"] == "default":  # transformers' own are rounded to float32; so are those that are scaled
         n = 2 * inverse.shape[0]
         inverse = rope["rope_theta"] ** (-torch.arange(0, n, 2, dtype=torch.float64) / n)
+    if rope["rope_type"] == "longrope":
+        n = 2 * inverse.shape[0]
+        is_long = position_ids.max() >= rope["original_max_position_embeddings"]
+        divisors = torch.tensor(rope["long_factor" if is_long else "short_factor"], dtype=torch.float64)
+        inverse = rope["rope_theta"] ** (-torch.arange(0, n, 2, dtype=torch.float64) / n) / divisors
     angle = position_ids[..., None].double() * inverse
     if self.config.model_type != "gpt_oss":
         angle = torch.cat((angle, angle), dim=-1)
@@ -214,7 +262,8 @@ def attention(module, query, key, value, mask, scaling, dropout=0.0, softcap=Non
 class Float64:
     """While open, transformers' float32 islands compute in the type of their input."""
     modules = [modeling_llama, modeling_mistral, modeling_qwen2, modeling_qwen3, modeling_gemma, modeling_gemma2,
-               modeling_gemma3, modeling_gpt_neox, modeling_bamba, modeling_mixtral, modeling_qwen3_moe,
+               modeling_gemma3, modeling_gpt_neox, modeling_bamba, modeling_phi3, modeling_olmo2, modeling_olmo3,
+               modeling_granite, modeling_smollm3, modeling_glm4, modeling_mixtral, modeling_qwen3_moe,
                modeling_gpt_oss]
 
     @classmethod

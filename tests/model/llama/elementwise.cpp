@@ -51,6 +51,16 @@ TEST_CASE("a transposed square is its transpose") {
   }
 }
 
+TEST_CASE("a multiple is added at every length") {
+  for (const int n : {1, 15, 16, 17, 100}) {
+    const auto x = ramp(n, -1.3F, 0.21F), before = ramp(n, 2.0F, -0.03F);
+    std::vector<float> sums = before;
+    add_multiple(x.data(), n, 0.22F, sums.data());
+    for (std::size_t i = 0; i < x.size(); ++i)
+      CHECK(static_cast<double>(sums[i]) == Approx(double{before[i]} + 0.22 * double{x[i]}).margin(1e-6));
+  }
+}
+
 TEST_CASE("norms follow their definitions at every length") {
   for (const int n : {1, 3, 15, 16, 17, 64, 100}) {
     const auto x = ramp(n, -1.3F, 0.21F), scale = ramp(n, 0.5F, 0.03F), bias = ramp(n, 0.1F, -0.02F);

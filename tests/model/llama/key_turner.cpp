@@ -46,7 +46,7 @@ float difference(const float* a, const float* b, int n) {
 }  // namespace
 
 TEST_CASE("a turned key is the one that the model computes at the other position") {
-  for (const char* name : {"llama", "llama3", "qwen2", "qwen3", "gemma3", "gpt_neox"}) {
+  for (const char* name : {"llama", "llama3", "qwen2", "qwen3", "gemma3", "gpt_neox", "phi3", "smollm3", "glm4"}) {
     llama_backend model =
         llama_backend::load(std::string(ESPALIER_TEST_DATA) + "/golden/" + name, {.threads = 1, .max_rows = 64});
     std::mt19937 random(3);

@@ -255,6 +255,148 @@ TEST_CASE("Gemma configs set what sets them apart") {
   refused(gemma, "use_bidirectional_attention", true, "not supported");
 }
 
+TEST_CASE("a Phi-3 config has joined matrices, and divisors for short and for long contexts") {
+  nlohmann::json phi = llama();
+  phi["model_type"] = "phi3";
+  phi.erase("rms_norm_eps");
+  model_config c = parse(phi);
+  CHECK(c.joined_projections);
+  CHECK(c.joined_gate);
+  CHECK(c.norm_epsilon == 1e-5F);
+  CHECK(c.window_of(0) == 0);
+  CHECK(c.scaling.kind == rope_scaling::kind_type::none);
+  phi["sliding_window"] = 100;
+  CHECK(parse(phi).window_of(1) == 100);
+  phi["original_max_position_embeddings"] = 16;
+  phi["rope_theta"] = 10000.0;
+  phi["rope_scaling"] = {{"long_factor", {1.0, 2.0, 4.0, 8.0}}, {"short_factor", {1.0, 1.0, 1.5, 2.0}}};
+  for (const char* name : {"longrope", "su", "yarn"}) {
+    phi["rope_scaling"]["type"] = name;
+    c = parse(phi);
+    CHECK(c.scaling.frequency(1e4, 8, 3, 17) == Approx(0.001 / 8));
+    CHECK(c.scaling.frequency(1e4, 8, 3, 16) == Approx(0.001 / 2));
+    CHECK(c.scaling.amplitude == Approx(std::sqrt(1.0 + std::log(8.0) / std::log(16.0))));
+  }
+  nlohmann::json given = phi;
+  given["rope_scaling"]["attention_factor"] = 1.25;
+  CHECK(parse(given).scaling.amplitude == 1.25);
+  given["original_max_position_embeddings"] = 128;
+  given["rope_scaling"].erase("attention_factor");
+  CHECK(parse(given).scaling.amplitude == 1.0);
+  phi["partial_rotary_factor"] = 0.5;
+  CHECK_THROWS_WITH(parse(phi),
+                    "config.json: \"long_factor\" has 4 numbers, but must have 2, one for each pair of the 4 "
+                    "dimensions of a head that are rotated.");
+  phi["rope_scaling"]["long_factor"] = {1.0, 2.0};
+  CHECK_THROWS_WITH(parse(phi), ContainsSubstring("\"short_factor\" has 4 numbers, but must have 2"));
+  phi["rope_scaling"]["short_factor"] = {1.0, 2.0};
+  CHECK(parse(phi).rotary_dims == 4);
+  const auto refused_within = [&](const char* key, const nlohmann::json& value, const std::string& words) {
+    nlohmann::json scaling = phi["rope_scaling"];
+    scaling[key] = value;
+    refused(phi, "rope_scaling", scaling, words);
+  };
+  refused_within("long_factor", {1.0, 0.0}, "a list of divisors above 0");
+  refused_within("long_factor", {1.0, "2"}, "a list of divisors above 0");
+  refused_within("long_factor", 2.0, "a list of divisors above 0");
+  refused_within("short_factor", nullptr, "lacks \"short_factor\"");
+  refused_within("long_mscale", 1.2, "has \"long_mscale\", which is not supported");
+  refused(phi, "mlp_bias", true, "must be false");
+}
+
+TEST_CASE("OLMo 2 and GLM-4 configs say where norms stand, and how heads are rotated") {
+  nlohmann::json json = llama();
+  json["model_type"] = "olmo2";
+  const model_config olmo = parse(json);
+  CHECK(olmo.output_norms);
+  CHECK_FALSE(olmo.input_norms);
+  CHECK(olmo.query_key_norm);
+  CHECK(olmo.query_norm_size() == 32);
+  CHECK(olmo.key_norm_size() == 16);
+  CHECK_FALSE(olmo.adds_products());
+  CHECK(olmo.local_rope_theta == 0.0);
+  json["model_type"] = "olmo3";
+  json["num_hidden_layers"] = 5;
+  json["sliding_window"] = 100;
+  json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
+  model_config third = parse(json);
+  CHECK(third.windowed == std::vector<bool>{true, true, true, false, true});
+  CHECK(third.rope_theta == 500000.0);
+  CHECK(third.local_rope_theta == 500000.0);
+  CHECK(third.scaling.kind == rope_scaling::kind_type::linear);
+  json.erase("rope_scaling");
+  json["rope_parameters"] = {{"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 6e5}}},
+                             {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 7e3}}}};
+  CHECK(parse(json).rope_theta == 6e5);
+  CHECK(parse(json).local_rope_theta == 7e3);
+  json.erase("rope_parameters");
+  json["model_type"] = "glm4";
+  json["head_dim"] = 16;
+  const model_config glm = parse(json);
+  CHECK(glm.output_norms);
+  CHECK(glm.input_norms);
+  CHECK(glm.joined_gate);
+  CHECK_FALSE(glm.joined_projections);
+  CHECK(glm.paired_rotary);
+  CHECK(glm.rotary_dims == 8);
+  CHECK(glm.query_bias);
+  CHECK_FALSE(glm.attention_out_bias);
+  CHECK(glm.key_norm_size() == 16);
+  json.erase("head_dim");
+  json.erase("num_key_value_heads");
+  json.erase("rms_norm_eps");
+  json["attention_bias"] = false;
+  CHECK(parse(json).head_dim == 128);
+  CHECK(parse(json).n_kv_heads == 2);
+  CHECK(parse(json).norm_epsilon == 1.5625e-7F);
+  CHECK_FALSE(parse(json).query_bias);
+}
+
+TEST_CASE("a Granite config has factors of embedding, scores, residual and logits") {
+  nlohmann::json json = llama();
+  json["model_type"] = "granite";
+  CHECK(parse(json).score_scale() == 1.0F);
+  CHECK(parse(json).adds_products());
+  json["embedding_multiplier"] = 12.0;
+  json["attention_multiplier"] = 0.125;
+  json["residual_multiplier"] = 0.25;
+  json["logits_scaling"] = 8;
+  const model_config c = parse(json);
+  CHECK(c.embedding_scale == 12.0F);
+  CHECK(c.score_scale() == 0.125F);
+  CHECK(c.residual_scale == 0.25F);
+  CHECK(c.logit_divisor == 8.0F);
+  CHECK_FALSE(c.adds_products());
+  for (const char* key : {"embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"})
+    refused(json, key, 0.0, "a number from");
+}
+
+TEST_CASE("a SmolLM3 config says which layers are not rotated") {
+  nlohmann::json json = llama();
+  json["model_type"] = "smollm3";
+  json["num_hidden_layers"] = 5;
+  json.erase("rope_theta");
+  json.erase("tie_word_embeddings");
+  const model_config c = parse(json);
+  CHECK(c.unrotated == std::vector<bool>{false, false, false, true, false});
+  CHECK(c.rope_theta == 2e6);
+  CHECK(c.tied_embeddings);
+  CHECK_FALSE(parse(llama()).is_unrotated(0));
+  json["no_rope_layer_interval"] = 2;
+  CHECK(parse(json).unrotated == std::vector<bool>{false, true, false, true, false});
+  json["no_rope_layers"] = {0, 1, 1, 1, 0};
+  CHECK(parse(json).unrotated == std::vector<bool>{true, false, false, false, true});
+  json["use_sliding_window"] = true;
+  CHECK(parse(json).window_of(0) == 0);
+  json["sliding_window"] = 100;
+  CHECK(parse(json).window_of(0) == 100);
+  CHECK(parse(json).window_of(1) == 0);
+  refused(json, "no_rope_layers", {1, 1, 1, 0}, "for each of the 5 layers");
+  refused(json, "no_rope_layers", {1, 1, 1, 1, 2}, "a list with 1 (rotated) or 0 (not rotated)");
+  refused(json, "no_rope_layers", {1, 1, 1, 1, "0"}, "a list with 1");
+  refused(json, "no_rope_layer_interval", 0, "whole number from 1");
+}
+
 TEST_CASE("a GPT-NeoX config is read") {
   const model_config c = parse(neox());
   CHECK(c.family == "gpt_neox");
@@ -328,7 +470,8 @@ TEST_CASE("frequencies are slowed down as the config says") {
   CHECK(parse(json).scaling.amplitude == 1.5);
   refused(llama(), "rope_scaling", {{"rope_type", "linear"}}, "lacks \"factor\"");
   refused(llama(), "rope_scaling", {{"rope_type", "llama3"}, {"factor", 8.0}}, "lacks \"original_max");
-  refused(llama(), "rope_scaling", {{"rope_type", "longrope"}, {"factor", 8.0}}, "\"llama3\" or \"yarn\"");
+  refused(llama(), "rope_scaling", {{"rope_type", "longrope"}, {"factor", 8.0}}, "lacks \"long_factor\"");
+  refused(llama(), "rope_scaling", {{"rope_type", "dynamic"}, {"factor", 8.0}}, "\"longrope\" or \"yarn\"");
   refused(llama(), "rope_scaling", {{"rope_type", "yarn"}, {"factor", 8.0}, {"mscale", 1.0}}, "without \"mscale\"");
 }
 

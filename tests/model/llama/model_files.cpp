@@ -162,7 +162,7 @@ TEST_CASE("how a GGUF file slows the rotary embedding down is read") {
   refused(with("rope.scale_linear", 0.5F), "\"llama.rope.scale_linear\" is 0.5, but must be a number from 1");
   file = with("rope.scale_linear", 4.0F);
   file.add_tensor("rope_freqs.weight", {4}, {1, 2, 4, 8});
-  refused(file, "\"rope_freqs.weight\" stands beside a scaling by the metadata");
+  refused(file, "\"rope_freqs.weight\" stands beside another scaling");
   file = llama();
   file.add_tensor("rope_freqs.weight", {4}, {1, 2, 4, 8});
   CHECK(config_of(file).scaling.frequency(10000.0, 8, 3) == Approx(0.001 / 8));
@@ -172,7 +172,19 @@ TEST_CASE("how a GGUF file slows the rotary embedding down is read") {
   file = llama();
   file.add_tensor("rope_freqs.weight", {3}, {1, 2, 4});
   refused(file, "\"rope_freqs.weight\" has shape [3], but the metadata makes it [4]");
-  refused(with("rope.scaling.type", "longrope"), "is \"longrope\", but must be none, linear or yarn");
+  refused(with("rope.scaling.type", "dynamic"), "is \"dynamic\", but must be none, linear, yarn or longrope");
+  refused(with("rope.scaling.type", "longrope"), "lacks \"llama.rope.scaling.original_context_length\"");
+  file = with("rope.scaling.original_context_length", 64);
+  file.add("llama.rope.scaling.attn_factor", 1.5F);
+  file.add_tensor("rope_factors_long.weight", {4}, {1, 2, 4, 8});
+  refused(file, "lacks tensor \"rope_factors_short.weight\"");
+  file.add_tensor("rope_factors_short.weight", {4}, {1, 1, 1, 2});
+  const rope_scaling long_or_short = config_of(file).scaling;
+  CHECK(long_or_short.frequency(10000.0, 8, 3, 65) == Approx(0.001 / 8));
+  CHECK(long_or_short.frequency(10000.0, 8, 3, 64) == Approx(0.001 / 2));
+  CHECK(long_or_short.amplitude == 1.5);
+  file.add_tensor("rope_freqs.weight", {4}, {1, 2, 4, 8});
+  refused(file, "\"rope_factors_long.weight\" stands beside another scaling");
   refused(with("rope.dimension_count", 4), "must be 8, all of a head");
   refused(with("rope.dimension_count", 3, "qwen2"), "must be even");
 }
@@ -225,6 +237,50 @@ TEST_CASE("a GGUF file says which layers have a mixture of experts, and its shap
   refused(llama("gpt-oss"), "lacks \"gpt-oss.expert_count\"");
   refused(llama("qwen3moe"), "lacks \"qwen3moe.expert_count\"");
   refused(mixture("qwen3moe"), "lacks \"qwen3moe.expert_feed_forward_length\"");
+}
+
+TEST_CASE("what sets the younger families apart is read from a GGUF file") {
+  gguf_writer::file_text file = llama("phi3");
+  file.add("phi3.rope.dimension_count", 6);
+  file.add_tensor("blk.0.attn_qkv.weight", {1}, {0});
+  CHECK(config_of(file).joined_projections);
+  CHECK(config_of(file).joined_gate);
+  CHECK(config_of(file).rotary_dims == 6);
+  CHECK_FALSE(config_of(llama("phi3")).joined_projections);
+  const model_config olmo = config_of(llama("olmo2"));
+  CHECK(olmo.output_norms);
+  CHECK_FALSE(olmo.input_norms);
+  CHECK(olmo.key_norm_size() == 16);
+  CHECK(olmo.local_rope_theta == 0.0);
+  file = with("attention.sliding_window", 64, "olmo2");
+  file.add("olmo2.rope.freq_base", 20000.0F);
+  CHECK(config_of(file).window_of(1) == 64);
+  CHECK(config_of(file).local_rope_theta == 20000.0);
+  file = with("logit_scale", 8.0F, "granite");
+  CHECK(config_of(file).logit_divisor == 8.0F);
+  CHECK(config_of(file).score_scale() == 1.0F / std::sqrt(8.0F));
+  CHECK(config_of(file).residual_scale == 1.0F);
+  CHECK(config_of(file).paired_rotary);
+  file.add("granite.attention.scale", 0.5F);
+  file.add("granite.residual_scale", 0.25F);
+  file.add("granite.embedding_scale", 12.0F);
+  CHECK(config_of(file).score_scale() == 0.5F);
+  CHECK(config_of(file).residual_scale == 0.25F);
+  CHECK(config_of(file).embedding_scale == 12.0F);
+  file.add("granite.rope.scaling.finetuned", false);
+  refused(file, "must be true: layers without rotation are not supported");
+  refused(llama("granite"), "lacks \"granite.logit_scale\"");
+  CHECK(config_of(llama("smollm3")).unrotated == std::vector<bool>{false, false});
+  file = with("rope.dimension_count", 4, "glm4");
+  const model_config glm = config_of(file);
+  CHECK(glm.output_norms);
+  CHECK(glm.input_norms);
+  CHECK(glm.joined_gate);
+  CHECK(glm.paired_rotary);
+  CHECK(glm.rotary_dims == 4);
+  file.add("glm4.rope.dimension_sections", 2);
+  refused(file, "\"glm4.rope.dimension_sections\" is of a model that sees pictures");
+  refused(with("nextn_predict_layers", 1, "glm4"), "must be 0: layers that only draft are not supported");
 }
 
 TEST_CASE("a GGUF file that no family here has written is refused, with what is supported") {

@@ -299,6 +299,41 @@ TEST_CASE("scales of int8 that are int8 or of another number are refused by a re
   }
 }
 
+TEST_CASE("gate and up are read from one tensor, and so are query, key and value") {
+  const model_files phi = model_files::open(std::string(ESPALIER_TEST_DATA) + "/golden/phi3");
+  const model_config& c = phi.config;
+  const weights_type weights = weights_type::load(c, *phi.tensors);
+  const auto rows_of = [&](const char* name, int rows) {
+    std::vector<std::vector<float>> all;
+    detail::tensor_reader(*phi.tensors).matrix(name, rows, c.hidden_size, [&](int, const weight_row& row) {
+      row.decode(all.emplace_back(static_cast<std::size_t>(c.hidden_size)).data());
+    });
+    return all;
+  };
+  const auto is = [&](const weight_matrix& matrix, int row, const std::vector<float>& expected) {
+    std::vector<float> found(expected.size());
+    matrix.get_row(row, found.data());
+    return found == expected;
+  };
+  const auto wide = rows_of("model.layers.1.mlp.gate_up_proj.weight", 2 * c.intermediate_size);
+  for (int row = 0; row < c.intermediate_size; ++row) {
+    CHECK(is(weights.layers[1].gate.matrix, row, wide[static_cast<std::size_t>(row)]));
+    CHECK(is(weights.layers[1].up.matrix, row, wide[static_cast<std::size_t>(c.intermediate_size + row)]));
+  }
+  const auto all = rows_of("model.layers.1.self_attn.qkv_proj.weight", c.projected_size());
+  for (int row = 0; row < c.projected_size(); ++row)
+    CHECK(is(weights.layers[1].query_key_value.matrix, row, all[static_cast<std::size_t>(row)]));
+  model_config narrow = c;
+  narrow.intermediate_size -= 8;
+  CHECK_THROWS_WITH(weights_type::load(narrow, *phi.tensors),
+                    ContainsSubstring("\"model.layers.0.mlp.gate_up_proj.weight\" has shape [48, 32], but the config "
+                                      "makes it [32, 32]"));
+  narrow = c;
+  narrow.joined_projections = false;
+  CHECK_THROWS_WITH(weights_type::load(narrow, *phi.tensors),
+                    ContainsSubstring("lacks tensor \"model.layers.0.self_attn.q_proj.weight\""));
+}
+
 TEST_CASE("a config that claims far more than the file holds is refused before memory is taken") {
   model_config huge = config();
   huge.n_layers = 4096;

@@ -50,8 +50,13 @@ const std::vector<std::string> models = {"llama",
                                          "gemma3",
                                          "gpt_neox",
                                          "gpt_neox_sequential",
+                                         "phi3",
+                                         "granite",
+                                         "smollm3",
+                                         "glm4",
                                          "qwen3/model.gguf",
-                                         "gpt_neox/model.gguf"};
+                                         "gpt_neox/model.gguf",
+                                         "phi4_mini/model.gguf"};
 
 // A model whose mlp.down_proj is of any type, with numbers of its own.
 class down_of_type : public tensor_source {
@@ -362,6 +367,14 @@ TEST_CASE("a model with recurrent layers, or with mixtures of experts, is refuse
     for (const std::string& error : errors)
       REQUIRE(error.find(words) != std::string::npos);
   }
+}
+
+TEST_CASE("a model that normalises all heads together runs on one rank, and is refused on more") {
+  const auto rows = rows_of_ranks(path_of("olmo2"), 1, {.max_rows = 16});
+  REQUIRE((rows.front() == rows_of_one(path_of("olmo2"))));
+  const auto errors = thread_ranks::run(2, [](thread_rank& rank) { backend_type::load(path_of("olmo2"), rank, {}); });
+  for (const std::string& error : errors)
+    REQUIRE(error.find("all heads of the queries and of the keys (olmo2) cannot be divided over") != std::string::npos);
 }
 
 TEST_CASE("a decoder over the greatest logits alone takes greedy, and nothing that reads more of a row") {

@@ -124,6 +124,14 @@ inline void multiply_by(float* x, int n, float factor) {
     x[i] *= factor;
 }
 
+// to += factor * x.
+inline void add_multiple(const float* x, int n, float factor, float* to) {
+  const simd_float by = simd_broadcast(factor);
+  in_lanes(n, [&](int i, auto many) {
+    simd_store_run(to + i, multiply_add(simd_load_run(x + i, many), by, simd_load_run(to + i, many)), many);
+  });
+}
+
 // Turns scores into e^(score - greatest) and returns their sum. Overwrites the memory behind them up to a whole vector.
 inline float exponentials(float* scores, int n) {
   simd_float greatest = simd_broadcast(-INFINITY);

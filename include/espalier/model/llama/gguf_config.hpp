@@ -33,10 +33,15 @@ class gguf_config_reader {
     } else if (is("gemma") || is("gemma2") || is("gemma3")) {
       c_.gelu_gate = true;
       c_.output_norms = !is("gemma");
-    } else if (!is("llama") && !is("qwen2") && !is("qwen3") && !is("qwen3moe") && !is("gpt-oss")) {
+    } else if (is("olmo2") || is("glm4")) {
+      c_.output_norms = true;
+      c_.input_norms = is("glm4");
+    } else if (!is("llama") && !is("qwen2") && !is("qwen3") && !is("phi3") && !is("granite") && !is("smollm3") &&
+               !is("qwen3moe") && !is("gpt-oss")) {
       raise<model_error>(file_.where(), ": \"general.architecture\" is \"", architecture_,
                          "\", but must be one of llama (Mistral, Mixtral and SmolLM2, too), qwen2, qwen3, qwen3moe, "
-                         "gemma, gemma2, gemma3, gptneox, gpt-oss.");
+                         "gemma, gemma2, gemma3, gptneox, phi3 (Phi-4-mini, too), olmo2 (OLMo 3, too), granite, "
+                         "smollm3, glm4, gpt-oss.");
     }
     if (is("gpt-oss")) c_.layout = model_config::layout_type::gguf_gpt_oss;
     require_language_model();
@@ -44,7 +49,9 @@ class gguf_config_reader {
     read_parts();
     read_mixtures();
     read_gemma();
+    read_granite();
     read_windows();
+    refuse_relatives();
     read_rotary();
     return c_;
   }
@@ -115,14 +122,21 @@ class gguf_config_reader {
   void read_parts() {
     const auto has = [&](const char* name) { return file_.find(name) != nullptr; };
     c_.tied_embeddings = !has("output.weight");
-    c_.query_bias = has(c_.layer_norm ? "blk.0.attn_qkv.bias" : "blk.0.attn_q.bias");
+    c_.joined_projections = is("gptneox") || has("blk.0.attn_qkv.weight");
+    c_.joined_gate = is("phi3") || is("glm4");
+    c_.query_bias = has(c_.joined_projections ? "blk.0.attn_qkv.bias" : "blk.0.attn_q.bias");
     c_.attention_out_bias = has("blk.0.attn_output.bias");
-    c_.mlp_bias = has("blk.0.ffn_up.bias");
+    c_.mlp_bias = !c_.joined_gate && has("blk.0.ffn_up.bias");
     c_.query_key_norm = has("blk.0.attn_q_norm.weight");
     c_.attention_sinks = is("gpt-oss");
+    c_.whole_query_key_norm = is("olmo2");
     c_.parallel_residual = is("gptneox") && data_.flag_or(key("use_parallel_residual"), true);
-    // llama.cpp's converter reorders the rows of queries and keys for this architecture alone.
-    c_.paired_rotary = is("llama");
+    // llama.cpp's converter reorders the rows of queries and keys for these architectures, except for GLM-4, whose
+    // folders have that order already.
+    c_.paired_rotary = is("llama") || is("granite") || is("smollm3") || is("glm4");
+    // llama.cpp has this rule in its source, and no key for it.
+    for (int layer = 0; is("smollm3") && layer < c_.n_layers; ++layer)
+      c_.unrotated.push_back((layer + 1) % 4 == 0);
     if (has("output.bias")) raise<model_error>(file_.where(), ": tensor \"output.bias\" is not supported.");
   }
 
@@ -172,6 +186,30 @@ class gguf_config_reader {
     c_.logit_cap = cap("final_logit_softcapping", 30.0);
   }
 
+  // Sets the factors that only Granite has.
+  void read_granite() {
+    if (!is("granite")) return;
+    const auto factor = [&](const char* name, double unsaid) {
+      const double found = number_or(name, 0.0, 0.0, 1e6);  // 0 means that the file does not say it
+      return static_cast<float>(found > 0.0 ? found : unsaid);
+    };
+    c_.embedding_scale = factor("embedding_scale", 1.0);
+    c_.residual_scale = factor("residual_scale", 1.0);
+    c_.attention_scale = factor("attention.scale", 0.0);
+    c_.logit_divisor = static_cast<float>(data_.number(key("logit_scale"), 1e-6, 1e6));
+  }
+
+  // Refuses models that llama.cpp keeps under one of these architectures, but that have parts which are not supported.
+  void refuse_relatives() const {
+    if (is("granite") && !data_.flag_or(key("rope.scaling.finetuned"), true))
+      data_.refuse(key("rope.scaling.finetuned"), "true: layers without rotation are not supported");
+    if (is("glm4") && integer_or("nextn_predict_layers", 0, 0, most) > 0)
+      data_.refuse(key("nextn_predict_layers"), "0: layers that only draft are not supported");
+    if (is("glm4") && data_.has(key("rope.dimension_sections")))
+      raise<model_error>(file_.where(), ": \"", key("rope.dimension_sections"),
+                         "\" is of a model that sees pictures, whose rotary embedding is not supported.");
+  }
+
   void read_windows() {
     c_.window = integer_or("attention.sliding_window", is("gemma2") ? 4096 : 0, 0, most);
     if (c_.window == 0) return;
@@ -183,7 +221,7 @@ class gguf_config_reader {
         c_.windowed.push_back(flag != 0);
       return;
     }
-    const int usual = is("gemma2") || is("gpt-oss") ? 2 : is("gemma3") ? 6 : 0;
+    const int usual = is("gemma2") || is("gpt-oss") ? 2 : is("gemma3") ? 6 : is("olmo2") ? 4 : 0;
     const int period = integer_or("attention.sliding_window_pattern", usual, 0, most);
     for (int layer = 0; layer < c_.n_layers; ++layer)
       c_.windowed.push_back(period == 0 || (layer + 1) % period != 0);
@@ -192,9 +230,10 @@ class gguf_config_reader {
   void read_rotary() {
     c_.rotary_dims = integer_or("rope.dimension_count", c_.head_dim, 0, c_.head_dim);
     if (c_.rotary_dims % 2 != 0) data_.refuse(key("rope.dimension_count"), "even");
-    if (c_.paired_rotary && c_.rotary_dims != c_.head_dim)
+    if (c_.paired_rotary && !is("glm4") && c_.rotary_dims != c_.head_dim)
       data_.refuse(key("rope.dimension_count"), c_.head_dim, ", all of a head");
     c_.rope_theta = number_or("rope.freq_base", 10000.0, 1.0, 1e12);
+    if (is("olmo2") && c_.window > 0) c_.local_rope_theta = number_or("rope.freq_base_swa", c_.rope_theta, 1.0, 1e12);
     if (is("gemma3")) c_.local_rope_theta = number_or("rope.freq_base_swa", 10000.0, 1.0, 1e12);
     rope_scaling& scaling = c_.scaling;
     // Older files have scale_linear, or a factor without a type: both are linear scaling, as in llama.cpp.
@@ -214,26 +253,48 @@ class gguf_config_reader {
       for (const char* other : {"rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"}) {
         if (number_or(other, 1.0, -1e6, 1e6) != 1.0) data_.refuse(key(other), "1");
       }
-    } else if (type != "none") {
-      data_.refuse(type_key, "none, linear or yarn");
+    } else if (type != "none" && type != "longrope") {
+      data_.refuse(type_key, "none, linear, yarn or longrope");
     }
     read_divisors();
+    if (type == "longrope" || file_.find("rope_factors_long.weight")) read_longrope();
   }
 
   // Reads the divisors of Llama 3's scaled frequencies, which the converter has worked out.
   void read_divisors() {
     const char* name = "rope_freqs.weight";
     if (!file_.find(name)) return;
+    require_no_scaling(name);
+    c_.scaling.kind = rope_scaling::kind_type::divided;
+    c_.scaling.divisors = divisors_of(name);
+  }
+
+  // Reads longrope's divisors, which are tensors. The converter has worked out the amplitude. Files of Phi-3 do not
+  // name the type.
+  void read_longrope() {
+    const char* name = "rope_factors_long.weight";
+    require_no_scaling(name);
     rope_scaling& scaling = c_.scaling;
-    if (scaling.kind != rope_scaling::kind_type::none)
-      raise<model_error>(file_.where(), ": tensor \"", name, "\" stands beside a scaling by the metadata.");
-    scaling.kind = rope_scaling::kind_type::divided;
-    scaling.divisors.resize(static_cast<std::size_t>(c_.rotary_dims / 2));
-    tensor_reader(file_, false, "the metadata makes").vector(name, c_.rotary_dims / 2, scaling.divisors.data());
-    for (const float divisor : scaling.divisors) {
+    scaling.kind = rope_scaling::kind_type::longrope;
+    scaling.original_positions = integer("rope.scaling.original_context_length", most);
+    scaling.amplitude = number_or("rope.scaling.attn_factor", 1.0, 1e-3, 1e3);
+    scaling.divisors = divisors_of(name);
+    scaling.short_divisors = divisors_of("rope_factors_short.weight");
+  }
+
+  void require_no_scaling(const char* tensor) const {
+    if (c_.scaling.kind != rope_scaling::kind_type::none)
+      raise<model_error>(file_.where(), ": tensor \"", tensor, "\" stands beside another scaling.");
+  }
+
+  std::vector<float> divisors_of(const char* name) {
+    std::vector<float> divisors(static_cast<std::size_t>(c_.rotary_dims / 2));
+    tensor_reader(file_, false, "the metadata makes").vector(name, c_.rotary_dims / 2, divisors.data());
+    for (const float divisor : divisors) {
       if (!(divisor >= 1e-6F && divisor <= 1e6F))
         raise<model_error>(file_.where(), ": tensor \"", name, "\" has ", divisor, ", but must have divisors above 0.");
     }
+    return divisors;
   }
 
   gguf_file& file_;

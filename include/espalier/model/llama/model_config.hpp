@@ -9,6 +9,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "espalier/core/error.hpp"
@@ -52,7 +53,8 @@ struct mixture_shape {
 //!
 //! Errors      model_error that names the file, the key, its value and what is allowed
 //! Source      transformers: configuration_llama, _mistral, _qwen2, _qwen3, _gemma, _gemma2, _gemma3, _mistral3,
-//!             _gpt_neox, _bamba, _mixtral, _qwen3_moe, _gpt_oss
+//!             _gpt_neox, _bamba, _phi3, _olmo2, _olmo3, _granite, _smollm3, _glm4,
+//!             _mixtral, _qwen3_moe, _gpt_oss
 struct model_config {
   //! The way in which a file names the tensors. Draft heads: eagle3 and mtp are the names that speculators writes,
   //! eagle3_midlayer those of SafeAILab and SpecForge, mtp_beside those in a target's own files. gpt_oss_mxfp4: as
@@ -62,6 +64,7 @@ struct model_config {
     gemma2,
     gpt_neox,
     bamba,
+    glm4,
     mixtral,
     gpt_oss,
     gpt_oss_mxfp4,
@@ -88,11 +91,15 @@ struct model_config {
   rope_scaling scaling{};
   double local_rope_theta = 0.0;  //!< rope_theta of the layers in `windowed`, which then have no scaling; 0: they have
                                   //!< the rope_theta and the scaling of the other layers
+  std::vector<bool> unrotated{};  //!< [n_layers] whether a layer rotates no dimension; empty: all layers rotate
 
   float norm_epsilon = 1e-5F;
-  bool layer_norm = false;      //!< LayerNorm with biases, not RMSNorm
-  bool query_key_norm = false;  //!< heads of queries and keys are normalised
-  bool output_norms = false;    //!< the outputs of attention and MLP are normalised before they are added to the stream
+  bool layer_norm = false;            //!< LayerNorm with biases, not RMSNorm
+  bool query_key_norm = false;        //!< heads of queries and keys are normalised
+  bool whole_query_key_norm = false;  //!< if query_key_norm: all query heads of a token are normalised as one row, and
+                                      //!< so are its key heads
+  bool input_norms = true;            //!< attention and MLP read the stream normalised; false: they read it as it is
+  bool output_norms = false;  //!< the outputs of attention and MLP are normalised before they are added to the stream
 
   bool tied_embeddings = false;
   bool query_bias = false;  //!< biases of the query, key and value projections
@@ -104,10 +111,14 @@ struct model_config {
   bool parallel_residual = false;  //!< attention and MLP both read the layer's input
 
   float embedding_scale = 1.0F;
+  float residual_scale = 1.0F;   //!< factor of the outputs of attention and MLP when they are added to the stream; 1
+                                 //!< if they are normalised
   float attention_scale = 0.0F;  //!< factor of the scores; 0: 1 / sqrt(head_dim)
   float attention_cap = 0.0F;    //!< scores become cap * tanh(score / cap); 0: they stay
   float logit_cap = 0.0F;        //!< the same for logits
   bool attention_sinks = false;  //!< each query head has a number that counts as the score of a token without a value
+  float logit_divisor = 1.0F;  //!< logits are divided by it. The scale of the final norm is divided by it instead when
+                               //!< it is read
 
   int window = 0;                //!< tokens that a row of a layer in `windowed` sees, its own included; 0: all
   std::vector<bool> windowed{};  //!< [n_layers] whether a layer has the window; empty: none has
@@ -128,11 +139,18 @@ struct model_config {
   std::string tensor_prefix{};  //!< begins the name of every tensor, in a file that holds more than the language model
   bool paired_rotary = false;   //!< in the file, two rows of queries or keys that are rotated together stand side by
                                 //!< side
-  bool norms_less_one = false;  //!< the file holds the scale of each norm minus 1
+  bool joined_projections = false;  //!< in the file, query, key and value are one matrix, rows in that order
+  bool joined_gate = false;         //!< in the file, gate and up are one matrix, rows in that order
+  bool norms_less_one = false;      //!< the file holds the scale of each norm minus 1
 
   int query_size() const { return n_heads * head_dim; }
   int kv_size() const { return n_kv_heads * head_dim; }
   int projected_size() const { return query_size() + 2 * kv_size(); }
+  //! Number of scales of the norm of queries, and of the norm of keys.
+  int query_norm_size() const { return whole_query_key_norm ? query_size() : head_dim; }
+  int key_norm_size() const { return whole_query_key_norm ? kv_size() : head_dim; }
+  //! Returns whether the products of attention and MLP are added to the stream as they are.
+  bool adds_products() const { return !output_norms && residual_scale == 1.0F; }
   //! Returns the greatest number of inputs of attention_out in any layer: outputs of attention, or of Mamba-2 if that
   //! is more.
   int mixed_size() const { return (std::max)(query_size(), mamba.inner()); }
@@ -149,6 +167,7 @@ struct model_config {
   espalier::recurrent_shape recurrent_shape() const {
     return is_hybrid() ? mamba.kept(n_layers - n_attention_layers()) : espalier::recurrent_shape{};
   }
+  bool is_unrotated(int layer) const { return !unrotated.empty() && unrotated[static_cast<std::size_t>(layer)]; }
   bool is_windowed(int layer) const { return !windowed.empty() && windowed[static_cast<std::size_t>(layer)]; }
   //! Returns the number of tokens that a row of a layer sees, its own included; 0: all.
   int window_of(int layer) const { return is_windowed(layer) && window < max_positions ? window : 0; }
@@ -247,8 +266,8 @@ struct model_config {
     model_config config;
     config.family = json.text_or("model_type", "");
     bool known = false;
-    for (const char* name : {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "bamba", "mixtral",
-                             "qwen3_moe", "gpt_oss"})
+    for (const char* name : {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "bamba", "phi3",
+                             "olmo2", "olmo3", "granite", "smollm3", "glm4", "mixtral", "qwen3_moe", "gpt_oss"})
       known = known || config.family == name;
     if (known) {
       config.read_llama(json);
@@ -257,8 +276,9 @@ struct model_config {
     } else {
       raise<model_error>(
           json.where(), ": \"model_type\" is \"", config.family,
-          "\", but must be one of llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt_neox, bamba, "
-          "mixtral, qwen3_moe, gpt_oss, or gemma3 or mistral3 with a \"text_config\".");
+          "\", but must be one of llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt_neox, bamba, phi3, "
+          "olmo2, olmo3, granite, smollm3, glm4, mixtral, qwen3_moe, gpt_oss, or gemma3 or mistral3 with a "
+          "\"text_config\".");
     }
     return config;
   }
@@ -274,22 +294,36 @@ struct model_config {
 
   // Reads the shape of Llama, or of a family that differs from it in few points.
   void read_llama(const detail::json_reader& json) {
-    const bool gemma = family.starts_with("gemma"), qwen2 = is("qwen2");
+    const bool gemma = family.starts_with("gemma"), qwen2 = is("qwen2"), olmo = is("olmo2") || is("olmo3");
     read_sizes(json);
-    n_kv_heads = json.integer_or("num_key_value_heads", n_heads, 1, n_heads);
+    // What a file does not give has the family's default in transformers.
+    const int unsaid_kv_heads = is("smollm3") ? 4 : is("glm4") ? 2 : n_heads;
+    n_kv_heads = json.integer_or("num_key_value_heads", unsaid_kv_heads, 1, n_heads);
     require_whole_groups(json);
-    // head_dim if the file does not give it: the family's default in transformers; 0: hidden_size / n_heads.
-    const int unsaid = gemma ? 256 : is("qwen3") ? 128 : is("gpt_oss") ? 64 : 0;
+    const int unsaid = gemma                       ? 256
+                       : is("qwen3") || is("glm4") ? 128
+                       : is("gpt_oss")             ? 64
+                                                   : 0;  // 0: hidden_size / n_heads
     head_dim = json.has("head_dim") || unsaid > 0 ? json.integer_or("head_dim", unsaid, 1, 1 << 12)
                                                   : head_dim_by_division(json);
-    const double usual_epsilon = is("mixtral") || is("gpt_oss") ? 1e-5 : 1e-6;
-    norm_epsilon = static_cast<float>(json.number_or("rms_norm_eps", usual_epsilon, 0.0, 1.0));
-    tied_embeddings = json.flag_or("tie_word_embeddings", gemma);
-    query_key_norm = is("qwen3") || is("qwen3_moe") || is("gemma3_text");
-    const bool attention_bias = json.flag_or("attention_bias", is("gpt_oss"));
+    const double unsaid_epsilon = is("glm4")                                             ? 1.5625e-7
+                                  : is("phi3") || is("mixtral") || is("gpt_oss") || olmo ? 1e-5
+                                                                                         : 1e-6;
+    norm_epsilon = static_cast<float>(json.number_or("rms_norm_eps", unsaid_epsilon, 0.0, 1.0));
+    tied_embeddings = json.flag_or("tie_word_embeddings", gemma || is("smollm3"));
+    whole_query_key_norm = olmo;
+    query_key_norm = is("qwen3") || is("qwen3_moe") || is("gemma3_text") || olmo;
+    joined_projections = is("phi3");
+    joined_gate = is("phi3") || is("glm4");
+    const bool attention_bias = json.flag_or("attention_bias", is("glm4") || is("gpt_oss"));
     query_bias = attention_bias || qwen2;
-    attention_out_bias = attention_bias && !qwen2;
+    attention_out_bias = attention_bias && !qwen2 && !is("glm4");
     mlp_bias = json.flag_or("mlp_bias", false);
+    if (joined_gate && mlp_bias) json.refuse("mlp_bias", true, "false");
+    if (olmo) layout = layout_type::gemma2, output_norms = true, input_norms = false;
+    if (is("glm4")) layout = layout_type::glm4, output_norms = paired_rotary = true;
+    if (is("granite")) read_multipliers(json);
+    if (is("smollm3")) read_unrotated(json);
     if (gemma) {
       read_gemma(json);
     } else {
@@ -299,8 +333,39 @@ struct model_config {
     if (is("bamba")) read_bamba(json);
     if (is("mixtral") || is("qwen3_moe") || is("gpt_oss")) read_mixtures(json);
     if (is("gpt_oss")) read_gpt_oss(json);
-    const double usual_base = is("gemma3_text") || is("mixtral") ? 1e6 : is("gpt_oss") ? 150000.0 : 10000.0;
-    read_rotary(json, "rope_theta", usual_base, "partial_rotary_factor", is("bamba") ? 0.5 : 1.0);
+    const double unsaid_theta = is("gemma3_text") || is("mixtral") ? 1e6
+                                : is("gpt_oss")                    ? 1.5e5
+                                : is("smollm3")                    ? 2e6
+                                : is("olmo3")                      ? 5e5
+                                                                   : 1e4;
+    read_rotary(json, "rope_theta", unsaid_theta, "partial_rotary_factor", is("bamba") || is("glm4") ? 0.5 : 1.0);
+  }
+
+  // Reads Granite's factors.
+  void read_multipliers(const detail::json_reader& json) {
+    const auto factor = [&](const char* key) { return static_cast<float>(json.number_or(key, 1.0, 1e-6, 1e6)); };
+    embedding_scale = factor("embedding_multiplier");
+    attention_scale = factor("attention_multiplier");
+    residual_scale = factor("residual_multiplier");
+    logit_divisor = factor("logits_scaling");
+  }
+
+  // Reads which layers of a SmolLM3 are not rotated: those with a 0 in no_rope_layers, whose name says the opposite.
+  void read_unrotated(const detail::json_reader& json) {
+    const int period = json.integer_or("no_rope_layer_interval", 4, 1, most);
+    for (int layer = 0; layer < n_layers; ++layer)
+      unrotated.push_back((layer + 1) % period == 0);
+    const nlohmann::json* rotated = json.find("no_rope_layers");
+    if (!rotated) return;
+    const auto refuse = [&] {
+      json.refuse("no_rope_layers", *rotated, "a list with 1 (rotated) or 0 (not rotated) for each of the ", n_layers,
+                  " layers");
+    };
+    if (!rotated->is_array() || rotated->size() != unrotated.size()) refuse();
+    for (std::size_t i = 0; i < unrotated.size(); ++i) {
+      if ((*rotated)[i] != 0 && (*rotated)[i] != 1) refuse();
+      unrotated[i] = (*rotated)[i] == 0;
+    }
   }
 
   // Reads which layers are Mamba-2, and their shape.
@@ -420,15 +485,20 @@ struct model_config {
 
   // Reads which layers have a window, and its length: from layer_types, or else by the family's own rule.
   void read_windows(const detail::json_reader& json) {
-    const bool may = is("mistral") || is("gemma2") || is("gemma3_text") || is("gpt_oss") ||
-                     (is("mixtral") && json.has("sliding_window")) || json.flag_or("use_sliding_window", false);
+    bool may = is("mistral") || is("gemma2") || is("gemma3_text") || is("olmo3") || is("gpt_oss") ||
+               json.flag_or("use_sliding_window", false);
+    if (is("phi3") || is("mixtral")) may = json.has("sliding_window");
+    if (is("smollm3")) may = may && json.has("sliding_window");
     const int unsaid = json.mentions("sliding_window") ? 0 : is("gpt_oss") ? 128 : 4096;
     if (may) window = json.integer_or("sliding_window", unsaid, 1, most);
     const int first = is("qwen2") || is("qwen3") ? json.integer_or("max_window_layers", 28, 0, most) : 0;
     const int period = is("gemma2") || is("gpt_oss") ? 2
+                       : is("olmo3")                 ? 4
                        : is("gemma3_text")           ? json.integer_or("sliding_window_pattern", 6, 1, most)
                                                      : 0;
-    const auto usual = [&](int layer) { return layer >= first && (period == 0 || (layer + 1) % period != 0); };
+    const auto usual = [&](int layer) {
+      return is("smollm3") ? is_unrotated(layer) : layer >= first && (period == 0 || (layer + 1) % period != 0);
+    };
     if (may) {
       for (int layer = 0; layer < n_layers; ++layer)
         windowed.push_back(usual(layer));
@@ -478,10 +548,11 @@ struct model_config {
 
   // Reads the base, the rotated share and the scaling of rotary embeddings. Older folders keep the base and the share
   // at the top level and a rope_scaling object beside them; newer ones keep all three in rope_parameters, which for
-  // Gemma 3 has an object for each kind of layer.
+  // Gemma 3 and OLMo 3 has an object for each kind of layer.
   void read_rotary(const detail::json_reader& json, const char* base_key, double base, const char* share_key,
                    double share) {
     rope_theta = json.number_or(base_key, base, 1.0, 1e12);
+    if (is("olmo3")) local_rope_theta = 5e5;
     if (is("gemma3_text")) local_rope_theta = json.number_or("rope_local_base_freq", 10000.0, 1.0, 1e12);
     share = json.number_or(share_key, share, 0.0, 1.0);
     for (const char* key : {"rope_scaling", "rope_parameters"}) {
@@ -492,17 +563,17 @@ struct model_config {
       };
       require_object(*found);
       const std::string where = json.where() + ": \"" + key + "\"";
-      if (is("gemma3_text") && found->contains("full_attention")) {
+      if (local_rope_theta > 0.0 && found->contains("full_attention")) {
         const nlohmann::json& full = (*found)["full_attention"];
         require_object(full);
-        read_scaling(detail::json_reader(full, where), share);
+        read_scaling(detail::json_reader(full, where), share, json);
         const nlohmann::json local = found->value("sliding_attention", nlohmann::json::object());
         require_object(local);
         const detail::json_reader plain(local, where);
         require_text(plain, "rope_type", "default", "default");
         local_rope_theta = plain.number_or("rope_theta", local_rope_theta, 1.0, 1e12);
       } else {
-        read_scaling(detail::json_reader(*found, where), share);
+        read_scaling(detail::json_reader(*found, where), share, json);
       }
     }
     rotary_dims = static_cast<int>(head_dim * share);
@@ -510,9 +581,11 @@ struct model_config {
       raise<model_error>(json.where(), ": ", rotary_dims, " of ", head_dim,
                          " dimensions of a head (head_dim) would be rotated, but the number must be even.");
     }
+    if (scaling.kind == rope_scaling::kind_type::longrope) require_divisors(json);
   }
 
-  void read_scaling(const detail::json_reader& rope, double& share) {
+  // Reads the object that describes the rotary embedding. `all` is the whole config.
+  void read_scaling(const detail::json_reader& rope, double& share, const detail::json_reader& all) {
     rope_theta = rope.number_or("rope_theta", rope_theta, 1.0, 1e12);
     share = rope.number_or("partial_rotary_factor", share, 0.0, 1.0);
     const char* key = rope.has("rope_type") ? "rope_type" : "type";
@@ -520,6 +593,8 @@ struct model_config {
     if (!rope.has(key) && rope.has("factor"))
       raise<model_error>(rope.where(), " has a \"factor\" but no \"rope_type\", which must say how it is meant.");
     if (type == "default") return;
+    // Older folders of Phi-3 have other names for longrope.
+    if (type == "longrope" || type == "su" || (is("phi3") && type == "yarn")) return read_longrope(rope, all);
     scaling.factor = rope.number("factor", 1.0, 1e6);
     if (type == "linear") {
       scaling.kind = rope_scaling::kind_type::linear;
@@ -537,7 +612,44 @@ struct model_config {
       const double usual = rope_scaling::yarn_amplitude(scaling.factor);
       scaling.amplitude = rope.number_or("attention_factor", usual, 1e-3, 1e3);
     } else {
-      rope.refuse(key, *rope.find(key), "\"default\", \"linear\", \"llama3\" or \"yarn\" without \"mscale\"");
+      rope.refuse(key, *rope.find(key),
+                  "\"default\", \"linear\", \"llama3\", \"longrope\" or \"yarn\" without \"mscale\"");
+    }
+  }
+
+  // Reads longrope. Phi-3 keeps the length of the original context beside the object, not in it.
+  void read_longrope(const detail::json_reader& rope, const detail::json_reader& all) {
+    for (const char* key : {"short_mscale", "long_mscale"}) {
+      if (rope.has(key)) raise<model_error>(rope.where(), " has \"", key, "\", which is not supported.");
+    }
+    const char* original = "original_max_position_embeddings";
+    const int unsaid = rope.integer_or(original, is("phi3") ? 4096 : max_positions, 2, most);
+    scaling.kind = rope_scaling::kind_type::longrope;
+    scaling.original_positions = all.integer_or(original, unsaid, 2, most);
+    scaling.factor = rope.number_or("factor", max_positions / scaling.original_positions, 1e-6, 1e6);
+    const double usual = rope_scaling::longrope_amplitude(scaling.factor, scaling.original_positions);
+    scaling.amplitude = rope.number_or("attention_factor", usual, 1e-3, 1e3);
+    const auto divisors = [&](const char* key) {
+      const nlohmann::json* list = rope.find(key);
+      if (!list) raise<model_error>(rope.where(), " lacks \"", key, "\".");
+      const auto is_divisor = [](const nlohmann::json& number) {
+        return number.is_number() && number.get<double>() >= 1e-6 && number.get<double>() <= 1e6;
+      };
+      if (!list->is_array() || !std::all_of(list->begin(), list->end(), is_divisor))
+        rope.refuse(key, *list, "a list of divisors above 0, one for each pair of dimensions");
+      return list->get<std::vector<float>>();
+    };
+    scaling.divisors = divisors("long_factor");
+    scaling.short_divisors = divisors("short_factor");
+  }
+
+  void require_divisors(const detail::json_reader& json) const {
+    const auto pairs = static_cast<std::size_t>(rotary_dims / 2);
+    for (const auto& [key, list] :
+         {std::pair("long_factor", &scaling.divisors), std::pair("short_factor", &scaling.short_divisors)}) {
+      if (list->size() == pairs) continue;
+      raise<model_error>(json.where(), ": \"", key, "\" has ", list->size(), " numbers, but must have ", pairs,
+                         ", one for each pair of the ", rotary_dims, " dimensions of a head that are rotated.");
     }
   }
 };

@@ -52,18 +52,20 @@ enum class model_part : std::uint8_t {
 };
 
 enum class step_kind : std::uint8_t {
-  embed,      // writes the embeddings of the tokens to the stream
-  normalise,  // writes each row of `from`, normalised, to `to`
-  multiply,   // writes the product of a matrix with the rows of `from`, and its bias, to `to`, or adds them to it
-  rotate,     // normalises and rotates the heads of queries and keys in `from`; keys and values go into the cache
-  attend,     // writes to `to` the result of attention for the queries in `from`, over the cache
-  recur,      // writes to `to` the result of a Mamba-2 block's recurrence for `from`
-  activate,   // writes the activation of `from` to `to`; on the host it applies the activation to `to` in place, and
-              // multiplies `to` by `from` if `gated`
-  dispatch,   // adds to each row of `to` the outputs of the experts whose numbers in `routed` are greatest, for `from`
-  add_norm,   // adds each row of `from`, normalised, to the row of `to`
-  keep,       // copies `from` to the hidden states that the caller may read after the pass
-  cap         // turns each number x of `to` into limit * tanh(x / limit)
+  embed,       // writes the embeddings of the tokens to the stream
+  normalise,   // writes each row of `from`, normalised or as it is, to `to`
+  multiply,    // writes the product of a matrix with the rows of `from`, and its bias, to `to`, or adds them to it
+  norm_heads,  // normalises the queries of each row of `to`, all heads as one, and its keys
+  rotate,      // normalises and rotates the heads of queries and keys in `from`; keys and values go into the cache
+  attend,      // writes to `to` the result of attention for the queries in `from`, over the cache
+  recur,       // writes to `to` the result of a Mamba-2 block's recurrence for `from`
+  activate,    // writes the activation of `from` to `to`; on the host it applies the activation to `to` in place, and
+               // multiplies `to` by `from` if `gated`
+  dispatch,    // adds to each row of `to` the outputs of the experts whose numbers in `routed` are greatest, for `from`
+  add_norm,    // adds each row of `from`, normalised, to the row of `to`
+  add_scaled,  // adds each row of `from`, times `factor`, to the row of `to`
+  keep,        // copies `from` to the hidden states that the caller may read after the pass
+  cap          // turns each number x of `to` into limit * tanh(x / limit)
 };
 
 // The arrays whose rows pass from step to step. They have a row for each row of the batch; logits have one for each
@@ -93,7 +95,9 @@ struct model_step {
   bool adds = false;                             // multiply: adds the product to the numbers in `to`
   bool gated = false;                            // multiply and activate: gate and up, not up alone
   bool outputs_only = false;     // a row for each output: normalise writes row batch.outputs[i], normalised, to row i
+  bool as_is = false;            // normalise: the rows are copied without a norm
   bool local_rotary = false;     // rotate: the base is model_config::local_rope_theta
+  bool unrotated = false;        // rotate: no dimension is rotated
   activation_kind activation{};  // activate
   std::int32_t layer = -1;       // layer that the step belongs to; -1: none
   std::int32_t cache_layer = 0;  // rotate, attend: number of the layer among those with attention; recur: among the
@@ -102,6 +106,7 @@ struct model_step {
   std::int32_t next = 0;         // number of the next step with a matrix, whose weights may be fetched meanwhile
   std::int32_t window = 0;       // attend: tokens that a row sees, itself included; 0: all
   float limit = 0.0F;            // attend, cap: scores or logits stay within it; 0: no limit
+  float factor = 1.0F;           // add_scaled
 };
 static_assert(std::is_trivially_copyable_v<model_step>);
 
@@ -156,7 +161,8 @@ class model_steps {
     const bool parallel = config.parallel_residual;
     if (parallel) add(step_kind::normalise, stream, mlp_normed, model_part::mlp_norm, layer);
     const bool paired_input = config.paired_input && layer == 0;
-    if (!paired_input) add(step_kind::normalise, stream, normed, model_part::attention_norm, layer);
+    if (!paired_input)
+      add(step_kind::normalise, stream, normed, model_part::attention_norm, layer).as_is = !config.input_norms;
     add(step_kind::multiply, paired_input ? paired : normed, projected,
         two_matrices ? model_part::query : model_part::query_key_value, layer);
     if (two_matrices)
@@ -164,8 +170,10 @@ class model_steps {
     if (config.is_recurrent(layer)) {
       add(step_kind::recur, projected, mixed, {}, layer).cache_layer = cache_layer;
     } else {
+      if (config.whole_query_key_norm) add(step_kind::norm_heads, projected, projected, {}, layer);
       model_step& rotate = add(step_kind::rotate, projected, projected, {}, layer);
       rotate.cache_layer = cache_layer;
+      rotate.unrotated = config.is_unrotated(layer);
       rotate.local_rotary = config.local_rope_theta > 0.0 && config.is_windowed(layer);
       model_step& attend = add(step_kind::attend, projected, mixed, {}, layer);
       attend.cache_layer = cache_layer;
@@ -173,7 +181,7 @@ class model_steps {
       attend.limit = config.attention_cap;
     }
     add_back(config, mixed, model_part::attention_out, model_part::attention_out_norm, layer);
-    if (!parallel) add(step_kind::normalise, stream, normed, model_part::mlp_norm, layer);
+    if (!parallel) add(step_kind::normalise, stream, normed, model_part::mlp_norm, layer).as_is = !config.input_norms;
     if (config.is_mixture(layer)) {
       add(step_kind::multiply, normed, routed, model_part::router, layer);
       add(step_kind::dispatch, normed, stream, {}, layer);
@@ -187,11 +195,16 @@ class model_steps {
     add_back(config, activated, model_part::down, model_part::mlp_out_norm, layer);
   }
 
-  // Adds a product whose result is added to the stream, normalised first if the config has output norms.
+  // Adds a product whose result is added to the stream: as it is, normalised, or times the config's residual_scale.
   void add_back(const model_config& config, step_rows from, model_part part, model_part norm, int layer) {
-    const step_rows to = config.output_norms ? step_rows::normed : step_rows::stream;
-    add(step_kind::multiply, from, to, part, layer).adds = !config.output_norms;
-    if (config.output_norms) add(step_kind::add_norm, step_rows::normed, step_rows::stream, norm, layer);
+    const bool adds = config.adds_products();
+    add(step_kind::multiply, from, adds ? step_rows::stream : step_rows::normed, part, layer).adds = adds;
+    if (adds) return;
+    if (config.output_norms) {
+      add(step_kind::add_norm, step_rows::normed, step_rows::stream, norm, layer);
+    } else {
+      add(step_kind::add_scaled, step_rows::normed, step_rows::stream, {}, layer).factor = config.residual_scale;
+    }
   }
 
   // Sets `next` of each step. From the last step with a matrix on, it is the first step with a matrix.

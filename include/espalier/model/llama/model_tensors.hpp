@@ -178,7 +178,8 @@ struct tensor_names {
   const char* mlp_norm;
   const char *gate, *up, *down;
   const char* mlp_out_norm;
-  const char* mamba = nullptr;  // beginning of the names of a Mamba-2 block's tensors
+  const char* gate_up = nullptr;  // gate and up in one tensor
+  const char* mamba = nullptr;    // beginning of the names of a Mamba-2 block's tensors
   const char* sinks = nullptr;
   const char* router = nullptr;
   const char* expert = nullptr;  // begins the names of an expert's tensors, before its number and a point; null: a
@@ -196,7 +197,7 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
                                       .query = "self_attn.q_proj",
                                       .key = "self_attn.k_proj",
                                       .value = "self_attn.v_proj",
-                                      .query_key_value = nullptr,
+                                      .query_key_value = "self_attn.qkv_proj",
                                       .query_norm = "self_attn.q_norm",
                                       .key_norm = "self_attn.k_norm",
                                       .attention_out = "self_attn.o_proj",
@@ -206,6 +207,7 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
                                       .up = "mlp.up_proj",
                                       .down = "mlp.down_proj",
                                       .mlp_out_norm = nullptr,
+                                      .gate_up = "mlp.gate_up_proj",
                                       .router = "mlp.gate",
                                       .expert = "mlp.experts.",
                                       .expert_gate = "gate_proj",
@@ -216,6 +218,12 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
     names.attention_out_norm = "post_attention_layernorm";
     names.mlp_norm = "pre_feedforward_layernorm";
     names.mlp_out_norm = "post_feedforward_layernorm";
+    return names;
+  }();
+  static constexpr tensor_names glm4 = [] {
+    tensor_names names = llama;
+    names.attention_out_norm = "post_self_attn_layernorm";
+    names.mlp_out_norm = "post_mlp_layernorm";
     return names;
   }();
   static constexpr tensor_names bamba = [] {
@@ -306,6 +314,7 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
                                      .up = "ffn_up",
                                      .down = "ffn_down",
                                      .mlp_out_norm = "post_ffw_norm",
+                                     .gate_up = "ffn_up",
                                      .router = "ffn_gate_inp",
                                      .expert_gate = "ffn_gate_exps",
                                      .expert_up = "ffn_up_exps",
@@ -328,6 +337,8 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
     case model_config::layout_type::gpt_oss:
     case model_config::layout_type::gpt_oss_mxfp4:
       return gpt_oss;
+    case model_config::layout_type::glm4:
+      return glm4;
     case model_config::layout_type::gguf:
       return gguf;
     case model_config::layout_type::gguf_gpt_oss:
@@ -355,7 +366,8 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
 //   set_vector(place, values, n)           gets the scale of a norm, or a part of a recurrent layer that is no matrix
 //   set_bias(place, first, values, n)      gets the biases of outputs first, first + 1, ..., or of a norm
 // Whatever order and form the file has, these members get two rows that are rotated together as rows that are
-// rotary_dims / 2 apart, and the scale of a norm, not the scale minus 1.
+// rotary_dims / 2 apart, and the scale of a norm, not the scale minus 1. The scale of the final norm is divided by the
+// config's logit_divisor before.
 template <class WeightsT>
 class model_tensors {
  public:
@@ -380,7 +392,7 @@ class model_tensors {
     }
     for (int i = 0; i < c_.n_layers; ++i)
       read_layer(begin + names_.layer + (names_.numbered ? std::to_string(i) + "." : ""), i);
-    norm(begin + names_.final_norm, {model_part::final_norm}, c_.hidden_size);
+    norm(begin + names_.final_norm, {model_part::final_norm}, c_.hidden_size, c_.logit_divisor);
     if (only_check_) tensors_.require_all_asked_for([&](const std::string& name) { return is_idle(name); });
   }
 
@@ -394,7 +406,8 @@ class model_tensors {
       case model_config::layout_type::gguf:
       case model_config::layout_type::gguf_gpt_oss:
         // Divisors of the angles, which are read with the metadata, and angles as above.
-        return name == "rope_freqs.weight" || name.ends_with(".attn_rot_embd.weight");
+        return name == "rope_freqs.weight" || name == "rope_factors_long.weight" ||
+               name == "rope_factors_short.weight" || name.ends_with(".attn_rot_embd.weight");
       case model_config::layout_type::eagle3:
       case model_config::layout_type::eagle3_midlayer:
         // Read by draft_head_model.
@@ -420,16 +433,20 @@ class model_tensors {
 
   void read_layer(const std::string& base, int i) {
     const int width = c_.hidden_size;
-    norm(base + names_.attention_norm, {model_part::attention_norm, i}, width);
+    if (c_.input_norms) norm(base + names_.attention_norm, {model_part::attention_norm, i}, width);
     if (c_.is_recurrent(i)) {
       read_mamba(base + names_.mamba, i);
     } else {
       read_attention(base, i);
     }
-    norm(base + names_.mlp_norm, {model_part::mlp_norm, i}, width);
+    if (c_.input_norms) norm(base + names_.mlp_norm, {model_part::mlp_norm, i}, width);
     if (c_.is_mixture(i)) return read_mixture(base, i);
-    if (c_.gated_mlp) linear(base + names_.gate, {model_part::gate, i}, c_.mlp_bias);
-    linear(base + names_.up, {model_part::up, i}, c_.mlp_bias);
+    if (c_.joined_gate) {
+      gate_and_up(base + names_.gate_up, i);
+    } else {
+      if (c_.gated_mlp) linear(base + names_.gate, {model_part::gate, i}, c_.mlp_bias);
+      linear(base + names_.up, {model_part::up, i}, c_.mlp_bias);
+    }
     linear(base + names_.down, {model_part::down, i}, c_.mlp_bias);
     if (c_.output_norms) norm(base + names_.mlp_out_norm, {model_part::mlp_out_norm, i}, width);
   }
@@ -501,8 +518,8 @@ class model_tensors {
     const int width = c_.hidden_size;
     read_projections(base, {model_part::query_key_value, i});
     if (c_.query_key_norm) {
-      norm(base + names_.query_norm, {model_part::query_norm, i}, c_.head_dim);
-      norm(base + names_.key_norm, {model_part::key_norm, i}, c_.head_dim);
+      norm(base + names_.query_norm, {model_part::query_norm, i}, c_.query_norm_size());
+      norm(base + names_.key_norm, {model_part::key_norm, i}, c_.key_norm_size());
     }
     if (c_.attention_sinks) {
       tensors_.vector(base + names_.sinks, c_.n_heads, [&](const float* values) {
@@ -543,21 +560,21 @@ class model_tensors {
   // Reads the projections to queries, keys and values: outputs in that order, each head by head.
   void read_projections(const std::string& base, part_place place) {
     const int q = c_.query_size(), kv = c_.kv_size(), dim = c_.head_dim;
-    // In the file, rows 2 i and 2 i + 1 of a head are rotated together.
-    const auto in_pairs = [dim](int row) { return row - row % dim + row % 2 * (dim / 2) + row % dim / 2; };
+    // For rows of queries and keys. If the file has them in pairs, rows 2 i and 2 i + 1 of a head are rotated together.
+    const auto turned = [dim, rotated = c_.paired_rotary ? c_.rotary_dims : 0](int row) {
+      const int at = row % dim;
+      return at < rotated ? row - at + at % 2 * (rotated / 2) + at / 2 : row;
+    };
     // The file has query, key and value of one head together.
     const auto by_heads = [q, dim](int row) { return row / dim % 3 * q + row / (3 * dim) * dim + row % dim; };
     if (c_.layout == model_config::layout_type::gpt_neox) {
       projection(base + names_.query_key_value, place, 0, q + 2 * kv, by_heads);
-    } else if (c_.layer_norm) {
-      projection(base + names_.query_key_value, place, 0, q + 2 * kv, in_order);
-    } else if (c_.paired_rotary) {
-      projection(base + names_.query, place, 0, q, in_pairs);
-      projection(base + names_.key, place, q, kv, in_pairs);
-      projection(base + names_.value, place, q + kv, kv, in_order);
+    } else if (c_.joined_projections) {
+      projection(base + names_.query_key_value, place, 0, q + 2 * kv,
+                 [&](int row) { return row < q + kv ? turned(row) : row; });
     } else {
-      projection(base + names_.query, place, 0, q, in_order);
-      projection(base + names_.key, place, q, kv, in_order);
+      projection(base + names_.query, place, 0, q, turned);
+      projection(base + names_.key, place, q, kv, turned);
       projection(base + names_.value, place, q + kv, kv, in_order);
     }
   }
@@ -575,24 +592,53 @@ class model_tensors {
     });
   }
 
+  // A row of a matrix of the model.
+  struct matrix_row {
+    part_place place;
+    int row;
+  };
+
+  // Reads gate and up from one tensor, which has the rows of gate first.
+  void gate_and_up(const std::string& name, int layer) {
+    const part_place gate{model_part::gate, layer}, up{model_part::up, layer};
+    const int each = size_of(c_, up).outputs;
+    const weight_type type = rows_of(name, up, 2 * each, [&](int row) {
+      return row < each ? matrix_row{gate, row} : matrix_row{up, row - each};
+    });
+    if (!only_check_) return;
+    weights_.expect_rows(gate, 0, each, type);
+    weights_.expect_rows(up, 0, each, type);
+  }
+
   // Reads a matrix, or one of a stack: row r in the file is row first + order(r) of the matrix.
   template <class OrderT>
   void matrix(const std::string& name, part_place place, int rows, int first, const OrderT& order,
               stack_place in_stack = {}) {
+    const auto target = [&](int row) { return matrix_row{place, first + order(row)}; };
+    const weight_type type = rows_of(name, place, rows, target, in_stack);
+    if (only_check_) weights_.expect_rows(place, first, rows, type);
+  }
+
+  // Reads a tensor, row r of which is the row target(r) of the model, and returns its type. All matrices that it holds
+  // have as many inputs as that at `place`.
+  template <class TargetT>
+  weight_type rows_of(const std::string& name, part_place place, int rows, const TargetT& target,
+                      stack_place in_stack = {}) {
     const int columns = size_of(c_, place).inputs;
     const auto wanted = [&](int row) {
-      if constexpr (requires { weights_.wants(place, row); }) return weights_.wants(place, first + order(row));
+      [[maybe_unused]] const matrix_row to = target(row);
+      if constexpr (requires { weights_.wants(to.place, to.row); }) return weights_.wants(to.place, to.row);
       return true;
     };
     const auto part = [&](weight_type type) {
       if constexpr (requires { weights_.inputs(place, type); }) return weights_.inputs(place, type);
       return column_range{0, columns};
     };
-    const weight_type type = tensors_.matrix(
-        name + ".weight", rows, columns,
-        [&](int row, const weight_row& weights) { weights_.set_row(place, first + order(row), weights); }, wanted, part,
-        in_stack);
-    if (only_check_) weights_.expect_rows(place, first, rows, type);
+    const auto visit = [&](int row, const weight_row& weights) {
+      const matrix_row to = target(row);
+      weights_.set_row(to.place, to.row, weights);
+    };
+    return tensors_.matrix(name + ".weight", rows, columns, visit, wanted, part, in_stack);
   }
 
   void linear(const std::string& name, part_place place, bool has_bias) {
@@ -605,13 +651,12 @@ class model_tensors {
     tensors_.vector(name, n, [&](const float* values) { weights_.set_bias(place, 0, values, n); });
   }
 
-  void norm(const std::string& name, part_place place, int n) {
+  // Reads a norm, and divides its scale by `divisor`.
+  void norm(const std::string& name, part_place place, int n, float divisor = 1.0F) {
     tensors_.vector(name + ".weight", n, [&](const float* values) {
       values_.assign(values, values + n);
-      if (c_.norms_less_one) {
-        for (float& scale : values_)
-          scale += 1.0F;
-      }
+      for (float& scale : values_)
+        scale = (c_.norms_less_one ? scale + 1.0F : scale) / divisor;
       weights_.set_vector(place, values_.data(), n);
     });
     if (c_.layer_norm) bias(name + ".bias", place, n);

@@ -217,8 +217,8 @@ struct model_weights {
   };
   struct layer_type {
     norm_type attention_norm, mlp_norm;
-    float* query_norm = nullptr;          //!< [head_dim]
-    float* key_norm = nullptr;            //!< [head_dim]
+    float* query_norm = nullptr;          //!< [head_dim], or [query_size] if all heads are normalised as one row
+    float* key_norm = nullptr;            //!< [head_dim], or [kv_size]
     float* sinks = nullptr;               //!< [n_heads] attention sinks
     float* attention_out_norm = nullptr;  //!< [hidden_size]
     float* mlp_out_norm = nullptr;        //!< [hidden_size]
@@ -320,16 +320,18 @@ struct model_weights {
       linear.matrix.place(block.take(linear.matrix.storage_floats()));
       linear.bias = vector(has_bias, part.n_biases(where));
     };
-    const auto norm = [&] { return norm_type{vector(true, c.hidden_size), vector(c.layer_norm, c.hidden_size)}; };
+    const auto norm = [&](bool there) {
+      return norm_type{vector(there, c.hidden_size), vector(there && c.layer_norm, c.hidden_size)};
+    };
     embedding.place(block.take(embedding.storage_floats()));
     for (int i = 0; i < c.n_layers; ++i) {
       using enum detail::model_part;
       layer_type& layer = layers[static_cast<std::size_t>(i)];
       const bool recurrent = c.is_recurrent(i);
-      layer.attention_norm = norm();
+      layer.attention_norm = norm(c.input_norms);
       matrix({query_key_value, i}, recurrent ? c.mamba.projection_bias : c.query_bias);
-      layer.query_norm = vector(c.query_key_norm, c.head_dim);
-      layer.key_norm = vector(c.query_key_norm, c.head_dim);
+      layer.query_norm = vector(c.query_key_norm, c.query_norm_size());
+      layer.key_norm = vector(c.query_key_norm, c.key_norm_size());
       layer.sinks = vector(c.attention_sinks, c.n_heads);
       matrix({attention_out, i}, recurrent ? c.mamba.projection_bias : c.attention_out_bias);
       if (recurrent) {
@@ -342,11 +344,11 @@ struct model_weights {
                        vector(true, m.inner())};
       }
       layer.attention_out_norm = vector(c.output_norms, c.hidden_size);
-      layer.mlp_norm = norm();
+      layer.mlp_norm = norm(c.input_norms);
       each_of_mlp(c, i, [&](detail::part_place of) { matrix(of, c.is_mixture(i) ? c.mixture.biased : c.mlp_bias); });
       layer.mlp_out_norm = vector(c.output_norms, c.hidden_size);
     }
-    final_norm = norm();
+    final_norm = norm(true);
     matrix({detail::model_part::head}, false);
   }
 

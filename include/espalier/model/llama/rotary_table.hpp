@@ -16,7 +16,7 @@ class rotary_table {
   rotary_table(int positions, int dims, double theta, const rope_scaling& scaling = {}) : half_(dims / 2) {
     std::vector<double> frequencies;
     for (int i = 0; i < half_; ++i)
-      frequencies.push_back(scaling.frequency(theta, dims, i));
+      frequencies.push_back(scaling.frequency(theta, dims, i, positions));
     const auto n = static_cast<std::size_t>(positions) * frequencies.size();
     cosine_.reserve(n);
     sine_.reserve(n);

@@ -247,6 +247,8 @@ class transformer_pass {
           return normalise(step);
         case step_kind::multiply:
           return multiply(step);
+        case step_kind::norm_heads:
+          return norm_heads(step);
         case step_kind::rotate:
           return rotate(step);
         case step_kind::attend:
@@ -259,6 +261,8 @@ class transformer_pass {
           return dispatch(step);
         case step_kind::add_norm:
           return add_norm(step);
+        case step_kind::add_scaled:
+          return add_scaled(step);
         case step_kind::keep:
           return keep(step);
         case step_kind::cap:
@@ -331,7 +335,9 @@ class transformer_pass {
       for (int i = first; i < last; ++i) {
         const int row = step.outputs_only ? batch.outputs[static_cast<std::size_t>(i)] : i;
         const float* from = pass.rows(step.from) + at(row, width);
-        if (norm.bias) {
+        if (step.as_is) {
+          std::copy_n(from, width, to + at(i, width));
+        } else if (norm.bias) {
           layer_norm(from, width, norm.scale, norm.bias, epsilon, to + at(i, width));
         } else {
           rms_norm(from, width, norm.scale, epsilon, to + at(i, width));
@@ -371,6 +377,19 @@ class transformer_pass {
       if (step.gated) pass.products_.multiply(thread, gate, x, pass.rows(step_rows::activated), false, next, width);
     }
 
+    void norm_heads(const model_step& step) {
+      settle({{step.to, division::rows, true}});
+      const model_config& c = pass.config_;
+      const float* queries = scale_at(weights, {model_part::query_norm, step.layer});
+      const float* keys = scale_at(weights, {model_part::key_norm, step.layer});
+      const auto [first, last] = pass.team_->share(thread, batch.n_rows());
+      for (int row = first; row < last; ++row) {
+        float* x = pass.rows(step.to) + at(row, c.projected_size());
+        rms_norm(x, c.query_size(), queries, c.norm_epsilon, x);
+        rms_norm(x + c.query_size(), c.kv_size(), keys, c.norm_epsilon, x + c.query_size());
+      }
+    }
+
     // Rotates queries in place and keys into the cache, and copies values into the cache.
     void rotate(const model_step& step) {
       settle({{step.from, division::heads}, {step.to, division::heads, true}});
@@ -392,9 +411,10 @@ class transformer_pass {
                 slot = batch.slots[static_cast<std::size_t>(row)];
       float* x = pass.rows(step.from) + at(row, c.projected_size()) + at(head, c.head_dim);
       const rotary_table& rotary = step.local_rotary ? pass.local_rotary_ : pass.rotary_;
+      const int rotated = step.unrotated ? 0 : c.rotary_dims;
       const auto turn = [&](const float* norm, float factor, float* to) {
-        if (norm) rms_norm(x, c.head_dim, norm, c.norm_epsilon, x);
-        rotate_head(x, c.head_dim, c.rotary_dims, rotary.cosine(position), rotary.sine(position), factor, to);
+        if (norm && !c.whole_query_key_norm) rms_norm(x, c.head_dim, norm, c.norm_epsilon, x);
+        rotate_head(x, c.head_dim, rotated, rotary.cosine(position), rotary.sine(position), factor, to);
       };
       const int key = head - c.n_heads, value = key - c.n_kv_heads;
       if (key < 0) {
@@ -472,6 +492,14 @@ class transformer_pass {
         rms_norm(from, width, norm, pass.config_.norm_epsilon, from);
         std::transform(from, from + width, to, to, std::plus<>());
       }
+    }
+
+    void add_scaled(const model_step& step) {
+      settle({{step.from, division::rows}, {step.to, division::rows, true}});
+      const int width = pass.config_.hidden_size;
+      const auto [first, last] = pass.team_->share(thread, batch.n_rows());
+      for (int row = first; row < last; ++row)
+        add_multiple(pass.rows(step.from) + at(row, width), width, step.factor, pass.rows(step.to) + at(row, width));
     }
 
     void keep(const model_step& step) {
