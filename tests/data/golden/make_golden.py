@@ -131,7 +131,7 @@ GPT_OSS = {
 DIVIDED = {**{k: v for k, v in SMALL.items() if k != "head_dim"}, "hidden_size": 32, "pad_token_id": None}
 PHI3 = {
     "architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "hidden_act": "silu", **DIVIDED,
-    "original_max_position_embeddings": 4, "sliding_window": 9, "tie_word_embeddings": False,
+    "max_position_embeddings": 64, "original_max_position_embeddings": 5, "sliding_window": 9, "tie_word_embeddings": False,
     "rope_scaling": {"type": "longrope", "long_factor": [1.0, 1.5, 2.75, 8.0], "short_factor": [1.0, 1.0, 1.25, 2.0]}}
 PHI4_MINI = {
     "architectures": ["Phi3ForCausalLM"], "model_type": "phi3", "hidden_act": "silu", **DIVIDED,
@@ -173,7 +173,7 @@ CASES = [
     ("gemma2", GEMMA2, "F32", 10),
     ("gemma3", GEMMA3, "F32", 11),
     ("bamba", BAMBA, "F32", 12),
-    ("phi3", PHI3, "F32", 13),
+    ("phi3", PHI3, "F32", 20),
     ("phi4_mini", PHI4_MINI, "F32", 14),
     ("olmo2", OLMO2, "F32", 15),
     ("olmo3", OLMO3, "F32", 16),

@@ -55,10 +55,29 @@ static_assert(gpu::Backend<gpu::llama_backend<__nv_bfloat16>, device_kv<__nv_bfl
 static_assert(gpu::Backend<gpu::llama_backend<__half, __half>, device_kv<__half>>);
 static_assert(!gpu::Backend<gpu::llama_backend<__nv_bfloat16>, device_kv<float>>);
 
-const std::vector<std::string> folders = {
-    "llama", "llama_tied", "llama_f16", "llama_bf16",          "llama_int8_rows",      "llama3",
-    "qwen2", "qwen3",      "gpt_neox",  "gpt_neox_sequential", "llama_f16/model.gguf", "mistral",
-    "gemma", "gemma2",     "gemma3"};
+const std::vector<std::string> folders = {"llama",
+                                          "llama_tied",
+                                          "llama_f16",
+                                          "llama_bf16",
+                                          "llama_int8_rows",
+                                          "llama3",
+                                          "qwen2",
+                                          "qwen3",
+                                          "gpt_neox",
+                                          "gpt_neox_sequential",
+                                          "llama_f16/model.gguf",
+                                          "mistral",
+                                          "gemma",
+                                          "gemma2",
+                                          "gemma3",
+                                          "phi3",
+                                          "phi4_mini",
+                                          "olmo2",
+                                          "olmo3",
+                                          "granite",
+                                          "smollm3",
+                                          "glm4",
+                                          "glm4/model.gguf"};
 
 std::string path_of(const std::string& folder) {
   return std::string(ESPALIER_TEST_DATA) + "/golden/" + folder;
@@ -318,6 +337,12 @@ TEST_CASE("What the device does not compute is named") {
   CHECK(message_of<model_error>([] { plain_llama<float>::load(path_of("mixtral")); }) ==
         "a mixtral model has mixtures of experts, which the transformer on the device does not compute; the host's, "
         "espalier::llama_backend, does.");
+  model_config biased;
+  biased.family = "olmo2";
+  biased.query_key_norm = biased.whole_query_key_norm = biased.query_bias = true;
+  CHECK(message_of<model_error>([&] { gpu::model_weights<float>::of_shape(biased); }) ==
+        "this model (olmo2) has biases of queries and keys beside norms over all their heads, which the transformer on "
+        "the device does not compute; the host's, espalier::llama_backend, does.");
 }
 
 TEST_CASE("Forward buckets hold a tree and its root") {

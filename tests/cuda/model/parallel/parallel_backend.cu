@@ -63,10 +63,23 @@ static_assert(gpu::Backend<parallel<float>, device_kv<float>>);
 static_assert(gpu::Backend<parallel<__half, __half>, device_kv<__half>>);
 static_assert(gpu::detail::KeepsFailure<parallel<float>>);
 
-const std::vector<std::string> folders = {
-    "llama",  "llama_tied", "llama_f16",           "llama_int8_rows",      "llama3",  "qwen2",
-    "qwen3",  "gpt_neox",   "gpt_neox_sequential", "llama_f16/model.gguf", "mistral", "gemma",
-    "gemma2", "gemma3"};
+const std::vector<std::string> folders = {"llama",
+                                          "llama_tied",
+                                          "llama_f16",
+                                          "llama_int8_rows",
+                                          "llama3",
+                                          "qwen2",
+                                          "qwen3",
+                                          "gpt_neox",
+                                          "gpt_neox_sequential",
+                                          "llama_f16/model.gguf",
+                                          "mistral",
+                                          "gemma",
+                                          "gemma2",
+                                          "gemma3",
+                                          "granite",
+                                          "smollm3",
+                                          "glm4"};
 
 // On a device of one process; no other process of the test has used one.
 template <class NumberT, class LogitT>

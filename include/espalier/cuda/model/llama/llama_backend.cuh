@@ -71,11 +71,11 @@ struct llama_options {
 //!
 //! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size]
 //! Complexity  a pass is 3 + 9 n_layers launches and products, whatever the batch holds. GPT-NeoX with a parallel
-//!             residual has one a layer fewer. There is one more if the last layer is among hidden_layers, one if
-//!             logits are capped, and one a layer if attention divides the context. Products run for the least planned
-//!             number of rows that is enough for the batch. Planned are the numbers of forward_bucket(), max_rows, and
-//!             those that reserve() has added. No allocation, no search for algorithms, no synchronisation: a graph
-//!             can capture it
+//!             residual has one a layer fewer, OLMo one a layer more. There is one more if the last layer is among
+//!             hidden_layers, one if logits are capped, and one a layer if attention divides the context. Products run
+//!             for the least planned number of rows that is enough for the batch. Planned are the numbers of
+//!             forward_bucket(), max_rows, and those that reserve() has added. No allocation, no search for
+//!             algorithms, no synchronisation: a graph can capture it
 //! Law         the laws of Backend, within rounding. The same batch gives the same bits. A row's bits do not depend on
 //!             the numbers in other rows. They depend on the number of rows: by it cuBLASLt chooses algorithms, and
 //!             attention the parts of a context. With batch_invariant a row's bits depend on its own token, the tokens
@@ -213,7 +213,7 @@ class llama_backend {
 
   void add_products() {
     const int hidden = config_.hidden_size;
-    const bool adds = !config_.output_norms;
+    const bool adds = config_.adds_products();
     constexpr cudaDataType_t numbers = detail::data_type_of<NumberT>;
     numbers_.query_key_value = products_.add(config_.projected_size(), hidden, numbers, false);
     numbers_.attention_out = products_.add(hidden, config_.query_size(), CUDA_R_32F, adds);
@@ -231,7 +231,7 @@ class llama_backend {
     memory_.widened = activations_.take(size((config_.gated_mlp ? 2 : 1) * config_.intermediate_size));
     memory_.activated = activations_.take(size(config_.intermediate_size));
     memory_.stream = floats_.take(size(config_.hidden_size));
-    if (config_.output_norms) memory_.output = floats_.take(size(config_.hidden_size));
+    if (!config_.adds_products()) memory_.output = floats_.take(size(config_.hidden_size));
     hidden_ = floats_.take(size(config_.hidden_size) * hidden_layers_.size());
     memory_.logits = logits_memory_.take(size(config_.vocab_size));
   }

@@ -26,6 +26,11 @@ namespace detail {
 //
 // Errors: model_error
 inline void require_on_device(const model_config& c) {
+  if (c.whole_query_key_norm && c.query_bias) {
+    raise<model_error>("this model (", c.family,
+                       ") has biases of queries and keys beside norms over all their heads, which the transformer on "
+                       "the device does not compute; the host's, espalier::llama_backend, does.");
+  }
   if (!c.is_hybrid() && !c.has_mixtures()) return;
   raise<model_error>("a ", c.family, " model has ",
                      c.is_hybrid() ? "recurrent layers (Mamba-2)" : "mixtures of experts",
@@ -138,8 +143,8 @@ struct model_weights {
   };
   struct layer_type {
     norm_type attention_norm, mlp_norm;
-    float* query_norm = nullptr;          //!< [head_dim]
-    float* key_norm = nullptr;            //!< [head_dim]
+    float* query_norm = nullptr;          //!< [head_dim], or [query_size] if all heads are normalised as one row
+    float* key_norm = nullptr;            //!< [head_dim], or [kv_size]
     float* attention_out_norm = nullptr;  //!< [hidden_size]
     float* mlp_out_norm = nullptr;        //!< [hidden_size]
     linear_type query_key_value, attention_out;
@@ -197,7 +202,9 @@ struct model_weights {
     const auto size = [](int n) { return static_cast<std::size_t>(n); };
     const auto matrix = [&](int outputs, int inputs) { return matrices.take(size(outputs) * size(inputs)); };
     const auto vector = [&](bool there, int n) { return there ? vectors.take(size(n)) : nullptr; };
-    const auto norm = [&] { return norm_type{vector(true, c.hidden_size), vector(c.layer_norm, c.hidden_size)}; };
+    const auto norm = [&](bool there) {
+      return norm_type{vector(there, c.hidden_size), vector(there && c.layer_norm, c.hidden_size)};
+    };
     // `times` matrices of this size, one after another, and their biases.
     const auto linear = [&](espalier::detail::part_place place, bool has_bias, int times = 1) {
       const auto [outputs, inputs] = part.held(place);
@@ -212,13 +219,13 @@ struct model_weights {
     embedding = c.tied_embeddings ? head.matrix : matrix(part.held({model_part::head}).outputs, c.hidden_size);
     for (int i = 0; i < c.n_layers; ++i) {
       layer_type& layer = layers[size(i)];
-      layer.attention_norm = norm();
+      layer.attention_norm = norm(c.input_norms);
       layer.query_key_value = linear({model_part::query_key_value, i}, c.query_bias);
-      layer.query_norm = vector(c.query_key_norm, c.head_dim);
-      layer.key_norm = vector(c.query_key_norm, c.head_dim);
+      layer.query_norm = vector(c.query_key_norm, c.query_norm_size());
+      layer.key_norm = vector(c.query_key_norm, c.key_norm_size());
       layer.attention_out = back({model_part::attention_out, i}, c.attention_out_bias);
       layer.attention_out_norm = vector(c.output_norms, c.hidden_size);
-      layer.mlp_norm = norm();
+      layer.mlp_norm = norm(c.input_norms);
       layer.up = linear({model_part::up, i}, c.mlp_bias, c.gated_mlp ? 2 : 1);
       if (c.gated_mlp) {
         const int intermediate = part.held({model_part::up, i}).outputs;
@@ -229,7 +236,7 @@ struct model_weights {
       layer.down = back({model_part::down, i}, c.mlp_bias);
       layer.mlp_out_norm = vector(c.output_norms, c.hidden_size);
     }
-    final_norm = norm();
+    final_norm = norm(true);
   }
 };
 

@@ -18,23 +18,24 @@ namespace espalier::cuda::detail {
 // The arguments of normalise(), which makes the inputs of products from rows of the residual stream. It adds the biases
 // that the products before have left out, copies the row to `keep` if that is given, and normalises it by up to two
 // norms, both of one kind: LayerNorm if norms[0] has a bias, RMSNorm if it has none. If `output` is given, the biases
-// are added to `output`, and the RMSNorm of `output` is added to the stream.
+// are added to `output`, and the RMSNorm of `output`, or a multiple of `output`, is added to the stream.
 //
 // Shapes: stream, output, keep [rows][width]; added, output_scale, scale, bias [width]; out [n][width]
 template <class NumberT>
 struct normalise_job {
   struct norm {
-    const float* scale = nullptr;  // null: there is no such norm
+    const float* scale = nullptr;  // null: the row is copied to `out` as it is
     const float* bias = nullptr;
-    NumberT* out = nullptr;
+    NumberT* out = nullptr;  // null: there is no such norm
   };
 
   float* stream = nullptr;
   const float* added[2] = {};
   const float* output = nullptr;        // a product that has not joined the stream yet, or null
-  const float* output_scale = nullptr;  // scale of the norm of `output`
-  bool settles = false;                 // whether the sums are written back to the stream
-  float* keep = nullptr;                // where a copy of the stream goes, or null
+  const float* output_scale = nullptr;  // scale of the norm of `output`; null: it is multiplied by output_factor
+  float output_factor = 1.0F;
+  bool settles = false;   // whether the sums are written back to the stream
+  float* keep = nullptr;  // where a copy of the stream goes, or null
   norm norms[2];
   const std::int32_t* rows =
       nullptr;  // [n] the row of the stream that out[i] is made from; -1: out[i] of norms[0] becomes 0; null: row i. If
@@ -63,6 +64,12 @@ struct normalise_job {
   // Makes the job add the RMSNorm of a product's rows, with this scale, to the stream before it normalises.
   void add_normed(const float* product, const float* scale) {
     output = product, output_scale = scale;
+    settles = true;
+  }
+
+  // Makes the job add a product's rows, times this factor, to the stream before it normalises.
+  void add_scaled(const float* product, float factor) {
+    output = product, output_factor = factor;
     settles = true;
   }
 };
@@ -110,8 +117,8 @@ ESPALIER_KERNEL void normalise_rows(normalise_job<NumberT> job) {
     }
     return run;
   };
-  float output_factor = 0.0F;
-  if (job.output != nullptr) {
+  float output_factor = job.output_factor;
+  if (job.output != nullptr && job.output_scale != nullptr) {
     float squares = 0.0F;
     for (std::int32_t i = first; i < job.width; i += step) {
       const auto run = with_biases(job.output, i);
@@ -125,7 +132,7 @@ ESPALIER_KERNEL void normalise_rows(normalise_job<NumberT> job) {
     number_run<float, RunT> run = load_run<RunT>(job.stream + from + i);
     const auto more = with_biases(job.output, i);
     for (int k = 0; k < RunT; ++k)
-      run.at[k] += more.at[k] * output_factor * job.output_scale[i + k];
+      run.at[k] += more.at[k] * output_factor * (job.output_scale != nullptr ? job.output_scale[i + k] : 1.0F);
     return run;
   };
   constexpr int n_kept = 8;
@@ -166,10 +173,10 @@ ESPALIER_KERNEL void normalise_rows(normalise_job<NumberT> job) {
     if (job.settles) store_run<RunT>(job.stream + from + i, run);
     if (job.keep != nullptr) store_run<RunT>(job.keep + from + i, run);
     for (const auto& norm : job.norms) {
-      if (norm.scale == nullptr) continue;
+      if (norm.out == nullptr) continue;
       number_run<NumberT, RunT> out;
       for (int k = 0; k < RunT; ++k) {
-        const float normal = (run.at[k] - mean) * factor * norm.scale[i + k];
+        const float normal = norm.scale != nullptr ? (run.at[k] - mean) * factor * norm.scale[i + k] : run.at[k];
         out.at[k] = NumberT(norm.bias != nullptr ? normal + norm.bias[i + k] : normal);
       }
       store_run<RunT>(norm.out + to + i, out);
@@ -189,6 +196,43 @@ void normalise(normalise_job<NumberT> job, int n, cudaStream_t stream) {
             .overlaps = true},
            stream, job);
   });
+}
+
+// The arguments of norm_heads(), which normalises the queries of each row in place, all heads as one row of numbers,
+// and the keys likewise.
+//
+// Shapes: projected [n][stride], of each row first widths[0] numbers of queries, then widths[1] of keys; scales[i]
+// [widths[i]]
+template <class NumberT>
+struct norm_heads_job {
+  NumberT* projected = nullptr;
+  const float* scales[2] = {};
+  std::int32_t widths[2] = {};
+  std::int32_t stride = 0;
+  float epsilon = 0;
+};
+
+// The kernel of norm_heads(): of each row, one block for the queries and one for the keys.
+template <class NumberT>
+ESPALIER_KERNEL void norm_heads_rows(norm_heads_job<NumberT> job) {
+  auto& memory = *reinterpret_cast<normalise_memory*>(shared_memory());
+  const auto which = static_cast<std::int32_t>(blockIdx.x % 2), first = static_cast<std::int32_t>(threadIdx.x);
+  const std::int32_t width = job.widths[which];
+  NumberT* x = job.projected + static_cast<std::int64_t>(blockIdx.x / 2) * job.stride + which * job.widths[0];
+  float squares = 0.0F;
+  for (std::int32_t i = first; i < width; i += normalise_threads)
+    squares += static_cast<float>(x[i]) * static_cast<float>(x[i]);
+  const float factor = 1.0F / sqrtf(block_sum(memory, squares) / static_cast<float>(width) + job.epsilon);
+  for (std::int32_t i = first; i < width; i += normalise_threads)
+    x[i] = NumberT(static_cast<float>(x[i]) * factor * job.scales[which][i]);
+}
+
+template <class NumberT>
+void norm_heads(const norm_heads_job<NumberT>& job, int n, cudaStream_t stream) {
+  if (n == 0) return;
+  launch("norm_heads_rows", norm_heads_rows<NumberT>,
+         {.grid = static_cast<unsigned>(2 * n), .threads = normalise_threads, .shared_bytes = sizeof(normalise_memory)},
+         stream, job);
 }
 
 }  // namespace espalier::cuda::detail

@@ -237,9 +237,10 @@ class persistent_pass {
   using memory_type = detail::model_memory<NumberT, LogitT>;
 
   //! True if the kernel can compute the model with up to max_rows rows. The model must have the steps of Llama (no
-  //! biases, norms of heads, windows or caps), heads of 32 or 64 dimensions, at most 16 query heads for a key-value
-  //! head, at most 32 layers, and sizes that are multiples of 8. The weights must take at most three quarters of the
-  //! second-level cache, the rows must fit in shared memory, and the device must have cooperative launches.
+  //! biases, norms of heads, layers without rotation, windows or caps), heads of 32 or 64 dimensions, at most 16 query
+  //! heads for a key-value head, at most 32 layers, and sizes that are multiples of 8. The weights must take at most
+  //! three quarters of the second-level cache, the rows must fit in shared memory, and the device must have cooperative
+  //! launches.
   static bool fits(const model_config& c, const detail::model_steps& steps, int max_rows) {
     const bool plain = c.gated_mlp && !c.parallel_residual && !c.layer_norm && !c.query_bias && !c.attention_out_bias &&
                        !c.mlp_bias && !c.query_key_norm && c.rotary_dims == c.head_dim && c.embedding_scale == 1.0F &&
@@ -317,12 +318,13 @@ class persistent_pass {
   static bool knows(const detail::model_step& step) {
     switch (step.kind) {
       case detail::step_kind::embed:
-      case detail::step_kind::normalise:
       case detail::step_kind::multiply:
       case detail::step_kind::keep:
         return true;
+      case detail::step_kind::normalise:
+        return !step.as_is;
       case detail::step_kind::rotate:
-        return !step.local_rotary;
+        return !step.local_rotary && !step.unrotated;
       case detail::step_kind::attend:
         return step.window == 0 && step.limit == 0.0F;
       case detail::step_kind::activate:

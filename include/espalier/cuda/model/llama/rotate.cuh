@@ -77,15 +77,15 @@ struct rotate_job {
     rotate_job job;
     job.projected = projected;
     job.bias = layer.query_key_value.bias;
-    job.query_norm = layer.query_norm;
-    job.key_norm = layer.key_norm;
+    job.query_norm = config.whole_query_key_norm ? nullptr : layer.query_norm;
+    job.key_norm = config.whole_query_key_norm ? nullptr : layer.key_norm;
     job.epsilon = config.norm_epsilon;
     job.cosine = rotary.cosine.data();
     job.sine = rotary.sine.data();
     job.n_heads = config.n_heads;
     job.n_kv_heads = config.n_kv_heads;
     job.head_dim = config.head_dim;
-    job.rotary_dims = config.rotary_dims;
+    job.rotary_dims = step.unrotated ? 0 : config.rotary_dims;
     job.max_positions = rotary.positions;
     job.layer = step.cache_layer;
     return job;

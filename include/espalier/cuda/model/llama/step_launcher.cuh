@@ -58,7 +58,7 @@ struct step_products {
 template <class NumberT, class LogitT>
 struct model_memory {
   float* stream = nullptr;
-  float* output = nullptr;  // [rows][hidden_size] a product, if the model adds the norm of it to the stream
+  float* output = nullptr;  // [rows][hidden_size] a product, if the model adds its norm or a multiple to the stream
   NumberT* normed = nullptr;
   NumberT* mlp_normed = nullptr;
   NumberT* projected = nullptr;
@@ -150,8 +150,14 @@ class step_launcher {
         case step_kind::add_norm:
           job.add_normed(memory.output, espalier::detail::scale_at(weights, {step.part, step.layer}));
           break;
+        case step_kind::add_scaled:
+          job.add_scaled(memory.output, step.factor);
+          break;
         case step_kind::keep:
           job.keep = place.kept(step.layer);
+          break;
+        case step_kind::norm_heads:
+          norm_heads(step, batch.n_rows, stream);
           break;
         case step_kind::rotate:
           rotate(step, kv, batch, stream);
@@ -188,6 +194,7 @@ class step_launcher {
   }
 
   typename job_type::norm norm_of(const model_step& step) const {
+    if (step.as_is) return {nullptr, nullptr, memory[step.to]};
     const auto& norm = espalier::detail::norm_at(weights, {step.part, step.layer});
     return {norm.scale, norm.bias, memory[step.to]};
   }
@@ -215,6 +222,16 @@ class step_launcher {
     } else if (number >= 0) {
       products.multiply(number, linear.matrix, x, memory[step.to], rows, stream);
     }
+  }
+
+  void norm_heads(const model_step& step, int n, cudaStream_t stream) const {
+    norm_heads_job<NumberT> job;
+    job.projected = memory[step.to];
+    job.scales[0] = layer_of(step).query_norm, job.scales[1] = layer_of(step).key_norm;
+    job.widths[0] = config.query_size(), job.widths[1] = config.kv_size();
+    job.stride = config.projected_size();
+    job.epsilon = config.norm_epsilon;
+    detail::norm_heads(job, n, stream);
   }
 
   void rotate(const model_step& step, const kv_view<NumberT>& kv, const forward_batch_view& batch,

@@ -104,7 +104,7 @@ struct rank_buffers {
   NumberT* blocks = nullptr;       // results of attention or activation, rank after rank
   NumberT* whole = nullptr;        // [max_rows] the results of all ranks side by side, with rank_split::outputs
   float* stream = nullptr;         // [max_rows][hidden] the residual stream
-  float* output = nullptr;         // [max_rows][hidden] a product that is normalised before it is added to `stream`
+  float* output = nullptr;         // [max_rows][hidden] a product that is changed before it is added to `stream`
   float* embedded = nullptr;       // [ranks][embedding_choice::stride_of(max_rows, hidden)]
   float* hidden_blocks = nullptr;  // a product that goes back to the residual stream, rank after rank
   float* partial = nullptr;        // [max_rows][hidden] sums over this rank's inputs, with rank_split::sums
@@ -144,7 +144,7 @@ struct rank_buffers {
                                       blocks_of(number, c.intermediate_size, rank_part::granule)));
     if (!sums) whole = numbers_.take(size((std::max)(c.query_size(), c.intermediate_size)));
     stream = floats_.take(size(c.hidden_size));
-    if (c.output_norms) output = floats_.take(size(c.hidden_size));
+    if (!c.adds_products()) output = floats_.take(size(c.hidden_size));
     embedded = floats_.take(all(embedding_choice::stride_of(n, c.hidden_size)));
     const std::size_t between = blocks_of(single, c.hidden_size, rank_part::granule);
     hidden_blocks = floats_.take(between);
@@ -321,7 +321,7 @@ class parallel_backend {
     };
     const auto add_back = [&](int own_inputs, int inputs) {
       if (sums()) return add(hidden, own_inputs, CUDA_R_32F, false, hidden);
-      return add(part_.hidden.size(), inputs, CUDA_R_32F, !config_.output_norms, hidden);
+      return add(part_.hidden.size(), inputs, CUDA_R_32F, config_.adds_products(), hidden);
     };
     numbers_.query_key_value = add(own_.projected_size(), hidden, numbers, false, config_.projected_size());
     numbers_.attention_out = add_back(own_queries(), config_.query_size());
