@@ -18,7 +18,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                        c.rotary_dims >= 0 && c.rotary_dims <= c.head_dim && c.rotary_dims % 2 == 0 &&
                        c.query_size() > 0 && c.rope_theta >= 1.0 && c.norm_epsilon >= 0.0F && c.window >= 0 &&
                        (c.windowed.empty() || c.windowed.size() == static_cast<std::size_t>(c.n_layers));
-    if (!sound) std::abort();
+    const mixture_shape& m = c.mixture;
+    const bool mixed = !c.has_mixtures() || (c.mixtures.size() == static_cast<std::size_t>(c.n_layers) && m.used > 0 &&
+                                             m.used <= m.experts && m.size > 0);
+    if (!sound || !mixed) std::abort();
   } catch (const model_error&) {
   }
   return 0;
