@@ -246,7 +246,7 @@ class expert_mixture {
   mixture_shape shape_;
   int size_ = 0;
   int hidden_ = 0;
-  std::vector<expert_choice> choices_;  // [threads] equal: each thread chooses by itself, which is faster than to wait
+  std::vector<expert_choice> choices_;  // [threads] each thread makes the same choice, so that none waits for another
   float_block block_;
   float* widened_ = nullptr;    // [rows * used][size] products of `up`
   float* activated_ = nullptr;  // [rows * used][size]
