@@ -61,7 +61,7 @@ enum class step_kind : std::uint8_t {
   recur,       // writes to `to` the result of a Mamba-2 block's recurrence for `from`
   activate,    // writes the activation of `from` to `to`; on the host it applies the activation to `to` in place, and
                // multiplies `to` by `from` if `gated`
-  dispatch,    // adds to each row of `to` what the experts that the row uses, by its numbers in `routed`, make of `from`
+  dispatch,    // adds to each row of `to` what the experts that its row of `routed` chooses make of its row of `from`
   add_norm,    // adds each row of `from`, normalised, to the row of `to`
   add_scaled,  // adds each row of `from`, times `factor`, to the row of `to`
   keep,        // copies `from` to the hidden states that the caller may read after the pass
