@@ -32,9 +32,9 @@ struct stack_place {
   int of = 0;  // matrices of the stack; 0: the tensor is the matrix
 };
 
-// A reader of tensors, row by row through one small buffer: matrices as their file stores them, vectors as floats. A
-// reader with only_check reads no bytes of tensors and calls no `visit`. It checks names, shapes and types, but not
-// whether the bytes of copies are equal.
+// A reader of tensors: matrices as their file stores them, row by row through one small buffer, unless they are
+// transposed or in two tensors; vectors as floats. A reader with only_check reads no bytes of tensors and calls no
+// `visit`. It checks names, shapes and types, but not whether the bytes of copies are equal.
 //
 // Errors      model_error that names the file and the tensor, if the tensor is missing or has another shape or type
 class tensor_reader {

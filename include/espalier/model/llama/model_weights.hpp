@@ -197,7 +197,8 @@ struct weight_loader {
 //! Query, key and value projections are one matrix, rows in that order. A tied embedding is held once, as the output
 //! projection. Parts that a model does not have are null or have 0 outputs.
 //!
-//! Complexity  load: peak memory is the weights as held and a buffer of 128 KiB or one row
+//! Complexity  load: peak memory is the weights as held and a buffer of 128 KiB or one row; for a folder
+//!             of gpt-oss also one matrix of an expert
 //! Errors      model_error for a tensor that is missing, that has another shape or dtype than the config asks for, or
 //!             that has no place in the model; option_error for weight_storage::fastest
 struct model_weights {
