@@ -21,7 +21,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                        (c.unrotated.empty() || c.unrotated.size() == static_cast<std::size_t>(c.n_layers)) &&
                        (c.scaling.kind != rope_scaling::kind_type::longrope ||
                         c.scaling.divisors.size() == c.scaling.short_divisors.size());
-    if (!sound) std::abort();
+    const mixture_shape& m = c.mixture;
+    const bool mixed = !c.has_mixtures() || (c.mixtures.size() == static_cast<std::size_t>(c.n_layers) && m.used > 0 &&
+                                             m.used <= m.experts && m.size > 0);
+    if (!sound || !mixed) std::abort();
   } catch (const model_error&) {
   }
   return 0;

@@ -56,7 +56,8 @@ constexpr commit_mode modes[] = {commit_mode::compact, commit_mode::truncate};
 }  // namespace
 
 TEST_CASE("Backend laws: llama_backend, bitwise, models of many families, both commit modes") {
-  for (const char* name : {"llama", "qwen3", "gpt_neox", "llama_int8_rows", "bamba", "phi3", "olmo3", "glm4"}) {
+  for (const char* name :
+       {"llama", "qwen3", "gpt_neox", "llama_int8_rows", "bamba", "phi3", "olmo3", "glm4", "qwen3_moe", "gpt_oss"}) {
     INFO(name);
     llama_backend model = golden(name);
     for (const commit_mode mode : modes)

@@ -6,13 +6,15 @@
 
 Names, metadata and the order of rows are those of llama.cpp's convert_hf_to_gguf.py: the rows of queries and keys of
 the architectures of Llama (Mistral, too), Granite and SmolLM3 are reordered so that the two that turn together are
-neighbours, GPT-NeoX's query_key_value is divided, Gemma's norms are written whole, and what slows down the rotary
-embedding of Llama 3 and Phi-3 are tensors of divisors. Tensors keep the type that they are stored in.
+neighbours, GPT-NeoX's query_key_value is divided, a layer's experts are stacked in one tensor for each of their
+matrices, Gemma's norms are written whole, and what slows down the rotary embedding of Llama 3 and Phi-3 are tensors of
+divisors. Tensors keep the type that they are stored in.
 """
 import glob
 import json
 import math
 import os
+import re
 
 import gguf
 import numpy as np
@@ -20,8 +22,9 @@ from safetensors import safe_open
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDERS = ["llama_f16", "llama3", "mistral", "qwen2", "qwen3", "gemma", "gemma3", "gpt_neox", "phi3", "phi4_mini",
-           "olmo2", "olmo3", "granite", "smollm3", "glm4"]
-ARCHITECTURES = {"mistral": "llama", "gemma3_text": "gemma3", "gpt_neox": "gptneox", "olmo3": "olmo2"}
+           "olmo2", "olmo3", "granite", "smollm3", "glm4", "mixtral", "qwen3_moe", "gpt_oss"]
+ARCHITECTURES = {"mistral": "llama", "gemma3_text": "gemma3", "gpt_neox": "gptneox", "olmo3": "olmo2",
+                 "mixtral": "llama", "qwen3_moe": "qwen3moe", "gpt_oss": "gpt-oss"}
 TOP = {"model.embed_tokens": "token_embd", "lm_head": "output", "model.norm": "output_norm",
        "gpt_neox.embed_in": "token_embd", "embed_out": "output", "gpt_neox.final_layer_norm": "output_norm"}
 LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
@@ -29,7 +32,11 @@ LAYER = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_att
          "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
          "mlp.down_proj": "ffn_down", "post_attention_layernorm": "ffn_norm", "attention.query_key_value": "attn_qkv",
          "attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down",
-         "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"}
+         "self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up",
+         "mlp.gate": "ffn_gate_inp", "block_sparse_moe.gate": "ffn_gate_inp", "mlp.router": "ffn_gate_inp"}
+EXPERT = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps",
+          "w1": "ffn_gate_exps", "w3": "ffn_up_exps", "w2": "ffn_down_exps"}
+GPT_OSS = {"post_attention_layernorm": "post_attention_norm"}
 GEMMA3 = {"post_attention_layernorm": "post_attention_norm", "pre_feedforward_layernorm": "ffn_norm",
           "post_feedforward_layernorm": "post_ffw_norm"}
 GLM4 = {"post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"}
@@ -41,6 +48,29 @@ def load(path):
         with safe_open(file, "np") as f:
             tensors.update({name: f.get_tensor(name) for name in f.keys()})
     return tensors
+
+
+def stacked(tensors):
+    experts, out = {}, {}
+    for name, w in tensors.items():
+        if ".mlp.experts.gate_up_proj" in name or ".mlp.experts.down_proj" in name:  # gpt-oss
+            layer, part = name.split(".mlp.experts.")
+            kind = "bias" if part.endswith("_bias") else "weight"
+            w = w if kind == "bias" else w.swapaxes(1, 2)
+            if part.startswith("gate_up"):
+                out[f"{layer}.ffn_gate_exps.{kind}"], out[f"{layer}.ffn_up_exps.{kind}"] = w[:, ::2], w[:, 1::2]
+            else:
+                out[f"{layer}.ffn_down_exps.{kind}"] = w
+            continue
+        if name.endswith(".sinks"):
+            out[name.replace("self_attn.sinks", "attn_sinks.weight")] = w
+            continue
+        found = re.fullmatch(r"(.*layers\.\d+)\.\w+\.experts\.(\d+)\.(\w+)\.weight", name)
+        if found:
+            experts.setdefault(f"{found[1]}.{EXPERT[found[3]]}.weight", {})[int(found[2])] = w
+        else:
+            out[name] = w
+    return {**out, **{name: np.stack([of[e] for e in range(len(of))]) for name, of in experts.items()}}
 
 
 def in_pairs(w, heads):
@@ -122,23 +152,28 @@ def make(folder):
         w.add_uint32("gemma3.attention.sliding_window_pattern", c["sliding_window_pattern"])
         w.add_float32("gemma3.rope.freq_base_swa", c["rope_local_base_freq"])
         w.add_final_logit_softcapping(c["final_logit_softcapping"])
+    if "num_experts_per_tok" in c:
+        w.add_expert_count(c.get("num_experts") or c["num_local_experts"])
+        w.add_expert_used_count(c["num_experts_per_tok"])
+    if "moe_intermediate_size" in c or arch == "gpt-oss":
+        w.add_expert_feed_forward_length(c.get("moe_intermediate_size", c["intermediate_size"]))
     w.add_tokenizer_model("none")
     w.add_vocab_size(c["vocab_size"])
-    names = {**LAYER, **{"gemma3": GEMMA3, "olmo2": GEMMA3, "glm4": GLM4}.get(arch, {})}
-    for name, tensor in sorted(load(path).items()):
+    names = {**LAYER, **{"gemma3": GEMMA3, "olmo2": GEMMA3, "glm4": GLM4, "gpt-oss": GPT_OSS}.get(arch, {})}
+    for name, tensor in sorted(stacked(load(path)).items()):
         base, kind = name.rsplit(".", 1)
         if base in TOP:
             new = TOP[base]
         else:
             number, part = base.split("layers.")[1].split(".", 1)
-            new = f"blk.{number}.{names[part]}"
+            new = f"blk.{number}.{names.get(part, part)}"
         if arch in ("llama", "granite", "smollm3") and base.endswith(("q_proj", "k_proj")):
             tensor = in_pairs(tensor, heads if base.endswith("q_proj") else kv_heads)
         if base.endswith("query_key_value"):
             tensor = divided(tensor, heads)
         if arch.startswith("gemma") and base.endswith("norm"):
             tensor = tensor + np.float32(1)
-        if tensor.ndim == 1:
+        if tensor.ndim == 1 or kind == "bias":
             tensor = tensor.astype(np.float32)
         w.add_tensor(f"{new}.{kind}", np.ascontiguousarray(tensor))
     w.write_header_to_file()

@@ -16,11 +16,12 @@ Each folder has config.json, model.safetensors and golden.json:
                    plain sequence prefix + path from the root to u, on its own, and taking its last row.
 
 The arithmetic is float64 throughout, on weights that were first rounded to the stored type (numbers keep 8 decimals): transformers itself
-computes norms, rotary angles, the softmax and Mamba's scan in float32, so those are replaced here, and the results are compared with the
+computes norms, rotary angles, softmaxes and Mamba's scan in float32, so those are replaced here, and the results are compared with the
 unaltered float32 model (deviation printed, and at most 1e-4 of the largest logit).
 
-Stored types: F32 everywhere; for llama also F16, BF16 and int8 rows. In the last, each matrix W [rows, cols] is an I8
-tensor beside a F32 tensor W_scale [rows], value = q * scale of its row; vectors (norms) stay F32.
+Stored types: F32 nearly everywhere; for llama also F16, BF16 and int8 rows. In the last, each matrix W [rows, cols] is an I8
+tensor beside a F32 tensor W_scale [rows], value = q * scale of its row; vectors (norms) stay F32. gpt_oss is
+F16; the experts of gpt_oss_mxfp4 are MXFP4 and all else in it BF16, as in the published checkpoints.
 """
 import json
 import math
@@ -39,14 +40,17 @@ from transformers.models.gemma2 import modeling_gemma2
 from transformers.models.gemma3 import modeling_gemma3
 from transformers.models.glm4 import modeling_glm4
 from transformers.models.gpt_neox import modeling_gpt_neox
+from transformers.models.gpt_oss import modeling_gpt_oss
 from transformers.models.granite import modeling_granite
 from transformers.models.llama import modeling_llama
 from transformers.models.mistral import modeling_mistral
+from transformers.models.mixtral import modeling_mixtral
 from transformers.models.olmo2 import modeling_olmo2
 from transformers.models.olmo3 import modeling_olmo3
 from transformers.models.phi3 import modeling_phi3
 from transformers.models.qwen2 import modeling_qwen2
 from transformers.models.qwen3 import modeling_qwen3
+from transformers.models.qwen3_moe import modeling_qwen3_moe
 from transformers.models.smollm3 import modeling_smollm3
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -104,6 +108,24 @@ BAMBA = {
     "num_hidden_layers": 3, "attn_layer_indices": [1], "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_n_groups": 2,
     "mamba_d_state": 20, "mamba_d_conv": 4, "mamba_expand": 2, "mamba_chunk_size": 8, "mamba_conv_bias": True,
     "mamba_proj_bias": False, "time_step_limit": [0.05, 3.0], "tie_word_embeddings": False}
+MIXTRAL = {
+    "architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "hidden_act": "silu", **SMALL,
+    "num_local_experts": 6, "num_experts_per_tok": 2, "sliding_window": None, "tie_word_embeddings": False}
+QWEN3_MOE = {
+    "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_act": "silu", **SMALL,
+    "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 20, "norm_topk_prob": True,
+    "decoder_sparse_step": 1, "mlp_only_layers": [], "attention_bias": False, "use_sliding_window": False,
+    "tie_word_embeddings": False}
+# Of four layers, only the second has experts.
+QWEN3_MOE_PLAIN = {
+    **QWEN3_MOE, "num_hidden_layers": 4, "norm_topk_prob": False, "decoder_sparse_step": 2, "mlp_only_layers": [3],
+    "use_sliding_window": True, "sliding_window": 4, "tie_word_embeddings": True}
+GPT_OSS = {
+    "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "hidden_act": "silu", **SMALL, "hidden_size": 32,
+    "intermediate_size": 32, "rms_norm_eps": 1e-5, "num_local_experts": 5, "num_experts_per_tok": 2,
+    "sliding_window": 4, "attention_bias": True, "swiglu_limit": 7.0, "rope_theta": 150000.0,
+    "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                     "original_max_position_embeddings": 64}, "tie_word_embeddings": False}
 
 # Without head_dim, as these families are published; every text is longer than the original context of Phi-3.
 DIVIDED = {**{k: v for k, v in SMALL.items() if k != "head_dim"}, "hidden_size": 32, "pad_token_id": None}
@@ -158,6 +180,11 @@ CASES = [
     ("granite", GRANITE, "F32", 17),
     ("smollm3", SMOLLM3, "F32", 18),
     ("glm4", GLM4, "F32", 19),
+    ("mixtral", MIXTRAL, "F32", 13),
+    ("qwen3_moe", QWEN3_MOE, "F32", 14),
+    ("qwen3_moe_plain", QWEN3_MOE_PLAIN, "F32", 15),
+    ("gpt_oss", GPT_OSS, "F16", 16),
+    ("gpt_oss_mxfp4", {**GPT_OSS, "swiglu_limit": 1.5, "swiglu_alpha": 1.25}, "MXFP4", 17),
 ]
 
 
@@ -203,9 +230,18 @@ def rotary(self, x, position_ids, layer_type=None):
         divisors = torch.tensor(rope["long_factor" if is_long else "short_factor"], dtype=torch.float64)
         inverse = rope["rope_theta"] ** (-torch.arange(0, n, 2, dtype=torch.float64) / n) / divisors
     angle = position_ids[..., None].double() * inverse
-    angle = torch.cat((angle, angle), dim=-1)
+    if self.config.model_type != "gpt_oss":
+        angle = torch.cat((angle, angle), dim=-1)
     scale = getattr(self, prefix + "attention_scaling")
     return (scale * angle.cos()).to(x.dtype), (scale * angle.sin()).to(x.dtype)
+
+
+def route(self, x):
+    logits = torch.nn.functional.linear(x.reshape(-1, self.hidden_dim), self.weight, getattr(self, "bias", None))
+    factors, experts = logits.softmax(-1).topk(self.top_k, -1)
+    if getattr(self, "norm_topk_prob", True):  # Mixtral's and gpt-oss's always are
+        factors = factors / factors.sum(-1, keepdim=True)
+    return logits, factors, experts
 
 
 def attention(module, query, key, value, mask, scaling, dropout=0.0, softcap=None, **kwargs):
@@ -214,14 +250,21 @@ def attention(module, query, key, value, mask, scaling, dropout=0.0, softcap=Non
     scores = query @ key.mT * scaling
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
-    return ((scores + mask).softmax(-1) @ value).transpose(1, 2).contiguous(), None
+    scores = scores + mask
+    if hasattr(module, "sinks"):
+        sinks = module.sinks.reshape(1, -1, 1, 1).expand(*scores.shape[:3], 1)
+        scores = torch.cat((scores, sinks), -1).softmax(-1)[..., :-1]
+    else:
+        scores = scores.softmax(-1)
+    return (scores @ value).transpose(1, 2).contiguous(), None
 
 
 class Float64:
     """While open, transformers' float32 islands compute in the type of their input."""
     modules = [modeling_llama, modeling_mistral, modeling_qwen2, modeling_qwen3, modeling_gemma, modeling_gemma2,
                modeling_gemma3, modeling_gpt_neox, modeling_bamba, modeling_phi3, modeling_olmo2, modeling_olmo3,
-               modeling_granite, modeling_smollm3, modeling_glm4]
+               modeling_granite, modeling_smollm3, modeling_glm4, modeling_mixtral, modeling_qwen3_moe,
+               modeling_gpt_oss]
 
     @classmethod
     def islands(cls):
@@ -231,6 +274,8 @@ class Float64:
                     yield getattr(module, name), "forward", gemma_norm if name.startswith("Gemma") else rms_norm
                 if name.endswith("RotaryEmbedding"):
                     yield getattr(module, name), "forward", rotary
+                if name.endswith("TopKRouter"):
+                    yield getattr(module, name), "forward", route
             yield module, "eager_attention_forward", attention
         yield modeling_bamba.BambaRMSNormGated, "forward", gated_norm
         yield modeling_bamba, "mamba2_chunk_scan", scan
@@ -253,6 +298,9 @@ def random_weights(model, seed):
         if p.dim() == 2:
             std = 0.5 if "embed" in name else 1.2 / math.sqrt(p.shape[1])
             p.data = torch.randn(p.shape, generator=g) * std
+        elif p.dim() == 3 and "experts" in name:  # gpt-oss's gates: so large that some are beyond the limit
+            size = 5.0 if model.config.model_type == "gpt_oss" and "gate" in name else 1.2
+            p.data = torch.randn(p.shape, generator=g) * size / math.sqrt(p.shape[2])
         elif p.dim() == 3:  # a convolution
             p.data = torch.randn(p.shape, generator=g) * 0.6
         elif name.endswith("A_log"):  # states that last for some tokens
@@ -269,6 +317,16 @@ def quantise(w):
     return torch.round(w / scale[:, None]).clamp(-127, 127).to(torch.int8), scale
 
 
+def mxfp4(w):
+    """Blocks of 32 inputs as codes, two a byte, and exponents, and what they mean: [experts][outputs][inputs]."""
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], dtype=torch.float64)
+    blocks = w.double().unflatten(-1, (-1, 32))
+    exponents = torch.floor(torch.log2(blocks.abs().amax(-1) / 4))
+    codes = (blocks[..., None] / exponents.exp2()[..., None, None] - values).abs().argmin(-1)
+    packed = (codes[..., ::2] | codes[..., 1::2] << 4).to(torch.uint8)
+    return packed, (exponents + 127).to(torch.uint8), (values[codes] * exponents.exp2()[..., None]).flatten(-2)
+
+
 def store(tensors, kind):
     """The tensors as stored, and their exact values in float64."""
     out, exact = {}, {}
@@ -279,7 +337,11 @@ def store(tensors, kind):
             out[name], out[name + "_scale"] = q, scale
             exact[name] = q.double() * scale.double()[:, None]
             continue
-        stored = w.to({"F16": torch.float16, "BF16": torch.bfloat16}.get(kind, torch.float32))
+        if kind == "MXFP4" and w.dim() == 3:
+            out[name + "_blocks"], out[name + "_scales"], exact_rows = mxfp4(w.mT)
+            exact[name] = exact_rows.mT.contiguous()
+            continue
+        stored = w.to({"F16": torch.float16, "BF16": torch.bfloat16, "MXFP4": torch.bfloat16}.get(kind, torch.float32))
         out[name], exact[name] = stored, stored.double()
     return out, exact
 
@@ -294,6 +356,27 @@ def run(model, tokens):
     for h in hooks:
         h.remove()
     return logits, torch.stack(states)
+
+
+def published(tensors, family):
+    """The tensors as published checkpoints have them: each matrix of each expert apart, except gpt-oss's, and GPT-NeoX's
+    and Mixtral's own names."""
+    if family == "gpt_oss":
+        return tensors
+    gate, up, down = ("w1", "w3", "w2") if family == "mixtral" else ("gate_proj", "up_proj", "down_proj")
+    out = {}
+    for name, w in tensors.items():
+        if name.endswith("experts.gate_up_proj"):
+            for e, matrix in enumerate(w):
+                of_expert = name.replace("gate_up_proj", str(e))
+                out[f"{of_expert}.{gate}.weight"], out[f"{of_expert}.{up}.weight"] = (
+                    part.contiguous() for part in matrix.chunk(2))
+        elif name.endswith("experts.down_proj"):
+            for e, matrix in enumerate(w):
+                out[name.replace("down_proj", f"{e}.{down}.weight")] = matrix.contiguous()
+        else:
+            out["embed_out.weight" if family == "gpt_neox" and name == "lm_head.weight" else name] = w
+    return {n.replace(".mlp.", ".block_sparse_moe.") if family == "mixtral" else n: w for n, w in out.items()}
 
 
 def numbers(t):
@@ -323,22 +406,23 @@ def make(folder, config, kind, seed, n_shards=1):
     os.makedirs(path)
     config = dict(config)
     if kind != "F32":
-        config["torch_dtype"] = {"F16": "float16", "BF16": "bfloat16"}.get(kind, "float32")
+        config["torch_dtype"] = {"F16": "float16", "BF16": "bfloat16", "MXFP4": "bfloat16"}.get(kind, "float32")
     if kind == "INT8_ROWS":
         config["quantization_config"] = {"quant_method": "espalier_int8_rows"}
+    if kind == "MXFP4":
+        config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": [
+            "model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]}
     with open(os.path.join(path, "config.json"), "w") as f:
         json.dump(config, f, indent=2)
         f.write("\n")
     plain = {k: v for k, v in config.items() if k not in ("quantization_config", "torch_dtype")}
     settings = AutoConfig.for_model(plain.pop("model_type"), **plain)
-    settings._attn_implementation = "eager"
+    settings._attn_implementation = settings._experts_implementation = "eager"
     model = AutoModelForCausalLM.from_config(settings, attn_implementation="eager").eval().float()
     random_weights(model, seed)
     names = {n for n, _ in model.named_parameters()}
     stored, exact = store({n: w for n, w in model.state_dict().items() if n in names}, kind)
-    if settings.model_type == "gpt_neox":  # the published checkpoints' name
-        stored["embed_out.weight"] = stored.pop("lm_head.weight")
-    save(stored, path, n_shards)
+    save(published(stored, settings.model_type), path, n_shards)
 
     model.load_state_dict({n: w.float() for n, w in exact.items()}, strict=False)
     plain32, _ = run(model, tokens)
@@ -357,7 +441,13 @@ def make(folder, config, kind, seed, n_shards=1):
             rows.append(run(model, tree["prefix"] + walk[::-1])[0][-1])
     deviation = (plain32.double() - logits).abs().max() / logits.abs().max()
     assert deviation < 1e-4, deviation
-    if kind != "INT8_ROWS":  # the folder as written, read back by transformers
+    if kind == "MXFP4":
+        from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+        for name in exact:
+            if name + "_blocks" in stored:
+                read = convert_moe_packed_tensors(stored[name + "_blocks"], stored[name + "_scales"])
+                assert (read.double() == exact[name]).all()
+    elif kind != "INT8_ROWS":  # the folder as written, read back by transformers
         again = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="eager").eval()
         assert (run(again, tokens)[0] - plain32).abs().max() < 1e-5
     golden = {

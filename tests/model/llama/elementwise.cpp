@@ -113,6 +113,14 @@ TEST_CASE("activations follow their definitions, also far out") {
             Approx(g / (1.0 + std::exp(-g)) * static_cast<double>(up[i])).epsilon(1e-5).margin(1e-30));
     }
     gate = same;
+    limited_silu_times(gate.data(), up.data(), n, 1.7F, 3.0F);
+    for (std::size_t i = 0; i < gate.size(); ++i) {
+      const double g = std::min(static_cast<double>(same[i]), 3.0);
+      const double u = std::clamp(static_cast<double>(up[i]), -3.0, 3.0);
+      CHECK(static_cast<double>(gate[i]) ==
+            Approx((u + 1.0) * g / (1.0 + std::exp(-static_cast<double>(1.7F) * g))).epsilon(1e-5).margin(1e-30));
+    }
+    gate = same;
     gelu_tanh_times(gate.data(), up.data(), n);
     for (std::size_t i = 0; i < gate.size(); ++i) {
       const double g = static_cast<double>(same[i]);

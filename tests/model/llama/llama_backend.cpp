@@ -85,8 +85,8 @@ TEST_CASE("a row's logits are bitwise those of plain decoding, whatever the tree
       INFO("threads " << threads << ", compacts " << (mode == commit_mode::compact));
       auto wide = wide_backend({.threads = threads});
       require_invariance(wide, mode, 1, 37, threads == 3 ? 2 : 6);
-      for (const char* folder :
-           {"llama", "qwen3", "gpt_neox", "mistral", "gemma2", "gemma3", "olmo2", "granite", "smollm3"}) {
+      for (const char* folder : {"llama", "qwen3", "gpt_neox", "mistral", "gemma2", "gemma3", "olmo2", "granite",
+                                 "smollm3", "qwen3_moe", "gpt_oss"}) {
         auto backend = golden_backend(folder, {.threads = threads});
         require_invariance(backend, mode, 2, 5, threads == 3 ? 2 : 4);
       }

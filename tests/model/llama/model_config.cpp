@@ -108,6 +108,103 @@ TEST_CASE("Mistral's layers have a window, unless it is null or longer than the 
   refused(mistral, "sliding_window", 0, "from 1 to");
 }
 
+TEST_CASE("configs of mixtures of experts say which layers have one, and its shape") {
+  nlohmann::json mixtral = llama();
+  mixtral["model_type"] = "mixtral";
+  model_config c = parse(mixtral);
+  CHECK(c.mixture.experts == 8);
+  CHECK(c.mixture.used == 2);
+  CHECK(c.mixture.size == 64);
+  CHECK(c.mixture.sums_to_one);
+  CHECK(c.is_mixture(0));
+  CHECK(c.is_mixture(1));
+  CHECK(c.window_of(0) == 0);
+  mixtral.erase("rope_theta");
+  CHECK(parse(mixtral).rope_theta == 1e6);
+  mixtral["sliding_window"] = 16;
+  CHECK(parse(mixtral).window_of(1) == 16);
+  mixtral["num_local_experts"] = 4;
+  CHECK(parse(mixtral).mixture.experts == 4);
+  refused(mixtral, "num_experts_per_tok", 5, "a whole number from 1 to 4");
+  refused(mixtral, "num_local_experts", 0, "a whole number from 1 to 4096");
+
+  nlohmann::json qwen = llama();
+  qwen["model_type"] = "qwen3_moe";
+  qwen["num_hidden_layers"] = 5;
+  c = parse(qwen);
+  CHECK(c.query_key_norm);
+  CHECK_FALSE(c.query_bias);
+  CHECK(c.head_dim == 8);
+  CHECK(c.mixture.experts == 128);
+  CHECK(c.mixture.used == 8);
+  CHECK(c.mixture.size == 768);
+  CHECK_FALSE(c.mixture.sums_to_one);
+  CHECK(c.mixtures == std::vector<bool>(5, true));
+  qwen["num_experts"] = 16;
+  qwen["num_experts_per_tok"] = 4;
+  qwen["moe_intermediate_size"] = 40;
+  qwen["norm_topk_prob"] = true;
+  qwen["decoder_sparse_step"] = 2;
+  c = parse(qwen);
+  CHECK(c.mixture.experts == 16);
+  CHECK(c.mixture.used == 4);
+  CHECK(c.mixture.size == 40);
+  CHECK(c.intermediate_size == 64);
+  CHECK(c.mixture.sums_to_one);
+  CHECK(c.mixtures == std::vector<bool>{false, true, false, true, false});
+  qwen["mlp_only_layers"] = {0, 3};
+  CHECK(parse(qwen).mixtures == std::vector<bool>{false, true, false, false, false});
+  qwen["use_sliding_window"] = true;
+  qwen["sliding_window"] = 16;
+  CHECK(parse(qwen).window_of(0) == 16);
+  refused(qwen, "mlp_only_layers", {1, 5}, "a list of layers, from 0 to 4, which have a plain MLP");
+  refused(qwen, "mlp_only_layers", {-1}, "a list of layers");
+  refused(qwen, "mlp_only_layers", {0.5}, "a list of layers");
+  refused(qwen, "mlp_only_layers", 1, "a list of layers");
+  refused(qwen, "decoder_sparse_step", 0, "a whole number from 1");
+  refused(qwen, "norm_topk_prob", 1, "true or false");
+  qwen["mlp_only_layers"] = {1, 3};
+  CHECK_FALSE(parse(qwen).has_mixtures());
+  CHECK_FALSE(parse(llama()).has_mixtures());
+}
+
+TEST_CASE("a gpt-oss config has sinks, biases, limited activations and windows in every other layer") {
+  nlohmann::json json = llama();
+  json["model_type"] = "gpt_oss";
+  json["max_position_embeddings"] = 4096;
+  json["num_local_experts"] = 16;
+  json["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 32.0}, {"truncate", false}};
+  model_config c = parse(json);
+  CHECK(c.attention_sinks);
+  CHECK(c.query_bias);
+  CHECK(c.attention_out_bias);
+  CHECK(c.head_dim == 64);
+  CHECK(c.mixture.biased);
+  CHECK(c.mixture.experts == 16);
+  CHECK(c.mixture.used == 4);
+  CHECK(c.mixture.size == 64);
+  CHECK(c.mixture.sums_to_one);
+  CHECK(c.mixture.limit == 7.0F);
+  CHECK(c.mixture.gain == 1.702F);
+  CHECK(c.mixtures == std::vector<bool>{true, true});
+  CHECK(c.window_of(0) == 128);
+  CHECK(c.window_of(1) == 0);
+  CHECK_FALSE(c.scaling.whole_pairs);
+  json["swiglu_limit"] = 5.0;
+  CHECK(parse(json).mixture.limit == 5.0F);
+  refused(json, "swiglu_limit", 0.0, "a number from");
+  json["layer_types"] = {"full_attention", "sliding_attention"};
+  CHECK(parse(json).window_of(0) == 0);
+  CHECK(parse(json).window_of(1) == 128);
+  json["quantization_config"] = {{"quant_method", "mxfp4"}};
+  CHECK(parse(json).layout == model_config::layout_type::gpt_oss_mxfp4);
+  refused(json, "hidden_size", 48, "but both must be multiples of 32 in a model of MXFP4");
+  refused(json, "quantization_config", {{"quant_method", "bitsandbytes"}}, "which is not read");
+  refused(llama(), "quantization_config", {{"quant_method", "mxfp4"}}, "which is not read");
+  json.erase("rope_scaling");
+  CHECK_THROWS_WITH(parse(json), "config.json lacks \"rope_scaling\" or \"rope_parameters\".");
+}
+
 TEST_CASE("Gemma configs set what sets them apart") {
   nlohmann::json gemma = llama();
   gemma["model_type"] = "gemma";

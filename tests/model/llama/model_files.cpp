@@ -189,6 +189,56 @@ TEST_CASE("how a GGUF file slows the rotary embedding down is read") {
   refused(with("rope.dimension_count", 3, "qwen2"), "must be even");
 }
 
+TEST_CASE("a GGUF file says which layers have a mixture of experts, and its shape") {
+  const auto mixture = [](const std::string& architecture) {
+    gguf_writer::file_text file = with("expert_count", 4, architecture);
+    file.add(architecture + ".expert_used_count", 2);
+    file.add_tensor("blk.1.ffn_gate_inp.weight", 0, {4, 32}, std::string(4 * 32 * 4, '\0'));
+    return file;
+  };
+  const auto changed = [&](const std::string& key, const auto& value) {
+    gguf_writer::file_text file = mixture("llama");
+    file.add("llama." + key, value);
+    return file;
+  };
+  model_config c = config_of(mixture("llama"));
+  CHECK(c.mixture.experts == 4);
+  CHECK(c.mixture.used == 2);
+  CHECK(c.mixture.size == 48);
+  CHECK(c.mixture.sums_to_one);
+  CHECK(c.mixtures == std::vector<bool>{false, true});
+  CHECK(config_of(changed("expert_feed_forward_length", 20)).mixture.size == 20);
+  CHECK_FALSE(config_of(changed("expert_weights_norm", false)).mixture.sums_to_one);
+  CHECK_NOTHROW(config_of(changed("expert_gating_func", 1)));
+  CHECK_NOTHROW(config_of(changed("expert_weights_scale", 0.0F)));
+  refused(changed("expert_gating_func", 2), "\"llama.expert_gating_func\" is 2, but must be 1, or missing");
+  refused(changed("expert_weights_scale", 2.5F), "\"llama.expert_weights_scale\" is 2.5, but must be 1, or missing");
+  refused(changed("expert_group_count", 4), "\"llama.expert_group_count\" is 4, but must be 1, or missing");
+  refused(changed("expert_shared_count", 1), "\"llama.expert_shared_count\" is 1, but must be 0, or missing");
+  refused(with("expert_count", 4), "lacks \"llama.expert_used_count\"");
+  gguf_writer::file_text file = with("expert_count", 4);
+  file.add("llama.expert_used_count", 5);
+  refused(file, "\"llama.expert_used_count\" is 5, but must be a whole number from 1 to 4");
+  file = with("expert_count", 4);
+  file.add("llama.expert_used_count", 2);
+  refused(file, "\"llama.expert_count\" is 4, but no layer has a router, such as tensor \"blk.0.ffn_gate_inp.weigh");
+  CHECK_FALSE(c.attention_sinks);
+  file = mixture("gpt-oss");
+  file.add("gpt-oss.expert_feed_forward_length", 20);
+  file.add("gpt-oss.attention.sliding_window", 16);
+  c = config_of(file);
+  CHECK(c.attention_sinks);
+  CHECK(c.mixture.biased);
+  CHECK(c.mixture.size == 20);
+  CHECK(c.mixture.limit == 7.0F);
+  CHECK(c.mixture.gain == 1.702F);
+  CHECK(c.window_of(0) == 16);
+  CHECK(c.window_of(1) == 0);
+  refused(llama("gpt-oss"), "lacks \"gpt-oss.expert_count\"");
+  refused(llama("qwen3moe"), "lacks \"qwen3moe.expert_count\"");
+  refused(mixture("qwen3moe"), "lacks \"qwen3moe.expert_feed_forward_length\"");
+}
+
 TEST_CASE("what sets the younger families apart is read from a GGUF file") {
   gguf_writer::file_text file = llama("phi3");
   file.add("phi3.rope.dimension_count", 6);
@@ -235,8 +285,9 @@ TEST_CASE("what sets the younger families apart is read from a GGUF file") {
 
 TEST_CASE("a GGUF file that no family here has written is refused, with what is supported") {
   refused(gguf_writer::file_text(), "lacks \"general.architecture\"");
-  refused(llama("mamba"), "\"general.architecture\" is \"mamba\", but must be one of llama (Mistral and SmolLM2, too)");
-  refused(with("expert_count", 8), "\"llama.expert_count\" is not 0: experts are not supported");
+  refused(llama("mamba"),
+          "\"general.architecture\" is \"mamba\", but must be one of llama (Mistral, Mixtral and SmolLM2");
+  refused(with("expert_count", 8, "qwen2"), "\"qwen2.expert_count\" is 8, but must be 0, or missing, in this archit");
   refused(with("pooling_type", 3, "qwen3"),
           "\"qwen3.pooling_type\" is 3, but must be 0: others are no language models");
   CHECK_NOTHROW(config_of(with("pooling_type", 0)));

@@ -46,7 +46,7 @@ inline espalier::safetensors_file open(const std::string& text) {
   return {std::make_unique<std::istringstream>(text), "model.safetensors"};
 }
 
-//! A Llama model with random weights. Norm scales are near one.
+//! A Llama model with random weights, mixtures of experts in the layers that the config says. Norm scales are near one.
 inline file_text random_llama(const espalier::model_config& c, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
@@ -73,9 +73,18 @@ inline file_text random_llama(const espalier::model_config& c, unsigned seed) {
     matrix(base + "self_attn.v_proj.weight", c.kv_size(), c.hidden_size);
     matrix(base + "self_attn.o_proj.weight", c.hidden_size, c.query_size());
     norm(base + "post_attention_layernorm.weight");
-    matrix(base + "mlp.gate_proj.weight", c.intermediate_size, c.hidden_size);
-    matrix(base + "mlp.up_proj.weight", c.intermediate_size, c.hidden_size);
-    matrix(base + "mlp.down_proj.weight", c.hidden_size, c.intermediate_size);
+    const auto mlp = [&](const std::string& of, int size) {
+      matrix(of + "gate_proj.weight", size, c.hidden_size);
+      matrix(of + "up_proj.weight", size, c.hidden_size);
+      matrix(of + "down_proj.weight", c.hidden_size, size);
+    };
+    if (!c.is_mixture(i)) {
+      mlp(base + "mlp.", c.intermediate_size);
+      continue;
+    }
+    matrix(base + "mlp.gate.weight", c.mixture.experts, c.hidden_size);
+    for (int e = 0; e < c.mixture.experts; ++e)
+      mlp(base + "mlp.experts." + std::to_string(e) + ".", c.mixture.size);
   }
   norm("model.norm.weight");
   if (!c.tied_embeddings) matrix("lm_head.weight", c.vocab_size, c.hidden_size);

@@ -357,10 +357,16 @@ TEST_CASE("decoders on all ranks write the text of one") {
   }
 }
 
-TEST_CASE("a model with recurrent layers is refused") {
-  const auto errors = thread_ranks::run(2, [](thread_rank& rank) { backend_type::load(path_of("bamba"), rank, {}); });
-  for (const std::string& error : errors)
-    REQUIRE(error.find("recurrent layers (bamba) cannot be divided over ranks") != std::string::npos);
+TEST_CASE("a model with recurrent layers, or with mixtures of experts, is refused") {
+  for (const auto& [model, words] : {std::pair("bamba", "recurrent layers (bamba) cannot be divided over ranks"),
+                                     std::pair("mixtral", "mixtures of experts (mixtral) cannot be divided over ranks"),
+                                     std::pair("qwen3_moe", "mixtures of experts (qwen3_moe) cannot be divided over"),
+                                     std::pair("qwen3_moe/model.gguf", "mixtures of experts (qwen3moe) cannot be")}) {
+    const std::string path = path_of(model);
+    const auto errors = thread_ranks::run(2, [&](thread_rank& rank) { backend_type::load(path, rank, {}); });
+    for (const std::string& error : errors)
+      REQUIRE(error.find(words) != std::string::npos);
+  }
 }
 
 TEST_CASE("a model that normalises all heads together runs on one rank, and is refused on more") {

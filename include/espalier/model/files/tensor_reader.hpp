@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <set>
 #include <span>
@@ -25,9 +26,15 @@ struct column_range {
   int size() const { return end - begin; }
 };
 
-// A reader of tensors, row by row through one small buffer: matrices as their file stores them, vectors as floats. A
-// reader with only_check reads no bytes of tensors and calls no `visit`. It checks names, shapes and types, but not
-// whether the bytes of copies are equal.
+// The place of a matrix in a tensor that has a stack of matrices, [of][rows][columns].
+struct stack_place {
+  int index = 0;
+  int of = 0;  // matrices of the stack; 0: the tensor is the matrix
+};
+
+// A reader of tensors: matrices as their file stores them, row by row through one small buffer, unless they are
+// transposed or in two tensors; vectors as floats. A reader with only_check reads no bytes of tensors and calls no
+// `visit`. It checks names, shapes and types, but not whether the bytes of copies are equal.
 //
 // Errors      model_error that names the file and the tensor, if the tensor is missing or has another shape or type
 class tensor_reader {
@@ -39,13 +46,16 @@ class tensor_reader {
   // Calls visit(row, weight_row) for each row for which wanted(row) is true, in order, and returns the type of all
   // rows. The weight_row has the columns part(type), which must be whole blocks of the type. No other row is read;
   // other columns are not read either if they are 16 KiB of a row or more. The scales of an I8 tensor are a tensor
-  // [rows] of the same name with _scale appended, of any type but I8.
+  // [rows] of the same name with _scale appended, of any type but I8; a stack cannot be I8.
   template <class VisitT, class WantedT, class PartT>
   weight_type matrix(const std::string& name, int rows, int columns, VisitT&& visit, const WantedT& wanted,
-                     const PartT& part) {
-    const tensor_entry& entry = need(name, {static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns)});
+                     const PartT& part, stack_place in_stack = {}) {
+    std::vector<std::uint64_t> shape{static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns)};
+    if (in_stack.of > 0) shape.insert(shape.begin(), static_cast<std::uint64_t>(in_stack.of));
+    const tensor_entry& entry = need(name, shape);
     const weight_type type = *type_of(entry);
     const bool scaled = type == weight_type::i8_rows;
+    if (scaled && in_stack.of > 0) refuse_dtype(name, entry);
     scales_.resize(scaled && !only_check_ ? static_cast<std::size_t>(rows) : 0);
     if (scaled) vector(name + "_scale", rows, scales_.data());
     if (only_check_) return type;
@@ -55,12 +65,74 @@ class tensor_reader {
           if (scaled) weights.scale = scales_[static_cast<std::size_t>(row)];
           visit(row, static_cast<const weight_row&>(weights));
         },
-        wanted);
+        wanted, in_stack.index);
     return type;
   }
   template <class VisitT>
   weight_type matrix(const std::string& name, int rows, int columns, VisitT&& visit) {
     return matrix(name, rows, columns, visit, every_row, [&](weight_type) { return column_range{0, columns}; });
+  }
+
+  // Does as matrix() with one of a stack of matrices whose tensor has them transposed, [of][columns][rows]. Returns the
+  // type of the rows, in which each weight has bytes of its own.
+  template <class VisitT>
+  weight_type transposed(const std::string& name, int rows, int columns, VisitT&& visit, stack_place in_stack) {
+    const auto n_rows = static_cast<std::size_t>(rows), n_columns = static_cast<std::size_t>(columns);
+    const auto take = [&](int column, const weight_row& of_column) {
+      const std::size_t item = of_column.bytes.size() / n_rows;
+      turned_.resize(n_rows * n_columns * item);
+      for (std::size_t row = 0; row < n_rows; ++row)
+        std::memcpy(&turned_[(row * n_columns + static_cast<std::size_t>(column)) * item], &of_column.bytes[row * item],
+                    item);
+    };
+    const weight_type type = matrix(
+        name, columns, rows, take, every_row,
+        [&](weight_type) {
+          return column_range{0, rows};
+        },
+        in_stack);
+    if (block_weights(type) != 1) refuse_dtype(name, *file_.find(name));
+    if (only_check_) return type;
+    const std::size_t row_size = row_bytes(type, columns);
+    for (std::size_t row = 0; row < n_rows; ++row)
+      visit(static_cast<int>(row), weight_row{type, std::span(turned_).subspan(row * row_size, row_size), columns});
+    return type;
+  }
+
+  // Does as matrix() with one of a stack of matrices that two tensors of bytes hold, in blocks of 32 columns.
+  // <name>_blocks has two weights in each byte, the first of them in the low four bits; <name>_scales has the exponent
+  // of each block. The type of the rows is mxfp4.
+  //
+  // Shapes: <name>_blocks [of][rows][blocks][16], <name>_scales [of][rows][blocks]
+  // Source: OCP Microscaling Formats, version 1.0; transformers, integrations/mxfp4.py
+  template <class VisitT>
+  weight_type mxfp4_matrix(const std::string& name, int rows, int columns, VisitT&& visit, stack_place in_stack) {
+    constexpr weight_type type = weight_type::mxfp4;
+    constexpr std::uint64_t in_block = 32, codes_bytes = in_block / 2, block = 1 + codes_bytes;
+    const auto of = static_cast<std::uint64_t>(in_stack.of), n_rows = static_cast<std::uint64_t>(rows);
+    const std::uint64_t blocks = static_cast<std::uint64_t>(columns) / in_block;
+    const tensor_entry& codes = need_bytes(name + "_blocks", {of, n_rows, blocks, codes_bytes});
+    const tensor_entry& exponents = need_bytes(name + "_scales", {of, n_rows, blocks});
+    if (only_check_) return type;
+    const std::uint64_t first = static_cast<std::uint64_t>(in_stack.index) * n_rows * blocks;
+    bytes_.resize(n_rows * blocks * codes_bytes);
+    file_.read(codes, first * codes_bytes, bytes_.data(), bytes_.size());
+    exponents_.resize(n_rows * blocks);
+    file_.read(exponents, first, exponents_.data(), exponents_.size());
+    turned_.resize(blocks * block);
+    for (std::uint64_t row = 0; row < n_rows; ++row) {
+      for (std::uint64_t b = 0; b < blocks; ++b) {
+        std::byte* to = &turned_[b * block];
+        to[0] = exponents_[row * blocks + b];
+        // A weight_row is in ggml's order: weight i in the low bits of byte i, weight 16 + i in its high bits.
+        const std::byte* from = &bytes_[(row * blocks + b) * codes_bytes];
+        const auto code = [&](std::uint64_t i) { return from[i / 2] >> (i % 2 * 4) & std::byte{15}; };
+        for (std::uint64_t i = 0; i < codes_bytes; ++i)
+          to[1 + i] = code(i) | code(codes_bytes + i) << 4;
+      }
+      visit(static_cast<int>(row), weight_row{type, turned_, columns});
+    }
+    return type;
   }
 
   // Calls visit(values [n]) with the values of a vector.
@@ -136,6 +208,19 @@ class tensor_reader {
   static constexpr auto every_row = [](int) { return true; };
 
   const tensor_entry& need(const std::string& name, const std::vector<std::uint64_t>& shape) {
+    const tensor_entry& entry = need_shape(name, shape);
+    if (!type_of(entry)) refuse_dtype(name, entry);
+    return entry;
+  }
+
+  const tensor_entry& need_bytes(const std::string& name, const std::vector<std::uint64_t>& shape) {
+    const tensor_entry& entry = need_shape(name, shape);
+    if (entry.dtype != "U8")
+      raise<model_error>(file_.where_is(entry), ": tensor \"", name, "\" has dtype ", entry.dtype, ", but must be U8.");
+    return entry;
+  }
+
+  const tensor_entry& need_shape(const std::string& name, const std::vector<std::uint64_t>& shape) {
     asked_.insert(name);
     const tensor_entry* entry = file_.find(name);
     if (!entry) raise<model_error>(file_.where(), " lacks tensor \"", name, "\".");
@@ -143,7 +228,6 @@ class tensor_reader {
       raise<model_error>(file_.where_is(*entry), ": tensor \"", name, "\" has shape ", in_brackets(entry->shape),
                          ", but ", maker_, " it ", in_brackets(shape), ".");
     }
-    if (!type_of(*entry)) refuse_dtype(name, *entry);
     return *entry;
   }
 
@@ -166,9 +250,10 @@ class tensor_reader {
     return text + "]";
   }
 
+  // Reads rows of matrix number `index` of a tensor.
   template <class VisitT, class WantedT>
   void each_row(const tensor_entry& entry, weight_type type, int rows, int columns, column_range part, VisitT&& visit,
-                const WantedT& wanted) {
+                const WantedT& wanted, int index = 0) {
     // A separate read may read on until the stream's buffer is full, usually 8 KiB. So columns are skipped only if they
     // are twice that or more.
     constexpr std::size_t buffer_bytes = 1U << 17, least_gap = 1U << 14;
@@ -183,7 +268,9 @@ class tensor_reader {
         ++many;
       if (many == 0) continue;
       bytes_.resize(static_cast<std::size_t>(many) * bytes);
-      const std::uint64_t from = static_cast<std::uint64_t>(first) * row_size + (only_part ? before : 0);
+      const std::uint64_t row =
+          static_cast<std::uint64_t>(index) * static_cast<std::uint64_t>(rows) + static_cast<std::uint64_t>(first);
+      const std::uint64_t from = row * row_size + (only_part ? before : 0);
       if (bytes > 0) file_.read(entry, from, bytes_.data(), bytes_.size());
       for (int i = 0; i < many; ++i) {
         const std::size_t at = static_cast<std::size_t>(i) * bytes + (only_part ? 0 : before);
@@ -196,7 +283,7 @@ class tensor_reader {
   bool only_check_;
   const char* maker_;
   std::set<std::string> asked_;  // the names of the tensors that were asked for
-  std::vector<std::byte> bytes_;
+  std::vector<std::byte> bytes_, exponents_, turned_;
   std::vector<float> values_;
   std::vector<float> scales_;
 };

@@ -39,7 +39,7 @@ class attention_worker {
   void reserve(int slots) {
     if (slots <= slots_) return;
     slots_ = slots;
-    // The softmax of a window may begin at any slot and writes whole vectors.
+    // The softmax of a window may begin at any slot, may have a sink behind the last one, and writes whole vectors.
     stride_ = (slots / simd_lanes + 2) * simd_lanes;
     scores_.resize(static_cast<std::size_t>(stride_) * max_queries);
     columns_.resize(static_cast<std::size_t>(slots));
@@ -51,10 +51,11 @@ class attention_worker {
   struct task {
     int layer;
     int kv_head;
-    int row_begin, row_end;    // batch rows
-    int head_begin, head_end;  // query heads
-    int window = 0;            // tokens that a row sees, its own included; 0: all
-    float cap = 0.0F;          // scores become cap * tanh(score / cap); 0: they stay
+    int row_begin, row_end;        // batch rows
+    int head_begin, head_end;      // query heads
+    int window = 0;                // tokens that a row sees, its own included; 0: all
+    float cap = 0.0F;              // scores become cap * tanh(score / cap); 0: they stay
+    const float* sinks = nullptr;  // [n_heads] scores of a token without a value, or null
   };
 
   // Computes the attention of a task. It calls key() and value() of the store, as HostKVStore has them.
@@ -92,7 +93,8 @@ class attention_worker {
         for (int c = 0; c < seen; ++c)
           scratch[c] = scratch[visible_[static_cast<std::size_t>(c)]];
         if (t.cap > 0.0F) soft_cap(scores + before, within, t.cap);
-        totals_[i] = exponentials(scores + before, within);
+        if (t.sinks) scores[before + within] = t.sinks[t.head_begin + h];
+        totals_[i] = exponentials(scores + before, t.sinks ? within + 1 : within);
         std::fill_n(scores + hidden, before - hidden, 0.0F);
       }
     }

@@ -86,6 +86,16 @@ inline void silu_times(float* gate, const float* up, int n) {
   });
 }
 
+// gate = (up + 1) * gate * sigmoid(gain * gate), for gates of at most `limit`, and up within -limit and limit.
+inline void limited_silu_times(float* gate, const float* up, int n, float gain, float limit) {
+  const simd_float most = simd_broadcast(limit), least = simd_broadcast(-limit), by = simd_broadcast(-gain);
+  in_lanes(n, [&](int i, auto many) {
+    const simd_float g = simd_load_run(gate + i, many), u = simd_load_run(up + i, many);
+    const simd_float small = g > most ? most : g, within = u > most ? most : (u < least ? least : u);
+    simd_store_run(gate + i, small / (simd_exp(small * by) + 1.0F) * (within + 1.0F), many);
+  });
+}
+
 // x = x * (1 + erf(x / sqrt(2))) / 2, the exact form.
 inline void gelu(float* x, int n) {
   for (int i = 0; i < n; ++i)

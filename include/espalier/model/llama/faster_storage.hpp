@@ -30,10 +30,13 @@ struct matrix_weights {
     std::array<std::int64_t, std::size(weight_types)> of_type{};
     for (const std::string& name : file.names()) {
       const tensor_entry& entry = *file.find(name);
-      if (entry.shape.size() != 2) continue;
+      // A tensor with three extents has the matrices of the experts of a layer.
+      if (entry.shape.size() != 2 && entry.shape.size() != 3) continue;
+      std::uint64_t n = 1;
+      for (const std::uint64_t extent : entry.shape)
+        n *= extent;
       for (const weight_type each : weight_types) {
-        if (entry.dtype == file_name_of(each))
-          of_type[static_cast<std::size_t>(each)] += static_cast<std::int64_t>(entry.shape[0] * entry.shape[1]);
+        if (entry.dtype == file_name_of(each)) of_type[static_cast<std::size_t>(each)] += static_cast<std::int64_t>(n);
       }
     }
     for (const weight_type each : weight_types) {

@@ -36,17 +36,18 @@ class gguf_config_reader {
     } else if (is("olmo2") || is("glm4")) {
       c_.output_norms = true;
       c_.input_norms = is("glm4");
-    } else if (!is("llama") && !is("qwen2") && !is("qwen3") && !is("phi3") && !is("granite") && !is("smollm3")) {
+    } else if (!is("llama") && !is("qwen2") && !is("qwen3") && !is("phi3") && !is("granite") && !is("smollm3") &&
+               !is("qwen3moe") && !is("gpt-oss")) {
       raise<model_error>(file_.where(), ": \"general.architecture\" is \"", architecture_,
-                         "\", but must be one of llama (Mistral and SmolLM2, too), qwen2, qwen3, gemma, gemma2, "
-                         "gemma3, gptneox, phi3 (Phi-4-mini, too), olmo2 (OLMo 3, too), granite, smollm3, glm4.");
+                         "\", but must be one of llama (Mistral, Mixtral and SmolLM2, too), qwen2, qwen3, qwen3moe, "
+                         "gemma, gemma2, gemma3, gptneox, phi3 (Phi-4-mini, too), olmo2 (OLMo 3, too), granite, "
+                         "smollm3, glm4, gpt-oss.");
     }
-    if (integer_or("expert_count", 0, 0, most) > 0) {
-      raise<model_error>(file_.where(), ": \"", key("expert_count"), "\" is not 0: experts are not supported.");
-    }
+    if (is("gpt-oss")) c_.layout = model_config::layout_type::gguf_gpt_oss;
     require_language_model();
     read_sizes();
     read_parts();
+    read_mixtures();
     read_gemma();
     read_granite();
     read_windows();
@@ -127,6 +128,7 @@ class gguf_config_reader {
     c_.attention_out_bias = has("blk.0.attn_output.bias");
     c_.mlp_bias = !c_.joined_gate && has("blk.0.ffn_up.bias");
     c_.query_key_norm = has("blk.0.attn_q_norm.weight");
+    c_.attention_sinks = is("gpt-oss");
     c_.whole_query_key_norm = is("olmo2");
     c_.parallel_residual = is("gptneox") && data_.flag_or(key("use_parallel_residual"), true);
     // llama.cpp's converter reorders the rows of queries and keys for these architectures, except for GLM-4, whose
@@ -136,6 +138,37 @@ class gguf_config_reader {
     for (int layer = 0; is("smollm3") && layer < c_.n_layers; ++layer)
       c_.unrotated.push_back((layer + 1) % 4 == 0);
     if (has("output.bias")) raise<model_error>(file_.where(), ": tensor \"output.bias\" is not supported.");
+  }
+
+  // Reads the shape of mixtures of experts. The layers that have a router have one.
+  void read_mixtures() {
+    mixture_shape& m = c_.mixture;
+    constexpr int most_experts = 1 << 12;
+    const bool always = is("qwen3moe") || is("gpt-oss");
+    m.experts = always ? integer("expert_count", most_experts) : integer_or("expert_count", 0, 0, most_experts);
+    if (m.experts == 0) return;
+    if (!is("llama") && !always) data_.refuse(key("expert_count"), "0, or missing, in this architecture");
+    m.used = integer("expert_used_count", m.experts);
+    // Llama's architecture (Mixtral) has one size for all MLPs.
+    const char* size = "expert_feed_forward_length";
+    m.size = data_.has(key(size)) || always ? integer_of_layers(size, 1 << 22) : c_.intermediate_size;
+    m.sums_to_one = data_.flag_or(key("expert_weights_norm"), true);
+    // llama.cpp takes a missing number for 0.
+    const auto allow = [&](const char* name, double usual) {
+      const double number = number_or(name, usual, 0.0, 1e6);
+      if (number != usual && number != 0.0) data_.refuse(key(name), usual, ", or missing");
+    };
+    allow("expert_gating_func", 1);  // the softmax
+    allow("expert_weights_scale", 1);
+    allow("expert_group_count", 1);
+    allow("expert_shared_count", 0);
+    // The file does not give the numbers of gpt-oss's activation.
+    if (is("gpt-oss")) m.biased = true, m.limit = 7.0F, m.gain = 1.702F;
+    for (int layer = 0; layer < c_.n_layers; ++layer)
+      c_.mixtures.push_back(file_.find("blk." + std::to_string(layer) + ".ffn_gate_inp.weight") != nullptr);
+    if (std::count(c_.mixtures.begin(), c_.mixtures.end(), true) == 0)
+      raise<model_error>(file_.where(), ": \"", key("expert_count"), "\" is ", m.experts,
+                         ", but no layer has a router, such as tensor \"blk.0.ffn_gate_inp.weight\".");
   }
 
   // Sets the numbers that only Gemma has. The file does not give attention_scale: only the largest Gemma 2 and the
@@ -188,8 +221,8 @@ class gguf_config_reader {
         c_.windowed.push_back(flag != 0);
       return;
     }
-    const int unsaid = is("gemma2") ? 2 : is("gemma3") ? 6 : is("olmo2") ? 4 : 0;
-    const int period = integer_or("attention.sliding_window_pattern", unsaid, 0, most);
+    const int usual = is("gemma2") || is("gpt-oss") ? 2 : is("gemma3") ? 6 : is("olmo2") ? 4 : 0;
+    const int period = integer_or("attention.sliding_window_pattern", usual, 0, most);
     for (int layer = 0; layer < c_.n_layers; ++layer)
       c_.windowed.push_back(period == 0 || (layer + 1) % period != 0);
   }
@@ -214,6 +247,7 @@ class gguf_config_reader {
       scaling.original_positions = integer_or("rope.scaling.original_context_length", c_.max_positions, 1, most);
       scaling.amplitude = rope_scaling::yarn_amplitude(scaling.factor);
       scaling.amplitude *= number_or("rope.scaling.attn_factor", 1.0, 1e-3, 1e3);
+      scaling.whole_pairs = !is("gpt-oss");
       scaling.fast_turns = number_or("rope.scaling.yarn_beta_fast", 32.0, 1e-3, 1e6);
       scaling.slow_turns = number_or("rope.scaling.yarn_beta_slow", 1.0, 1e-3, 1e6);
       for (const char* other : {"rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"}) {

@@ -53,19 +53,20 @@ struct llama_options {
   }
 };
 
-//! A transformer on the host: Llama 2 and 3, SmolLM2, SmolLM3, Mistral, Qwen2, Qwen2.5, Qwen3, Gemma 1 to 3, GPT-NeoX,
-//! Phi-3, Phi-4-mini, OLMo 2 and 3, Granite and GLM-4, from GGUF files and Hugging Face folders; and Bamba, most of
-//! whose layers are Mamba-2: it is read from folders only and needs a HostRecurrentStore. Matrices are held as option
-//! `weights` says. By default they are held as the file has them or as floats: load() measures within a second which
-//! makes passes faster. All other weights are F32. Option `arithmetic` chooses how weights are multiplied: exactly, so
-//! that logits are bitwise those of the weights as floats, or as integers, with weights of 8 bits and activations of 16
-//! bits: docs/benchmarks.md says what that costs and how fast it is.
+//! A transformer on the host: Llama 2 and 3, SmolLM2, SmolLM3, Mistral, Mixtral, gpt-oss, Qwen2, Qwen2.5, Qwen3 with
+//! experts or without, Gemma 1 to 3, GPT-NeoX, Phi-3, Phi-4-mini, OLMo 2 and 3, Granite and GLM-4, from GGUF files and
+//! Hugging Face folders; and Bamba, most of whose layers are Mamba-2: it is read from folders only and needs a
+//! HostRecurrentStore. Matrices are held as option `weights` says. By default they are held as the file has them or as
+//! floats: load() measures within a second which makes passes faster. All other weights are F32. Option `arithmetic`
+//! chooses how weights are multiplied: exactly, so that logits are bitwise those of the weights as floats, or as
+//! integers, with weights of 8 bits and activations of 16 bits: docs/benchmarks.md says what that costs and how fast it
+//! is.
 //!
 //! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size()]
-//! Complexity  a pass reads the weights from main memory once; with more than about a dozen rows it reads them again,
-//!             from the processor's cache. forward allocates only if the cache is larger than any before, if a batch of
-//!             a model with recurrent layers has more sequences than any before or, with option vocab_size, if a batch
-//!             has more rows than any before
+//! Complexity  a pass reads the weights from main memory once, but of a mixture of experts only those that its rows
+//!             use; with more than about a dozen rows it reads them again, from the processor's cache. forward
+//!             allocates only if the cache is larger than any before, if a batch of a model with recurrent layers has
+//!             more sequences than any before or, with option vocab_size, if a batch has more rows than any before
 //! Law         Backend's, bitwise: the row of a node does not depend on the batch it is in, on the cache slots, or on
 //!             the number of threads
 //! Errors      load: model_error for files that do not fit, option_error for options out of range. forward: input_error
@@ -162,13 +163,13 @@ class llama_backend {
 
   detail::transformer_pass made_pass() const {
     return {config_, detail::model_steps(config_, options_.hidden_layers), team_of(options_),
-            detail::pass_options{
-                .max_rows = options_.max_rows,
-                .max_positions = max_positions_,
-                .arithmetic = options_.arithmetic,
-                .max_inputs = (std::max)({config_.hidden_size, config_.mixed_size(), config_.intermediate_size}),
-                .vocab_size = config_.vocab_size,
-                .hidden_layers = options_.hidden_layers}};
+            detail::pass_options{.max_rows = options_.max_rows,
+                                 .max_positions = max_positions_,
+                                 .arithmetic = options_.arithmetic,
+                                 .max_inputs = (std::max)({config_.hidden_size, config_.mixed_size(),
+                                                           config_.intermediate_size, config_.mixture.size}),
+                                 .vocab_size = config_.vocab_size,
+                                 .hidden_layers = options_.hidden_layers}};
   }
 
   static thread_team& team_of(const llama_options& options) {

@@ -29,16 +29,52 @@ inline std::string text_of_file(const std::string& path) {
 
 }  // namespace detail
 
+//! The shape of a mixture of experts, which stands in the place of an MLP: a router gives a number for each expert, and
+//! of the experts, each an MLP of its own, a row uses the few with the greatest numbers. The outputs of these are added
+//! up, each multiplied by a factor: the softmax of the expert's number among those of all experts.
+//!
+//! Source      Shazeer et al., Outrageously Large Neural Networks: The Sparsely-Gated Mixture-of-Experts Layer (2017);
+//!             Jiang et al., Mixtral of Experts (2024)
+struct mixture_shape {
+  int experts = 0;          //!< number of experts of a layer; 0: the model has no mixtures
+  int used = 0;             //!< number of experts that a row uses
+  int size = 0;             //!< intermediate size of an expert
+  bool sums_to_one = true;  //!< the factors of a row are divided by their sum
+  bool biased = false;      //!< the router and the experts' products have biases
+  //! limit, gain: with a limit of 0, an expert's activation is SiLU(gate) * up. Otherwise it is
+  //! gate * sigmoid(gain * gate) * (up + 1), where a gate above limit counts as limit, and up is brought between -limit
+  //! and limit.
+  float limit = 0.0F;
+  float gain = 1.0F;
+};
+
 //! The shape of a transformer, as a Hugging Face config.json or a GGUF file gives it. Each difference between families
 //! is a flag or a number here, so that one pass runs them all.
 //!
 //! Errors      model_error that names the file, the key, its value and what is allowed
 //! Source      transformers: configuration_llama, _mistral, _qwen2, _qwen3, _gemma, _gemma2, _gemma3, _mistral3,
-//!             _gpt_neox, _bamba, _phi3, _olmo2, _olmo3, _granite, _smollm3, _glm4
+//!             _gpt_neox, _bamba, _phi3, _olmo2, _olmo3, _granite, _smollm3, _glm4,
+//!             _mixtral, _qwen3_moe, _gpt_oss
 struct model_config {
   //! The way in which a file names the tensors. Draft heads: eagle3 and mtp are the names that speculators writes,
-  //! eagle3_midlayer those of SafeAILab and SpecForge, mtp_beside those in a target's own files.
-  enum class layout_type { llama, gemma2, gpt_neox, bamba, glm4, gguf, eagle3, eagle3_midlayer, mtp, mtp_beside };
+  //! eagle3_midlayer those of SafeAILab and SpecForge, mtp_beside those in a target's own files. gpt_oss_mxfp4: as
+  //! gpt_oss, with the experts' weights and their exponents in two tensors of bytes.
+  enum class layout_type {
+    llama,
+    gemma2,
+    gpt_neox,
+    bamba,
+    glm4,
+    mixtral,
+    gpt_oss,
+    gpt_oss_mxfp4,
+    gguf,
+    gguf_gpt_oss,
+    eagle3,
+    eagle3_midlayer,
+    mtp,
+    mtp_beside
+  };
 
   std::string family = "llama";  //!< as the file calls it
   int vocab_size = 0;
@@ -80,6 +116,7 @@ struct model_config {
   float attention_scale = 0.0F;  //!< factor of the scores; 0: 1 / sqrt(head_dim)
   float attention_cap = 0.0F;    //!< scores become cap * tanh(score / cap); 0: they stay
   float logit_cap = 0.0F;        //!< the same for logits
+  bool attention_sinks = false;  //!< each query head has a number that counts as the score of a token without a value
   float logit_divisor = 1.0F;    //!< logits are divided by it: detail::model_tensors divides the scale of the final
                                  //!< norm by it
 
@@ -94,6 +131,9 @@ struct model_config {
 
   mamba_shape mamba{};            //!< shape of the layers in `recurrent`
   std::vector<bool> recurrent{};  //!< [n_layers] whether a layer is Mamba-2 instead of attention; empty: none is
+
+  mixture_shape mixture{};       //!< shape of the mixtures of the layers in `mixtures`
+  std::vector<bool> mixtures{};  //!< [n_layers] whether a layer has a mixture of experts for an MLP; empty: none has
 
   layout_type layout = layout_type::llama;
   std::string tensor_prefix{};  //!< begins the name of every tensor, in a file that holds more than the language model
@@ -116,6 +156,9 @@ struct model_config {
   int mixed_size() const { return (std::max)(query_size(), mamba.inner()); }
   bool is_hybrid() const { return !recurrent.empty(); }
   bool is_recurrent(int layer) const { return is_hybrid() && recurrent[static_cast<std::size_t>(layer)]; }
+  bool is_gguf() const { return layout == layout_type::gguf || layout == layout_type::gguf_gpt_oss; }
+  bool has_mixtures() const { return !mixtures.empty(); }
+  bool is_mixture(int layer) const { return has_mixtures() && mixtures[static_cast<std::size_t>(layer)]; }
   //! Number of layers with attention: a cache holds their keys and values.
   int n_attention_layers() const {
     return n_layers - static_cast<int>(std::count(recurrent.begin(), recurrent.end(), true));
@@ -176,6 +219,7 @@ struct model_config {
     const std::string method =
         found->is_object() ? detail::json_reader(*found, json.where()).text_or("quant_method", "") : found->dump();
     if (method == "espalier_int8_rows") return;  // the I8 tensors with a scale for each row
+    if (method == "mxfp4" && json.text_or("model_type", "") == "gpt_oss") return;
     raise<model_error>(json.where(), ": \"quantization_config\" has the \"quant_method\" \"", method,
                        "\", which is not read: weights of a folder must be F32, F16, BF16, or I8 with a scale for each "
                        "row (espalier_int8_rows), and quantised models are read from GGUF files.");
@@ -223,7 +267,7 @@ struct model_config {
     config.family = json.text_or("model_type", "");
     bool known = false;
     for (const char* name : {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "bamba", "phi3",
-                             "olmo2", "olmo3", "granite", "smollm3", "glm4"})
+                             "olmo2", "olmo3", "granite", "smollm3", "glm4", "mixtral", "qwen3_moe", "gpt_oss"})
       known = known || config.family == name;
     if (known) {
       config.read_llama(json);
@@ -233,7 +277,8 @@ struct model_config {
       raise<model_error>(
           json.where(), ": \"model_type\" is \"", config.family,
           "\", but must be one of llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt_neox, bamba, phi3, "
-          "olmo2, olmo3, granite, smollm3, glm4, or gemma3 or mistral3 with a \"text_config\".");
+          "olmo2, olmo3, granite, smollm3, glm4, mixtral, qwen3_moe, gpt_oss, or gemma3 or mistral3 with a "
+          "\"text_config\".");
     }
     return config;
   }
@@ -255,17 +300,22 @@ struct model_config {
     const int unsaid_kv_heads = is("smollm3") ? 4 : is("glm4") ? 2 : n_heads;
     n_kv_heads = json.integer_or("num_key_value_heads", unsaid_kv_heads, 1, n_heads);
     require_whole_groups(json);
-    const int unsaid = gemma ? 256 : (is("qwen3") || is("glm4") ? 128 : 0);  // 0: hidden_size / n_heads
+    const int unsaid = gemma                       ? 256
+                       : is("qwen3") || is("glm4") ? 128
+                       : is("gpt_oss")             ? 64
+                                                   : 0;  // 0: hidden_size / n_heads
     head_dim = json.has("head_dim") || unsaid > 0 ? json.integer_or("head_dim", unsaid, 1, 1 << 12)
                                                   : head_dim_by_division(json);
-    const double unsaid_epsilon = is("glm4") ? 1.5625e-7 : is("phi3") || olmo ? 1e-5 : 1e-6;
+    const double unsaid_epsilon = is("glm4")                                             ? 1.5625e-7
+                                  : is("phi3") || is("mixtral") || is("gpt_oss") || olmo ? 1e-5
+                                                                                         : 1e-6;
     norm_epsilon = static_cast<float>(json.number_or("rms_norm_eps", unsaid_epsilon, 0.0, 1.0));
     tied_embeddings = json.flag_or("tie_word_embeddings", gemma || is("smollm3"));
     whole_query_key_norm = olmo;
-    query_key_norm = is("qwen3") || is("gemma3_text") || olmo;
+    query_key_norm = is("qwen3") || is("qwen3_moe") || is("gemma3_text") || olmo;
     joined_projections = is("phi3");
     joined_gate = is("phi3") || is("glm4");
-    const bool attention_bias = json.flag_or("attention_bias", is("glm4"));
+    const bool attention_bias = json.flag_or("attention_bias", is("glm4") || is("gpt_oss"));
     query_bias = attention_bias || qwen2;
     attention_out_bias = attention_bias && !qwen2 && !is("glm4");
     mlp_bias = json.flag_or("mlp_bias", false);
@@ -281,7 +331,13 @@ struct model_config {
     }
     read_windows(json);
     if (is("bamba")) read_bamba(json);
-    const double unsaid_theta = is("gemma3_text") ? 1e6 : is("smollm3") ? 2e6 : is("olmo3") ? 5e5 : 1e4;
+    if (is("mixtral") || is("qwen3_moe") || is("gpt_oss")) read_mixtures(json);
+    if (is("gpt_oss")) read_gpt_oss(json);
+    const double unsaid_theta = is("gemma3_text") || is("mixtral") ? 1e6
+                                : is("gpt_oss")                    ? 1.5e5
+                                : is("smollm3")                    ? 2e6
+                                : is("olmo3")                      ? 5e5
+                                                                   : 1e4;
     read_rotary(json, "rope_theta", unsaid_theta, "partial_rotary_factor", is("bamba") || is("glm4") ? 0.5 : 1.0);
   }
 
@@ -348,6 +404,50 @@ struct model_config {
     if (n_attention_layers() == n_layers) recurrent.clear(), mamba = {};
   }
 
+  // Reads which layers have a mixture of experts, and its shape.
+  void read_mixtures(const detail::json_reader& json) {
+    const bool qwen = is("qwen3_moe");
+    if (is("mixtral")) layout = layout_type::mixtral;
+    // transformers writes the second name where it has read the first.
+    const char* experts = json.has("num_experts") ? "num_experts" : "num_local_experts";
+    mixture.experts = json.integer_or(experts, is("mixtral") ? 8 : 128, 1, 1 << 12);
+    const int used = qwen ? 8 : is("mixtral") ? 2 : 4;
+    mixture.used = json.integer_or("num_experts_per_tok", used, 1, mixture.experts);
+    mixture.size = qwen ? json.integer_or("moe_intermediate_size", 768, 1, 1 << 22) : intermediate_size;
+    mixture.sums_to_one = !qwen || json.flag_or("norm_topk_prob", false);
+    const int step = qwen ? json.integer_or("decoder_sparse_step", 1, 1, most) : 1;
+    for (int layer = 0; layer < n_layers; ++layer)
+      mixtures.push_back((layer + 1) % step == 0);
+    const nlohmann::json* plain = qwen ? json.find("mlp_only_layers") : nullptr;
+    const auto refuse = [&] {
+      json.refuse("mlp_only_layers", *plain, "a list of layers, from 0 to ", n_layers - 1, ", which have a plain MLP");
+    };
+    if (plain && !plain->is_array()) refuse();
+    for (const nlohmann::json& layer : plain ? *plain : nlohmann::json::array()) {
+      if (!layer.is_number_integer() || layer < 0 || layer >= n_layers) refuse();
+      mixtures[layer.get<std::size_t>()] = false;
+    }
+    if (std::find(mixtures.begin(), mixtures.end(), true) == mixtures.end()) mixtures.clear(), mixture = {};
+  }
+
+  void read_gpt_oss(const detail::json_reader& json) {
+    layout = layout_type::gpt_oss;
+    attention_sinks = mixture.biased = true;
+    mixture.gain = static_cast<float>(json.number_or("swiglu_alpha", 1.702, 1e-3, 1e3));
+    mixture.limit = static_cast<float>(json.number_or("swiglu_limit", 7.0, 1e-3, 1e6));
+    if (!json.has("rope_scaling") && !json.has("rope_parameters"))
+      raise<model_error>(json.where(), " lacks \"rope_scaling\" or \"rope_parameters\".");
+    // Of the methods that are read, only MXFP4 needs a layout of its own.
+    const nlohmann::json* weights = json.find("quantization_config");
+    if (!weights || !weights->is_object() || weights->value("quant_method", "") != "mxfp4") return;
+    layout = layout_type::gpt_oss_mxfp4;
+    constexpr int block = 32;
+    if (hidden_size % block != 0 || intermediate_size % block != 0) {
+      raise<model_error>(json.where(), ": \"hidden_size\" is ", hidden_size, " and \"intermediate_size\" ",
+                         intermediate_size, ", but both must be multiples of ", block, " in a model of MXFP4.");
+    }
+  }
+
   // Reads the limits of the time step. transformers writes an infinite number as {"__float__": "Infinity"}.
   void read_steps(const detail::json_reader& json) {
     mamba.least_step = 0.0F;
@@ -385,16 +485,17 @@ struct model_config {
 
   // Reads which layers have a window, and its length: from layer_types, or else by the family's own rule.
   void read_windows(const detail::json_reader& json) {
-    bool may =
-        is("mistral") || is("gemma2") || is("gemma3_text") || is("olmo3") || json.flag_or("use_sliding_window", false);
-    if (is("phi3")) may = json.has("sliding_window");
+    bool may = is("mistral") || is("gemma2") || is("gemma3_text") || is("olmo3") || is("gpt_oss") ||
+               json.flag_or("use_sliding_window", false);
+    if (is("phi3") || is("mixtral")) may = json.has("sliding_window");
     if (is("smollm3")) may = may && json.has("sliding_window");
-    if (may) window = json.integer_or("sliding_window", json.mentions("sliding_window") ? 0 : 4096, 1, most);
-    const int first = family.starts_with("qwen") ? json.integer_or("max_window_layers", 28, 0, most) : 0;
-    const int period = is("gemma2")        ? 2
-                       : is("olmo3")       ? 4
-                       : is("gemma3_text") ? json.integer_or("sliding_window_pattern", 6, 1, most)
-                                           : 0;
+    const int unsaid = json.mentions("sliding_window") ? 0 : is("gpt_oss") ? 128 : 4096;
+    if (may) window = json.integer_or("sliding_window", unsaid, 1, most);
+    const int first = is("qwen2") || is("qwen3") ? json.integer_or("max_window_layers", 28, 0, most) : 0;
+    const int period = is("gemma2") || is("gpt_oss") ? 2
+                       : is("olmo3")                 ? 4
+                       : is("gemma3_text")           ? json.integer_or("sliding_window_pattern", 6, 1, most)
+                                                     : 0;
     const auto usual = [&](int layer) {
       return is("smollm3") ? is_unrotated(layer) : layer >= first && (period == 0 || (layer + 1) % period != 0);
     };

@@ -15,7 +15,8 @@ namespace espalier::detail {
 
 // A part of a transformer that has weights. Matrices are query_key_value (outputs in that order), attention_out, gate,
 // up, down, head and embedding, which is also the head if the config ties them. In a recurrent layer query_key_value is
-// the projection before the recurrence, and attention_out the projection after it. A block draft has query and
+// the projection before the recurrence, and attention_out the projection after it. In a layer with a mixture of experts
+// each expert has gate, up and down, and router gives a number for each expert. A block draft has query and
 // key_value in place of query_key_value, and two more matrices, features and pending.
 enum class model_part : std::uint8_t {
   embedding,
@@ -23,12 +24,14 @@ enum class model_part : std::uint8_t {
   query_key_value,
   query_norm,
   key_norm,
+  sinks,
   attention_out,
   attention_out_norm,
   mlp_norm,
   gate,
   up,
   down,
+  router,
   mlp_out_norm,
   convolution,
   convolution_bias,
@@ -58,6 +61,7 @@ enum class step_kind : std::uint8_t {
   recur,       // writes to `to` the result of a Mamba-2 block's recurrence for `from`
   activate,    // writes the activation of `from` to `to`; on the host it applies the activation to `to` in place, and
                // multiplies `to` by `from` if `gated`
+  dispatch,    // adds to each row of `to` what the experts that its row of `routed` chooses make of its row of `from`
   add_norm,    // adds each row of `from`, normalised, to the row of `to`
   add_scaled,  // adds each row of `from`, times `factor`, to the row of `to`
   keep,        // copies `from` to the hidden states that the caller may read after the pass
@@ -76,6 +80,7 @@ enum class step_rows : std::uint8_t {
   widened,     // [2][intermediate_size] products of gate and up; [intermediate_size] product of up without a gate. On
                // the host [intermediate_size] product of up, only with a gate: the other product is in `activated`
   activated,   // [intermediate_size]
+  routed,      // [mixture.experts] what the router gives
   logits       // [vocab_size]
 };
 
@@ -177,6 +182,11 @@ class model_steps {
     }
     add_back(config, mixed, model_part::attention_out, model_part::attention_out_norm, layer);
     if (!parallel) add(step_kind::normalise, stream, normed, model_part::mlp_norm, layer).as_is = !config.input_norms;
+    if (config.is_mixture(layer)) {
+      add(step_kind::multiply, normed, routed, model_part::router, layer);
+      add(step_kind::dispatch, normed, stream, {}, layer);
+      return;
+    }
     add(step_kind::multiply, parallel ? mlp_normed : normed, widened, model_part::up, layer).gated = config.gated_mlp;
     model_step& activate = add(step_kind::activate, widened, activated, {}, layer);
     activate.gated = config.gated_mlp;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,11 @@
 
 namespace espalier::detail {
 
-// A part of a model, and the layer that it belongs to, if it belongs to one.
+// A part of a model, and the layer and the expert that it belongs to, if it belongs to one.
 struct part_place {
   model_part part;
   int layer = 0;
+  int expert = -1;
 };
 
 // Returns the layer of a part, in weights that are laid out as model_weights or block_draft_weights.
@@ -30,6 +32,13 @@ auto& layer_at(WeightsT& weights, part_place place) {
 // Returns the matrix of a part with its bias; the head for a part that has no matrix of its own.
 template <class WeightsT>
 auto& linear_at(WeightsT& weights, part_place place) {
+  if constexpr (requires { layer_at(weights, place).experts; }) {
+    if (place.part == model_part::router) return layer_at(weights, place).router;
+    if (place.expert >= 0) {
+      auto& expert = layer_at(weights, place).experts[static_cast<std::size_t>(place.expert)];
+      return place.part == model_part::gate ? expert.gate : place.part == model_part::up ? expert.up : expert.down;
+    }
+  }
   switch (place.part) {
     case model_part::query_key_value:
       return layer_at(weights, place).query_key_value;
@@ -65,7 +74,7 @@ auto& norm_at(WeightsT& weights, part_place place) {
   return weights.final_norm;
 }
 
-// Returns the scale of a norm.
+// Returns the scale of a norm, or the attention sinks of a layer.
 template <class WeightsT>
 float* scale_at(WeightsT& weights, part_place place) {
   switch (place.part) {
@@ -73,6 +82,9 @@ float* scale_at(WeightsT& weights, part_place place) {
       return layer_at(weights, place).query_norm;
     case model_part::key_norm:
       return layer_at(weights, place).key_norm;
+    case model_part::sinks:
+      if constexpr (requires { layer_at(weights, place).sinks; }) return layer_at(weights, place).sinks;
+      return nullptr;
     case model_part::attention_out_norm:
       return layer_at(weights, place).attention_out_norm;
     case model_part::mlp_out_norm:
@@ -122,6 +134,7 @@ struct matrix_size {
   int outputs = 0, inputs = 0;
 };
 inline matrix_size size_of(const model_config& c, part_place place) {
+  const int intermediate = place.expert >= 0 ? c.mixture.size : c.intermediate_size;
   switch (place.part) {
     case model_part::query_key_value:
       return {c.is_recurrent(place.layer) ? c.mamba.projected() : c.projected_size(),
@@ -130,9 +143,11 @@ inline matrix_size size_of(const model_config& c, part_place place) {
       return {c.hidden_size, c.is_recurrent(place.layer) ? c.mamba.inner() : c.query_size()};
     case model_part::gate:
     case model_part::up:
-      return {c.intermediate_size, c.hidden_size};
+      return {intermediate, c.hidden_size};
     case model_part::down:
-      return {c.hidden_size, c.intermediate_size};
+      return {c.hidden_size, intermediate};
+    case model_part::router:
+      return {c.mixture.experts, c.hidden_size};
     case model_part::query:
       return {c.query_size(), c.hidden_size};
     case model_part::key_value:
@@ -165,6 +180,12 @@ struct tensor_names {
   const char* mlp_out_norm;
   const char* gate_up = nullptr;  // gate and up in one tensor
   const char* mamba = nullptr;    // beginning of the names of a Mamba-2 block's tensors
+  const char* sinks = nullptr;
+  const char* router = nullptr;
+  const char* expert = nullptr;  // begins the names of an expert's tensors, before its number and a point; null: a
+                                 // tensor has the matrices of all experts. Without expert_gate, up and down: those of
+                                 // gpt-oss, see read_paired_experts()
+  const char *expert_gate = nullptr, *expert_up = nullptr, *expert_down = nullptr;
 };
 
 inline const tensor_names& names_of(model_config::layout_type layout) {
@@ -186,7 +207,12 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
                                       .up = "mlp.up_proj",
                                       .down = "mlp.down_proj",
                                       .mlp_out_norm = nullptr,
-                                      .gate_up = "mlp.gate_up_proj"};
+                                      .gate_up = "mlp.gate_up_proj",
+                                      .router = "mlp.gate",
+                                      .expert = "mlp.experts.",
+                                      .expert_gate = "gate_proj",
+                                      .expert_up = "up_proj",
+                                      .expert_down = "down_proj"};
   static constexpr tensor_names gemma2 = [] {
     tensor_names names = llama;
     names.attention_out_norm = "post_attention_layernorm";
@@ -208,6 +234,23 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
     names.up = "feed_forward.up_proj";
     names.down = "feed_forward.down_proj";
     names.mamba = "mamba.";
+    return names;
+  }();
+  static constexpr tensor_names mixtral = [] {
+    tensor_names names = llama;
+    names.router = "block_sparse_moe.gate";
+    names.expert = "block_sparse_moe.experts.";
+    names.expert_gate = "w1";
+    names.expert_up = "w3";
+    names.expert_down = "w2";
+    return names;
+  }();
+  static constexpr tensor_names gpt_oss = [] {
+    tensor_names names = llama;
+    names.sinks = "self_attn.sinks";
+    names.router = "mlp.router";
+    names.expert = "mlp.experts.";
+    names.expert_gate = names.expert_up = names.expert_down = nullptr;
     return names;
   }();
   static constexpr tensor_names eagle3 = [] {
@@ -271,7 +314,17 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
                                      .up = "ffn_up",
                                      .down = "ffn_down",
                                      .mlp_out_norm = "post_ffw_norm",
-                                     .gate_up = "ffn_up"};
+                                     .gate_up = "ffn_up",
+                                     .router = "ffn_gate_inp",
+                                     .expert_gate = "ffn_gate_exps",
+                                     .expert_up = "ffn_up_exps",
+                                     .expert_down = "ffn_down_exps"};
+  static constexpr tensor_names gguf_gpt_oss = [] {
+    tensor_names names = gguf;
+    names.mlp_norm = "post_attention_norm";
+    names.sinks = "attn_sinks.weight";
+    return names;
+  }();
   switch (layout) {
     case model_config::layout_type::gemma2:
       return gemma2;
@@ -279,10 +332,17 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
       return gpt_neox;
     case model_config::layout_type::bamba:
       return bamba;
+    case model_config::layout_type::mixtral:
+      return mixtral;
+    case model_config::layout_type::gpt_oss:
+    case model_config::layout_type::gpt_oss_mxfp4:
+      return gpt_oss;
     case model_config::layout_type::glm4:
       return glm4;
     case model_config::layout_type::gguf:
       return gguf;
+    case model_config::layout_type::gguf_gpt_oss:
+      return gguf_gpt_oss;
     case model_config::layout_type::eagle3:
       return eagle3;
     case model_config::layout_type::eagle3_midlayer:
@@ -317,8 +377,7 @@ class model_tensors {
   model_tensors(const model_config& config, tensor_source& file, WeightsT& weights, bool only_check)
       : c_(config),
         names_(names_of(config.layout)),
-        tensors_(file, only_check,
-                 config.layout == model_config::layout_type::gguf ? "the metadata makes" : "the config makes"),
+        tensors_(file, only_check, config.is_gguf() ? "the metadata makes" : "the config makes"),
         weights_(weights),
         only_check_(only_check) {}
 
@@ -345,6 +404,7 @@ class model_tensors {
     if (name.ends_with(".rotary_emb.inv_freq")) return true;
     switch (c_.layout) {
       case model_config::layout_type::gguf:
+      case model_config::layout_type::gguf_gpt_oss:
         // Divisors of the angles, which are read with the metadata, and angles as above.
         return name == "rope_freqs.weight" || name == "rope_factors_long.weight" ||
                name == "rope_factors_short.weight" || name.ends_with(".attn_rot_embd.weight");
@@ -380,6 +440,7 @@ class model_tensors {
       read_attention(base, i);
     }
     if (c_.input_norms) norm(base + names_.mlp_norm, {model_part::mlp_norm, i}, width);
+    if (c_.is_mixture(i)) return read_mixture(base, i);
     if (c_.joined_gate) {
       gate_and_up(base + names_.gate_up, i);
     } else {
@@ -390,12 +451,80 @@ class model_tensors {
     if (c_.output_norms) norm(base + names_.mlp_out_norm, {model_part::mlp_out_norm, i}, width);
   }
 
+  void read_mixture(const std::string& base, int i) {
+    const int experts = c_.mixture.experts;
+    linear(base + names_.router, {model_part::router, i}, c_.mixture.biased);
+    if (names_.expert && !names_.expert_gate) return read_paired_experts(base + names_.expert, i);
+    const auto matrices = [&](const char* name, model_part part) {
+      for (int e = 0; e < experts; ++e) {
+        const part_place place{part, i, e};
+        const int rows = size_of(c_, place).outputs;
+        if (names_.expert) {
+          matrix(base + names_.expert + std::to_string(e) + "." + name, place, rows, 0, in_order);
+        } else {
+          matrix(base + name, place, rows, 0, in_order, {e, experts});
+        }
+      }
+      if (c_.mixture.biased) biases_of_experts(base + name + ".bias", i, std::span(&part, 1));
+    };
+    matrices(names_.expert_gate, model_part::gate);
+    matrices(names_.expert_up, model_part::up);
+    matrices(names_.expert_down, model_part::down);
+  }
+
+  // Reads the experts of gpt-oss: one matrix has the rows of gate and up in turn, and each tensor all experts.
+  void read_paired_experts(const std::string& base, int i) {
+    const auto matrices = [&](const std::string& name, std::span<const model_part> parts) {
+      const int n = static_cast<int>(parts.size());
+      const matrix_size of_one = size_of(c_, {parts.front(), i, 0});
+      for (int e = 0; e < c_.mixture.experts; ++e) {
+        const auto set = [&](int row, const weight_row& weights) {
+          weights_.set_row({parts[static_cast<std::size_t>(row % n)], i, e}, row / n, weights);
+        };
+        const stack_place in_stack{e, c_.mixture.experts};
+        const weight_type type = c_.layout == model_config::layout_type::gpt_oss_mxfp4
+                                     ? tensors_.mxfp4_matrix(name, n * of_one.outputs, of_one.inputs, set, in_stack)
+                                     : tensors_.transposed(name, n * of_one.outputs, of_one.inputs, set, in_stack);
+        for (const model_part part : parts) {
+          if (only_check_) weights_.expect_rows({part, i, e}, 0, of_one.outputs, type);
+        }
+      }
+      biases_of_experts(name + "_bias", i, parts);
+    };
+    constexpr model_part gate_and_up[] = {model_part::gate, model_part::up}, down[] = {model_part::down};
+    matrices(base + "gate_up_proj", gate_and_up);
+    matrices(base + "down_proj", down);
+  }
+
+  // Reads the biases of all experts of a layer, [experts][outputs], the outputs of these parts in turn.
+  void biases_of_experts(const std::string& name, int i, std::span<const model_part> parts) {
+    const auto n = static_cast<int>(parts.size()), outputs = size_of(c_, {parts.front(), i, 0}).outputs;
+    const int experts = c_.mixture.experts;
+    const auto extent = [](int size) { return static_cast<std::uint64_t>(size); };
+    tensors_.numbers(name, {extent(experts), extent(n * outputs)}, [&](const float* values) {
+      values_.resize(static_cast<std::size_t>(outputs));
+      for (int at = 0; at < experts * n; ++at) {
+        const float* from = values + static_cast<std::ptrdiff_t>(at / n) * n * outputs + at % n;
+        for (int o = 0; o < outputs; ++o)
+          values_[static_cast<std::size_t>(o)] = from[static_cast<std::ptrdiff_t>(o) * n];
+        weights_.set_bias({parts[static_cast<std::size_t>(at % n)], i, at / n}, 0, values_.data(), outputs);
+      }
+    });
+  }
+
+  static int in_order(int row) { return row; }
+
   void read_attention(const std::string& base, int i) {
     const int width = c_.hidden_size;
     read_projections(base, {model_part::query_key_value, i});
     if (c_.query_key_norm) {
       norm(base + names_.query_norm, {model_part::query_norm, i}, c_.query_norm_size());
       norm(base + names_.key_norm, {model_part::key_norm, i}, c_.key_norm_size());
+    }
+    if (c_.attention_sinks) {
+      tensors_.vector(base + names_.sinks, c_.n_heads, [&](const float* values) {
+        weights_.set_vector({model_part::sinks, i}, values, c_.n_heads);
+      });
     }
     linear(base + names_.attention_out, {model_part::attention_out, i}, c_.attention_out_bias);
     if (c_.output_norms) norm(base + names_.attention_out_norm, {model_part::attention_out_norm, i}, width);
@@ -431,7 +560,6 @@ class model_tensors {
   // Reads the projections to queries, keys and values: outputs in that order, each head by head.
   void read_projections(const std::string& base, part_place place) {
     const int q = c_.query_size(), kv = c_.kv_size(), dim = c_.head_dim;
-    const auto in_order = [](int row) { return row; };
     // For rows of queries and keys. If the file has them in pairs, rows 2 i and 2 i + 1 of a head are rotated together.
     const auto turned = [dim, rotated = c_.paired_rotary ? c_.rotary_dims : 0](int row) {
       const int at = row % dim;
@@ -482,16 +610,20 @@ class model_tensors {
     weights_.expect_rows(up, 0, each, type);
   }
 
+  // Reads a matrix, or one of a stack: row r in the file is row first + order(r) of the matrix.
   template <class OrderT>
-  void matrix(const std::string& name, part_place place, int rows, int first, const OrderT& order) {
-    const weight_type type = rows_of(name, place, rows, [&](int row) { return matrix_row{place, first + order(row)}; });
+  void matrix(const std::string& name, part_place place, int rows, int first, const OrderT& order,
+              stack_place in_stack = {}) {
+    const auto target = [&](int row) { return matrix_row{place, first + order(row)}; };
+    const weight_type type = rows_of(name, place, rows, target, in_stack);
     if (only_check_) weights_.expect_rows(place, first, rows, type);
   }
 
   // Reads a tensor, row r of which is the row target(r) of the model, and returns its type. All matrices that it holds
   // have as many inputs as that at `place`.
   template <class TargetT>
-  weight_type rows_of(const std::string& name, part_place place, int rows, const TargetT& target) {
+  weight_type rows_of(const std::string& name, part_place place, int rows, const TargetT& target,
+                      stack_place in_stack = {}) {
     const int columns = size_of(c_, place).inputs;
     const auto wanted = [&](int row) {
       [[maybe_unused]] const matrix_row to = target(row);
@@ -506,12 +638,12 @@ class model_tensors {
       const matrix_row to = target(row);
       weights_.set_row(to.place, to.row, weights);
     };
-    return tensors_.matrix(name + ".weight", rows, columns, visit, wanted, part);
+    return tensors_.matrix(name + ".weight", rows, columns, visit, wanted, part, in_stack);
   }
 
   void linear(const std::string& name, part_place place, bool has_bias) {
     const int rows = size_of(c_, place).outputs;
-    matrix(name, place, rows, 0, [](int row) { return row; });
+    matrix(name, place, rows, 0, in_order);
     if (has_bias) bias(name + ".bias", place, rows);
   }
 

@@ -153,10 +153,10 @@ struct weight_loader {
     return false;
   }
 
-  // Returns the type in which whole rows of a type are held. With i8_rows, rows that are only looked up keep their
-  // type.
+  // Returns the type in which whole rows of a type are held. Routers keep their type, since rounding would make rows
+  // choose other experts. With i8_rows, rows that are only looked up keep their type, too.
   weight_type held_type_of(part_place place, weight_type type) const {
-    const bool stays = storage == weight_storage::i8_rows && is_looked_up(place);
+    const bool stays = place.part == model_part::router || (storage == weight_storage::i8_rows && is_looked_up(place));
     return stays ? type : held_type(type, part.inputs_in_file(place), storage);
   }
 
@@ -197,7 +197,8 @@ struct weight_loader {
 //! Query, key and value projections are one matrix, rows in that order. A tied embedding is held once, as the output
 //! projection. Parts that a model does not have are null or have 0 outputs.
 //!
-//! Complexity  load: peak memory is the weights as held and a buffer of 128 KiB or one row
+//! Complexity  load: peak memory is the weights as held and a buffer of 128 KiB or one row; for a folder
+//!             of gpt-oss also one matrix of an expert
 //! Errors      model_error for a tensor that is missing, that has another shape or dtype than the config asks for, or
 //!             that has no place in the model; option_error for weight_storage::fastest
 struct model_weights {
@@ -211,13 +212,20 @@ struct model_weights {
     weight_matrix matrix;
     float* bias = nullptr;
   };
+  //! The matrices of one expert of a mixture.
+  struct expert_type {
+    linear_type gate, up, down;
+  };
   struct layer_type {
     norm_type attention_norm, mlp_norm;
     float* query_norm = nullptr;          //!< [head_dim], or [query_size] if all heads are normalised as one row
     float* key_norm = nullptr;            //!< [head_dim], or [kv_size]
+    float* sinks = nullptr;               //!< [n_heads] attention sinks
     float* attention_out_norm = nullptr;  //!< [hidden_size]
     float* mlp_out_norm = nullptr;        //!< [hidden_size]
     linear_type query_key_value, attention_out, gate, up, down;
+    linear_type router;                //!< of a mixture; gate, up and down are empty then
+    std::vector<expert_type> experts;  //!< [mixture.experts] of a mixture
     mamba_weights mamba;  //!< of a recurrent layer, whose projections are query_key_value and attention_out
   };
 
@@ -278,11 +286,28 @@ struct model_weights {
     if (!c.tied_embeddings && c.has_embedding) embedding = weight_rows(size.outputs, size.inputs);
     for (int i = 0; i < c.n_layers; ++i) {
       using enum detail::model_part;
-      for (const detail::model_part each : {query_key_value, attention_out, up, down})
+      for (const detail::model_part each : {query_key_value, attention_out})
         matrix({each, i});
-      if (c.gated_mlp) matrix({gate, i});
+      if (c.is_mixture(i))
+        layers[static_cast<std::size_t>(i)].experts.resize(static_cast<std::size_t>(c.mixture.experts));
+      each_of_mlp(c, i, matrix);
     }
     if (c.has_head) matrix({detail::model_part::head});
+  }
+
+  // Calls use(place) for each matrix of the MLP of a layer, or of its mixture of experts.
+  template <class UseT>
+  static void each_of_mlp(const model_config& c, int layer, const UseT& use) {
+    using enum detail::model_part;
+    const auto of_expert = [&](int expert) {
+      use(detail::part_place{up, layer, expert});
+      if (c.gated_mlp) use(detail::part_place{gate, layer, expert});
+      use(detail::part_place{down, layer, expert});
+    };
+    if (!c.is_mixture(layer)) return of_expert(-1);
+    use(detail::part_place{router, layer});
+    for (int expert = 0; expert < c.mixture.experts; ++expert)
+      of_expert(expert);
   }
 
   // Gives every part its place in the block, or only counts the floats if the block has no memory yet.
@@ -308,6 +333,7 @@ struct model_weights {
       matrix({query_key_value, i}, recurrent ? c.mamba.projection_bias : c.query_bias);
       layer.query_norm = vector(c.query_key_norm, c.query_norm_size());
       layer.key_norm = vector(c.query_key_norm, c.key_norm_size());
+      layer.sinks = vector(c.attention_sinks, c.n_heads);
       matrix({attention_out, i}, recurrent ? c.mamba.projection_bias : c.attention_out_bias);
       if (recurrent) {
         const mamba_shape& m = c.mamba;
@@ -320,9 +346,7 @@ struct model_weights {
       }
       layer.attention_out_norm = vector(c.output_norms, c.hidden_size);
       layer.mlp_norm = norm(c.input_norms);
-      matrix({up, i}, c.mlp_bias);
-      if (c.gated_mlp) matrix({gate, i}, c.mlp_bias);
-      matrix({down, i}, c.mlp_bias);
+      each_of_mlp(c, i, [&](detail::part_place of) { matrix(of, c.is_mixture(i) ? c.mixture.biased : c.mlp_bias); });
       layer.mlp_out_norm = vector(c.output_norms, c.hidden_size);
     }
     final_norm = norm(true);

@@ -71,6 +71,22 @@ class product_team {
                     threads_[static_cast<std::size_t>(thread)].room, next.weights_of(outputs_of(thread, next).first));
   }
 
+  // Writes the thread's outputs of y = W x + bias or, with `adds`, of y += W x + bias. The matrix and the bias of
+  // `linear` are laid out as in model_weights::linear_type.
+  template <class LinearT>
+  requires requires(const LinearT& linear) { linear.bias; }
+  void multiply(int thread, const LinearT& linear, const matrix_rows& x, float* y, bool adds, const weight_matrix& next,
+                std::ptrdiff_t y_stride = 0) {
+    const auto [begin, end] = outputs_of(thread, linear.matrix);
+    const std::ptrdiff_t stride = y_stride > 0 ? y_stride : linear.matrix.outputs();
+    for (int row = 0; row < x.rows && linear.bias; ++row) {
+      float* to = y + row * stride;
+      for (int o = begin; o < end; ++o)
+        to[o] = adds ? to[o] + linear.bias[o] : linear.bias[o];
+    }
+    multiply(thread, linear.matrix, x, y, adds || linear.bias != nullptr, next, stride);
+  }
+
  private:
   // Up to this many rows, it is faster that every thread prepares all rows than that the threads wait at a barrier.
   static constexpr int alone_rows = 8;

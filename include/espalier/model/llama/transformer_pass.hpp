@@ -18,6 +18,7 @@
 #include "espalier/kv_store/memory/float_block.hpp"
 #include "espalier/model/llama/attention.hpp"
 #include "espalier/model/llama/elementwise.hpp"
+#include "espalier/model/llama/expert_mixture.hpp"
 #include "espalier/model/llama/host_kv_store.hpp"
 #include "espalier/model/llama/mamba_block.hpp"
 #include "espalier/model/llama/matrix_rows.hpp"
@@ -96,6 +97,8 @@ class transformer_pass {
     options_.max_rows = max_rows;
     n_rows_ = 0;
     products_ = {*team_, max_rows, options_.max_inputs, options_.arithmetic};
+    mixture_ = {};
+    if (config_.has_mixtures()) mixture_ = {config_.mixture, config_.hidden_size, team_->n_threads(), max_rows};
     buffers_ = {};
     place_buffers();
     buffers_ = float_block(buffers_.used(), false);
@@ -175,7 +178,7 @@ class transformer_pass {
 
   // Up to this many rows, it is faster that every thread computes all norms than that the threads wait for one another.
   static constexpr int alone_rows = 8;
-  static constexpr std::size_t n_arrays = 9;
+  static constexpr std::size_t n_arrays = 10;
 
   float* kept(int layer, int row) const {
     const auto i = std::find(hidden_layers_.begin(), hidden_layers_.end(), layer) - hidden_layers_.begin();
@@ -193,6 +196,7 @@ class transformer_pass {
     take(step_rows::normed, hidden);
     take(step_rows::mlp_normed, hidden, config_.parallel_residual);
     take(step_rows::paired, 2 * hidden, config_.paired_input);
+    take(step_rows::routed, config_.mixture.experts, config_.has_mixtures());
     own_normed_ = buffers_.take(
         static_cast<std::size_t>(at((config_.parallel_residual ? 2 : 1) * alone_rows * team_->n_threads(), hidden)));
     hidden_ = buffers_.take(static_cast<std::size_t>(at(options_.max_rows, hidden)) * hidden_layers_.size());
@@ -253,6 +257,8 @@ class transformer_pass {
           return recur(step);
         case step_kind::activate:
           return activate(step);
+        case step_kind::dispatch:
+          return dispatch(step);
         case step_kind::add_norm:
           return add_norm(step);
         case step_kind::add_scaled:
@@ -353,8 +359,9 @@ class transformer_pass {
           pass.whole_heads_ && step.part == model_part::query_key_value && !c.is_recurrent(step.layer);
       settle({{step.to, is_whole ? division::heads : division::columns, true}});
       const bool partial = step.to == step_rows::projected && !c.is_recurrent(step.layer);
-      product(part, pass.products_.prepare(thread, part.matrix, from, n_rows(step)), pass.rows(step.to) + step.column,
-              step.adds, pass.next_matrix(weights, step), partial ? c.projected_size() : part.matrix.outputs());
+      pass.products_.multiply(thread, part, pass.products_.prepare(thread, part.matrix, from, n_rows(step)),
+                              pass.rows(step.to) + step.column, step.adds, pass.next_matrix(weights, step),
+                              partial ? c.projected_size() : part.matrix.outputs());
     }
 
     // Writes the products of the matrix `up` and, if the step is gated, of `gate`: a thread's columns of each.
@@ -365,22 +372,9 @@ class transformer_pass {
           pass.products_.prepare(thread, gate.matrix.has_bytes() ? gate.matrix : up.matrix, from, batch.n_rows());
       const weight_matrix& next = pass.next_matrix(weights, step);
       const int width = up.matrix.outputs();
-      product(up, x, pass.rows(step.gated ? step_rows::widened : step_rows::activated), false,
-              step.gated ? gate.matrix : next, width);
-      if (step.gated) product(gate, x, pass.rows(step_rows::activated), false, next, width);
-    }
-
-    // Writes the thread's columns of y = W x + bias or, with `adds`, of y += W x + bias.
-    template <class LinearT>
-    void product(const LinearT& part, const matrix_rows& x, float* y, bool adds, const weight_matrix& next,
-                 int y_stride) {
-      const auto [begin, end] = pass.products_.outputs_of(thread, part.matrix);
-      for (int row = 0; row < x.rows && part.bias; ++row) {
-        float* to = y + at(row, y_stride);
-        for (int o = begin; o < end; ++o)
-          to[o] = adds ? to[o] + part.bias[o] : part.bias[o];
-      }
-      pass.products_.multiply(thread, part.matrix, x, y, adds || part.bias != nullptr, next, y_stride);
+      pass.products_.multiply(thread, up, x, pass.rows(step.gated ? step_rows::widened : step_rows::activated), false,
+                              step.gated ? gate.matrix : next, width);
+      if (step.gated) pass.products_.multiply(thread, gate, x, pass.rows(step_rows::activated), false, next, width);
     }
 
     void norm_heads(const model_step& step) {
@@ -438,10 +432,12 @@ class transformer_pass {
       settle({{step.from, division::all}, {step.to, division::all, true}});
       if (c.n_kv_heads == 0) return;
       attention_worker& worker = pass.workers_[static_cast<std::size_t>(thread)];
+      const float* sinks = c.attention_sinks ? scale_at(weights, {model_part::sinks, step.layer}) : nullptr;
       take_attention_tasks(*pass.team_, step.cache_layer, c.n_heads, c.n_kv_heads, batch,
                            [&](const batch_sequence& sequence, attention_worker::task task) {
                              task.window = step.window;
                              task.cap = step.limit;
+                             task.sinks = sinks;
                              worker.attend(kv, batch, sequence, task, pass.rows(step.from), c.projected_size(),
                                            pass.rows(step.to), c.query_size());
                            });
@@ -473,6 +469,16 @@ class transformer_pass {
             gelu_tanh_times(to, up, end - begin);
             break;
         }
+      }
+    }
+
+    void dispatch(const model_step& step) {
+      settle({{step_rows::routed, division::all}, {step.from, division::all}, {step.to, division::columns, true}});
+      if constexpr (requires { layer_at(weights, {step.part, step.layer}).experts; }) {
+        const float* from = is_alone(step, step.from) ? own_rows(step.from) : pass.rows(step.from);
+        pass.mixture_.run(*pass.team_, pass.products_, thread, layer_at(weights, {step.part, step.layer}).experts,
+                          {pass.rows(step_rows::routed), from, pass.rows(step.to), batch.n_rows()},
+                          pass.next_matrix(weights, step));
       }
     }
 
@@ -522,6 +528,7 @@ class transformer_pass {
   bool whole_heads_ = false;   // each thread's outputs of query_key_value are whole heads: the heads that it rotates
   std::vector<attention_worker> workers_;
   mamba_block mamba_;
+  expert_mixture mixture_;
   product_team products_;
   std::vector<int> hidden_layers_;
   float_block buffers_;

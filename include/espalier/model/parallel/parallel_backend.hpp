@@ -390,7 +390,7 @@ class rank_place {
 //!             number of ranks
 //! Law         with rank_logits::maxima the greatest logit of a row, ties to the lower token, is that of the whole row;
 //!             all but one token of each rank's part are minus infinity: a decoder takes `greedy` alone then
-//! Errors      load: model_error for files that do not fit or a model with recurrent layers, option_error. forward:
+//! Errors      load: model_error for files that do not fit or a model that rank_part refuses, option_error. forward:
 //!             rank_error if a rank is dead, late, or has another batch; input_error as llama_backend's, on all ranks
 //! Source      Shoeybi et al., Megatron-LM, section 3, for rank_split::sums
 template <Communicator CommunicatorT>

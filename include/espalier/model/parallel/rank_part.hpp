@@ -52,8 +52,8 @@ struct rank_division {
 //! The part of a transformer that a rank has: key-value heads with their query heads, and runs of the hidden,
 //! intermediate and vocabulary sizes, in granules of 32. Parts are as equal as granules allow; one may be empty.
 //!
-//! Errors      model_error for a model with recurrent layers, which are not divided, and over more than one rank for a
-//!             model whose norms of queries and keys take all heads of a token together
+//! Errors      model_error for a model with recurrent layers or mixtures of experts, which are not divided, and over
+//!             more than one rank for a model whose norms of queries and keys take all heads of a token together
 struct rank_part {
   static constexpr int granule = 32;
 
@@ -71,10 +71,9 @@ struct rank_part {
         hidden(share(config.hidden_size, granule, rank, size)),
         intermediate(share(config.intermediate_size, granule, rank, size)),
         vocabulary(share(config.vocab_size, granule, rank, size)) {
-    if (config.is_hybrid()) {
-      raise<model_error>("a model with recurrent layers (", config.family,
-                         ") cannot be divided over ranks: one rank "
-                         "runs it.");
+    if (config.is_hybrid() || config.has_mixtures()) {
+      raise<model_error>("a model with ", config.is_hybrid() ? "recurrent layers" : "mixtures of experts", " (",
+                         config.family, ") cannot be divided over ranks: one rank runs it.");
     }
     if (config.whole_query_key_norm && size > 1) {
       raise<model_error>("a model with norms over all heads of the queries and of the keys (", config.family,

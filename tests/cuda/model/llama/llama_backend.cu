@@ -334,6 +334,9 @@ TEST_CASE("What the device does not compute is named") {
   CHECK(message_of<model_error>([] { plain_llama<float>::load(path_of("bamba")); }) ==
         "a bamba model has recurrent layers (Mamba-2), which the transformer on the device does not compute; the "
         "host's, espalier::llama_backend, does.");
+  CHECK(message_of<model_error>([] { plain_llama<float>::load(path_of("mixtral")); }) ==
+        "a mixtral model has mixtures of experts, which the transformer on the device does not compute; the host's, "
+        "espalier::llama_backend, does.");
   model_config biased;
   biased.family = "olmo2";
   biased.query_key_norm = biased.whole_query_key_norm = biased.query_bias = true;

@@ -53,7 +53,7 @@ struct llama_options {
 };
 
 //! A transformer on the device. It loads the same models from the same files as espalier::llama_backend on the host,
-//! except models with recurrent layers.
+//! except models with recurrent layers or mixtures of experts.
 //!
 //! Weights, keys, values and activations are NumberT; the residual stream, norms and all sums are float, and so are the
 //! logits, unless LogitT says otherwise. cuBLASLt computes the products, AttentionT the attention, and kernels of the

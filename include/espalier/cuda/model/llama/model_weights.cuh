@@ -31,10 +31,11 @@ inline void require_on_device(const model_config& c) {
                        ") has biases of queries and keys beside norms over all their heads, which the transformer on "
                        "the device does not compute; the host's, espalier::llama_backend, does.");
   }
-  if (!c.is_hybrid()) return;
-  raise<model_error>("a ", c.family,
-                     " model has recurrent layers (Mamba-2), which the transformer on the device does not compute; the "
-                     "host's, espalier::llama_backend, does.");
+  if (!c.is_hybrid() && !c.has_mixtures()) return;
+  raise<model_error>("a ", c.family, " model has ",
+                     c.is_hybrid() ? "recurrent layers (Mamba-2)" : "mixtures of experts",
+                     ", which the transformer on the device does not compute; the host's, espalier::llama_backend, "
+                     "does.");
 }
 
 // A PartT of weight_upload for a device that holds the whole model: all rows of all matrices. The PartT of a rank is
@@ -124,8 +125,8 @@ struct weight_upload {
 //! Complexity  load: reads the file once; host memory for 2^21 numbers; int8 rows are multiplied by their scales on the
 //!             way. Synchronises
 //! Errors      model_error for a tensor that is missing or unknown, or has another shape or dtype than the config asks
-//!             for, for a weight beyond the range of NumberT, and for a model with recurrent layers, or with biases
-//!             beside norms over all heads, which the device does not compute; cuda_error
+//!             for, for a weight beyond the range of NumberT, and for a model with recurrent layers, mixtures of
+//!             experts, or biases beside norms over all heads, which the device does not compute; cuda_error
 template <class NumberT>
 struct model_weights {
   static_assert(detail::is_model_number<NumberT>,

@@ -174,6 +174,7 @@ class step_launcher {
           cap_logits(step.limit, batch.n_outputs, stream);
           break;
         case step_kind::recur:
+        case step_kind::dispatch:
           break;  // model_weights has refused the model
       }
     }
