@@ -2,10 +2,12 @@
 #include "assignment.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "../models/model_set.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/text_counts.hpp"
+#include "espalier/drafter/translated.hpp"
 
 namespace generate {
 
@@ -27,9 +29,10 @@ host_drafter assignment::drafter(const espalier::sampling_options& sampling) con
     return host_drafter(
         espalier::text_counts(models.target.vocab_size(), {.capacity = (std::min)(models.context(), most)}));
   }
-  (void)models.draft_model();  // says so if there is none
-  return host_drafter(
-      espalier::autoregressive(host_model(passes.draft), models.draft_cache(arguments.commit), sampling));
+  espalier::recurrent_kv& cache = models.draft_cache(arguments.commit);  // says so if there is no draft model
+  espalier::autoregressive<host_model, espalier::recurrent_kv&> drafter(host_model(passes.draft), cache, sampling);
+  if (models.map) return host_drafter(espalier::translated(std::move(drafter), *models.map));
+  return host_drafter(std::move(drafter));
 }
 
 espalier::recurrent_kv& assignment::target_cache() const {

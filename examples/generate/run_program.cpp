@@ -50,6 +50,7 @@ models::model_set load_models(const arguments& arguments) {
                                                            .max_rows = rows,
                                                            .arithmetic = arguments.arithmetic,
                                                            .weights = arguments.weights});
+  if (models.map) std::cerr << models.vocabularies_in_words() << '\n';
   return models;
 }
 

@@ -17,6 +17,7 @@
 #include "espalier/cost/measure_costs.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/feature_steps.hpp"
+#include "espalier/drafter/translated.hpp"
 #include "espalier/forward/prefill.hpp"
 #include "espalier/kv_store/recurrent.hpp"
 #include "espalier/model/files/cost_file.hpp"
@@ -95,7 +96,9 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
   }
   if (!models.draft) return espalier::measure_costs(models.target, target_kv, options, progress);
   espalier::autoregressive drafter(*models.draft, *draft_kv, draft_sampling);
-  return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
+  if (!models.map) return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
+  espalier::translated translating(drafter, *models.map);
+  return espalier::measure_costs(translating, models.target, target_kv, options, progress);
 }
 
 //! The costs in a file of save_costs. A sentence on stderr says if they are of other hardware.

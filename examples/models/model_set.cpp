@@ -24,7 +24,8 @@ model_set model_set::load(const model_paths& given, const espalier::llama_option
   if (!paths.draft.empty()) {
     const espalier::model_config draft_config = espalier::model_files::open(paths.draft).config;
     draft_options.hidden_layers.push_back(draft_config.n_layers - 1);
-    draft_options.vocab_size = config.vocab_size;
+    models.map = map_to_draft(models.text, paths);
+    if (!models.map) draft_options.vocab_size = config.vocab_size;
     // A model that drafts for itself is loaded only once.
     const bool is_target = std::filesystem::equivalent(paths.model, paths.draft);
     if (is_target) {

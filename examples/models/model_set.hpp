@@ -6,6 +6,7 @@
 #include <string>
 
 #include "espalier/core/error.hpp"
+#include "espalier/drafter/translated.hpp"
 #include "espalier/kv_store/recurrent.hpp"
 #include "espalier/model/llama/block_draft_model.hpp"
 #include "espalier/model/llama/draft_head_model.hpp"
@@ -30,6 +31,7 @@ struct model_set {
   std::optional<espalier::llama_backend> draft{};
   std::optional<espalier::draft_head_model> head{};
   std::optional<espalier::block_draft_model> block{};
+  std::optional<espalier::vocabulary_map> map{};  //!< the target's tokens in the draft's vocabulary, if it has another
   std::optional<espalier::recurrent_kv> target_kv{}, draft_kv{};  //!< the caches of target_cache() and draft_cache()
 
   //! Loads the models. options.max_rows: rows of the longest forward pass of each, such as a tree and its pending
@@ -38,8 +40,19 @@ struct model_set {
 
   //! The smaller model.
   //!
-  //! Errors      espalier::model_error if there is none
+  //! Errors      espalier::model_error if there is none, or if it has another vocabulary than the target
   espalier::llama_backend& draft_model() {
+    if (map) {
+      espalier::raise<espalier::model_error>("the draft ", paths.draft, " has another vocabulary than the target ",
+                                             paths.model, "; they must have the same one here.");
+    }
+    return any_draft_model();
+  }
+
+  //! The smaller model, whose vocabulary may be another one: `map` translates then.
+  //!
+  //! Errors      espalier::model_error if there is none
+  espalier::llama_backend& any_draft_model() {
     if (!draft && !paths.head.empty()) {
       espalier::raise<espalier::model_error>(paths.head, " is a head on the target's hidden states, but a smaller ",
                                              "model is needed here.");
@@ -51,10 +64,18 @@ struct model_set {
     return *draft;
   }
 
+  //! A sentence on a draft with another vocabulary; empty if target and draft have the same one.
+  std::string vocabularies_in_words() const {
+    if (!map) return {};
+    return "The draft " + paths.draft + " has another vocabulary than the target: it drafts the " +
+           std::to_string(map->shared().size()) + " tokens that both have, of the target's " +
+           std::to_string(map->target_size()) + ".";
+  }
+
   //! The caches for texts that one model writes one after the other: rows of tokens that a text has in common with the
   //! one before it are not computed again. forget_texts() empties both.
   espalier::recurrent_kv& target_cache(espalier::commit_mode mode) { return kept(target_kv, target, mode); }
-  espalier::recurrent_kv& draft_cache(espalier::commit_mode mode) { return kept(draft_kv, draft_model(), mode); }
+  espalier::recurrent_kv& draft_cache(espalier::commit_mode mode) { return kept(draft_kv, any_draft_model(), mode); }
   void forget_texts() {
     for (auto* kv : {&target_kv, &draft_kv})
       if (*kv) (*kv)->truncate(0, 0);

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/drafter/translated.hpp"
 #include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/llama/model_files.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
@@ -35,42 +39,80 @@ inline void require_fitting_tokenizer(const espalier::tokenizer& text, int vocab
   }
 }
 
-// Checks that the draft's tokens mean the same as the target's. Models that were trained further may have renamed a
-// few.
-inline void require_same_tokens(const espalier::tokenizer& text, const model_paths& paths) {
-  const espalier::tokenizer of_draft = tokenizer_of(paths.draft);
-  const int n = (std::min)(text.size(), of_draft.size()), n_all = (std::max)(text.size(), of_draft.size());
+// Tells whether two tokenizers are one but for a hundredth of the tokens: models that were trained further may have
+// renamed a few.
+inline bool are_same_tokens(const espalier::tokenizer& one, const espalier::tokenizer& other) {
+  const int n = (std::min)(one.size(), other.size()), n_all = (std::max)(one.size(), other.size());
   int n_others = n_all - n;
   for (int token = 0; token < n; ++token)
-    n_others += text.piece(token) != of_draft.piece(token) ? 1 : 0;
-  if (n_others > n_all / 100) {
-    espalier::raise<espalier::model_error>("the draft ", paths.draft, " has another vocabulary than the target ",
-                                           paths.model, ": of ", n_all, " tokens ", n_others,
-                                           " are other texts; they must be the same.");
-  }
+    n_others += one.piece(token) != other.piece(token) ? 1 : 0;
+  return n_others <= n_all / 100;
+}
+
+inline std::vector<std::string> pieces_of(const espalier::tokenizer& text, int vocab) {
+  std::vector<std::string> pieces(static_cast<std::size_t>(vocab));
+  for (int token = 0; token < (std::min)(vocab, text.size()); ++token)
+    pieces[static_cast<std::size_t>(token)] = text.piece(token);
+  return pieces;
 }
 
 }  // namespace detail
 
 //! The tokenizer of the model at `given`, whose resolved paths are `paths`.
 //!
-//! Errors      espalier::model_error if it does not fit the target, or the draft has other tokens than the target
+//! Errors      espalier::model_error if it does not fit the target, or the draft has no tokenizer and rows for another
+//!             number of tokens
 inline espalier::tokenizer model_tokenizer(const std::string& given, const model_paths& paths) {
   const int vocab = espalier::model_files::open(paths.model).config.vocab_size;
   espalier::tokenizer text = detail::tokenizer_of(given);
-  if (!paths.draft.empty()) {
+  if (!paths.draft.empty() && !detail::has_tokenizer(paths.draft)) {
     const int of_draft = espalier::model_files::open(paths.draft).config.vocab_size;
     // Models of one tokenizer are padded to different numbers of rows.
-    const bool has_own = detail::has_tokenizer(paths.draft);
-    if (!has_own && std::abs(vocab - of_draft) > vocab / 100) {
+    if (std::abs(vocab - of_draft) > vocab / 100) {
       espalier::raise<espalier::model_error>("the target ", paths.model, " has a vocabulary of ", vocab,
                                              " and the draft ", paths.draft, " one of ", of_draft,
-                                             "; they must have one tokenizer, so the same size but for padding.");
+                                             "; without a tokenizer of its own the draft must have the target's, so ",
+                                             "the same size but for padding.");
     }
-    if (!std::filesystem::equivalent(paths.model, paths.draft) && has_own) detail::require_same_tokens(text, paths);
   }
   detail::require_fitting_tokenizer(text, vocab, given);
   return text;
+}
+
+//! The translation of the target's tokens, whose tokenizer is `text`, into the draft's; none if both have one
+//! tokenizer. The tokens with which texts begin and end stand for each other.
+//!
+//! Errors      espalier::model_error if fewer than a quarter of the tokens of the smaller vocabulary are shared, or the
+//!             draft's tokenizer does not fit the draft
+inline std::optional<espalier::vocabulary_map> map_to_draft(const espalier::tokenizer& text, const model_paths& paths) {
+  if (paths.draft.empty() || !detail::has_tokenizer(paths.draft) ||
+      std::filesystem::equivalent(paths.model, paths.draft))
+    return {};
+  const espalier::tokenizer of_draft = detail::tokenizer_of(paths.draft);
+  if (detail::are_same_tokens(text, of_draft)) return {};
+  const int vocab = espalier::model_files::open(paths.model).config.vocab_size;
+  const int draft_vocab = espalier::model_files::open(paths.draft).config.vocab_size;
+  detail::require_fitting_tokenizer(of_draft, draft_vocab, paths.draft);
+  const auto refuse = [&](std::size_t n) {
+    espalier::raise<espalier::model_error>(
+        "the draft ", paths.draft, " and the target ", paths.model, " share ", n, " tokens, of ", of_draft.size(),
+        " and ", text.size(), "; a draft with another vocabulary must share a quarter of the smaller one.");
+  };
+  try {
+    espalier::vocabulary_map map(detail::pieces_of(text, vocab), detail::pieces_of(of_draft, draft_vocab));
+    const std::size_t n = map.shared().size();
+    if (4 * n < static_cast<std::size_t>((std::min)(text.size(), of_draft.size()))) refuse(n);
+    const auto& ends = text.ends_of_text();
+    const auto& draft_ends = of_draft.ends_of_text();
+    for (std::size_t i = 0; i < (std::min)(ends.size(), draft_ends.size()); ++i)
+      map.share(ends[i], draft_ends[i]);
+    if (text.begin_of_text() >= 0 && of_draft.begin_of_text() >= 0)
+      map.share(text.begin_of_text(), of_draft.begin_of_text());
+    return map;
+  } catch (const espalier::option_error&) {
+    refuse(0);
+  }
+  return {};
 }
 
 }  // namespace models

@@ -14,6 +14,7 @@
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/feature_steps.hpp"
 #include "espalier/drafter/text_counts.hpp"
+#include "espalier/drafter/translated.hpp"
 #include "espalier/kv_store/paged.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/cost_aware.hpp"
@@ -176,7 +177,9 @@ void engine::work_with(PolicyT policy, std::promise<void>& ready) {
                                 " drafts here: name a --model that has none beside it.");
     }
     espalier::paged_kv draft_kv = make_cache(models_, *models_.draft, options_);
-    return work_over(espalier::autoregressive(*models_.draft, draft_kv), std::move(policy), ready);
+    espalier::autoregressive drafter(*models_.draft, draft_kv);
+    if (models_.map) return work_over(espalier::translated(drafter, *models_.map), std::move(policy), ready);
+    return work_over(std::move(drafter), std::move(policy), ready);
   }
   if (models_.head) return work_over(espalier::feature_steps(*models_.head), std::move(policy), ready);
   constexpr std::int32_t most = espalier::option_of(&espalier::text_counts_options::capacity).high();

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -11,6 +13,7 @@
 
 #include "catch.hpp"
 #include "espalier/backend/text.hpp"
+#include "espalier/concepts/row_processor.hpp"
 #include "espalier/core/row_origin.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
@@ -104,6 +107,42 @@ TEST_CASE("Drafter laws: translated, against the draft's rows restricted to what
                        }
                        return restricted(all);
                      });
+}
+
+TEST_CASE("translated: rows pass through a text's processor, unless it forbids every token that they have") {
+  const vocabulary_map map(of_target, of_draft);
+  translated drafter(autoregressive(backend(6, {draft_rows}), token_kv(200)), map);
+  static_assert(ProcessingDrafter<decltype(drafter), double>);
+  drafter.reserve(1);
+  struct rule {
+    std::vector<token_id> forbidden{};
+
+    void process(tree_view, node_id, std::span<const double> logits, std::span<double> out) {
+      std::copy(logits.begin(), logits.end(), out.begin());
+      for (const token_id t : forbidden)
+        out[static_cast<std::size_t>(t)] = -std::numeric_limits<double>::infinity();
+    }
+    std::optional<token_id> only(tree_view, node_id) { return std::nullopt; }
+  };
+  const auto row_under = [&](rule with) {
+    drafter.begin(text_type{0, 2});
+    drafter.process_rows(row_processor<double>(with));
+    tree<> t(1);
+    t.reset(2);
+    const node_id root[] = {root_node};
+    drafter.propose(t.view(), root);
+    const auto row = drafter.rows().row(root_node);
+    drafter.process_rows({});
+    return std::vector<double>(row.begin(), row.end());
+  };
+  const std::vector<double> free = restricted(in_draft({0, 2}));
+  const auto require_near = [](const std::vector<double>& row, const std::vector<double>& expected) {
+    for (std::size_t t = 0; t < row.size(); ++t)
+      CHECK(row[t] == Approx(expected[t]).margin(1e-15));
+  };
+  require_near(row_under({}), free);
+  require_near(row_under({{1, 2}}), {free[0] / (free[0] + free[4]), 0, 0, 0, free[4] / (free[0] + free[4])});
+  require_near(row_under({{0, 2, 4}}), free);
 }
 
 TEST_CASE("translated: a text that is too long for the draft is followed from a later place") {

@@ -20,6 +20,7 @@ struct tiny_gguf {
   int spare_tokens = 0;  // beyond those that are needed
   int spare_rows = 0;    // of the model, without tokens
   int first_byte = 0;    // the byte of the first token
+  int byte_length = 1;   // times that each token repeats its byte
   int context = 512;
   bool chats = true;
   bool has_tokenizer = true;
@@ -77,8 +78,12 @@ struct tiny_gguf {
  private:
   int add_tokenizer(gguf_writer::file_text& file) const {
     std::vector<std::string> words;
-    for (int i = 0; i < 256; ++i)
-      words.push_back(espalier::detail::spelling_of(static_cast<unsigned char>(i + first_byte)));
+    for (int i = 0; i < 256; ++i) {
+      const std::string byte = espalier::detail::spelling_of(static_cast<unsigned char>(i + first_byte));
+      words.emplace_back();
+      for (int n = 0; n < byte_length; ++n)
+        words.back() += byte;
+    }
     for (const char* mark : {"<|im_start|>", "<|im_end|>"})
       words.emplace_back(mark);
     for (int i = 0; i < spare_tokens; ++i)

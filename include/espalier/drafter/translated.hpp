@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "espalier/concepts/drafter.hpp"
+#include "espalier/concepts/row_processor.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/static/list.hpp"
@@ -100,7 +102,8 @@ class vocabulary_map {
 //! Drafts for a target with a drafter of another vocabulary. The row of a node is the inner drafter's, restricted to
 //! the tokens that both vocabularies have, and divided by the sum of their probabilities. So these rows are
 //! distributions like any other drafter's, and every verifier stays lossless. If the inner drafter gives all
-//! probability to other tokens, the row is uniform over the shared ones.
+//! probability to other tokens, the row is uniform over the shared ones. The text's processor, if there is one, changes
+//! the logarithms of the row; the row stays as it is if the processor forbids every token that has a probability there.
 //!
 //! The inner drafter follows the text in the draft's tokens. Each of the target's tokens is translated alone
 //! (vocabulary_map::cut), so the translation of what was read does not change when the text grows. A node whose token
@@ -111,10 +114,10 @@ class vocabulary_map {
 //! The inner drafter is kept by reference when given as an lvalue, by value otherwise; the map must outlive this
 //! object.
 //!
-//! Complexity  propose: as the inner drafter, and a pass over the shared tokens for each node; commit: as the inner
+//! Complexity  propose: as the inner drafter, and a pass over the target's vocabulary for each node; commit: as the inner
 //!             drafter, and O(text) if a committed token is not shared, or if the inner drafter has no more room for
 //!             the first tokens that it follows
-//! Law         as StepDrafter
+//! Law         as StepDrafter and ProcessingDrafter
 //! Errors      option_error if the inner drafter has another vocabulary than the map; input_error for a token that is
 //!             not in the target's vocabulary; the inner drafter's errors
 //! Source      Timor et al., Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for Heterogeneous
@@ -156,6 +159,11 @@ class translated {
 
   bool read_prompt(std::int32_t n) requires PromptDrafter<inner_type> { return inner_.read_prompt(n); }
 
+  void process_rows(row_processor<number> process) {
+    process_ = process;
+    if (process_) logits_.resize(static_cast<std::size_t>(vocab_size()));
+  }
+
   void propose(tree_view tree, std::span<const node_id> nodes) {
     if (detail::opens_round(nodes, row_of_.size())) {
       std::fill(row_of_.begin(), row_of_.end(), -1);
@@ -163,7 +171,10 @@ class translated {
     }
     inner_.propose(in_draft(tree), nodes);
     for (const node_id u : nodes) {
-      make(inner_.rows().row(u), rows_.get() + static_cast<std::ptrdiff_t>(n_rows_) * vocab_size());
+      const std::span<number> row(rows_.get() + static_cast<std::ptrdiff_t>(n_rows_) * vocab_size(),
+                                  static_cast<std::size_t>(vocab_size()));
+      make(inner_.rows().row(u), row.data());
+      if (process_) process(tree, u, row);
       row_of_[static_cast<std::size_t>(u)] = n_rows_++;
     }
   }
@@ -248,8 +259,24 @@ class translated {
     }
   }
 
+  // Makes a row that passes through the text's processor.
+  void process(tree_view tree, node_id u, std::span<number> row) {
+    for (std::size_t t = 0; t < row.size(); ++t)
+      logits_[t] = std::log(row[t]);
+    process_(tree, u, logits_, row);
+    const number most = *std::max_element(row.begin(), row.end());
+    if (!(most > -std::numeric_limits<number>::infinity())) return make(inner_.rows().row(u), row.data());
+    double sum = 0;
+    for (number& q : row)
+      sum += static_cast<double>(q = std::exp(q - most));
+    for (number& q : row)
+      q = static_cast<number>(static_cast<double>(q) / sum);
+  }
+
   DrafterT inner_;
   const vocabulary_map* map_;
+  row_processor<number> process_;
+  std::vector<number> logits_;      // [target's vocabulary] the logarithms of a row, if there is a processor
   detail::list<token_id> text_;     // in the target's tokens
   std::vector<token_id> in_draft_;  // the translated text of the last follow()
   std::size_t n_draft_ = 0;         // number of tokens of the whole translated text
