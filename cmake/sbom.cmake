@@ -1,7 +1,7 @@
 # espalier_write_sbom(<file>): writes what the installed programs are made of, as SPDX 2.3 in JSON: the library, the bundled models, and
 # each package that the programs link or whose headers they include, with the version that CMake found.
 
-# espalier_sbom_package(<name> <licence> <version>): one of these packages.
+# espalier_sbom_package(<name> <licence> <version>): adds one of these packages.
 set(espalier_sbom_packages "")
 set(espalier_sbom_relations "")
 macro(espalier_sbom_package name licence version)
