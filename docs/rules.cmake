@@ -3,8 +3,8 @@
 #
 # Lines have at most 100 columns, tables and code aside; every target of a link exists, and so does each header that is
 # named.
-# A link to a heading names a heading of that page. The table of parts in README.md says which are on the device. Pages
-# that a benchmark recorded begin with a comment, and may be wider.
+# A link to a heading names a heading of that page. The table of parts in README.md says which are on the device, and the table
+# of docs/versions.md which components are stable. Pages that a benchmark recorded begin with a comment, and may be wider.
 cmake_minimum_required(VERSION 3.24)
 file(GLOB pages "${ROOT}/*.md" "${ROOT}/docs/*.md" "${ROOT}/docs/algorithms/*.md"
   "${ROOT}/docs/benchmarks/*.md")
@@ -126,6 +126,20 @@ foreach(row IN LISTS rows)
       endif()
     endforeach()
   endforeach()
+endforeach()
+
+# docs/versions.md says of each component whether it is stable, and of nothing that is none.
+include("${CMAKE_CURRENT_LIST_DIR}/../cmake/components.cmake")
+file(STRINGS "${ROOT}/docs/versions.md" rows REGEX "^\\| `[a-z_]+` \\| (stable|experimental) \\|")
+list(TRANSFORM rows REPLACE "^\\| `([a-z_]+)`.*" "\\1" OUTPUT_VARIABLE named)
+foreach(component IN LISTS espalier_components)
+  if(NOT component IN_LIST named)
+    breach("docs/versions.md does not say whether the component ${component} is stable or experimental")
+  endif()
+endforeach()
+list(REMOVE_ITEM named ${espalier_components} serve)
+foreach(name IN LISTS named)
+  breach("docs/versions.md has a row of ${name}, which is no component")
 endforeach()
 
 if(breaches)

@@ -7,7 +7,7 @@
 #       code    indented by four: code
 #     lines     indented by less: as they are, but for lists
 #
-# A comment before an empty line is about the file.
+# Elsewhere a backslash and a < are what they are. A comment before an empty line is about the file.
 
 function is_word(text) { return text ~ /^(Shapes|Complexity|Laws?|Errors|Source|Pre|Post|Models)$/ }
 
@@ -18,6 +18,19 @@ function text_of(line) {
 }
 
 function emit(text) { print "//! " text }
+
+# The text of which Doxygen takes nothing for a command of its own, or for a tag, but code between backticks.
+function escaped(text,    parts, n, i, result) {
+  n = split(text, parts, "`")
+  for (i = 1; i <= n; ++i) {
+    if (i % 2) {
+      gsub(/\\/, "&&", parts[i])
+      gsub(/</, "\\<", parts[i])
+    }
+    result = result (i > 1 ? "`" : "") parts[i]
+  }
+  return result
+}
 
 function close_block() {
   if (block != "") emit("@endcode")
@@ -35,13 +48,13 @@ function open_block(name) {
 # Plain text; the first sentence of a comment is its brief description.
 function write_text(text) {
   if (in_brief && match(text, /\. /)) {
-    emit(brief substr(text, 1, RSTART))
+    emit(brief escaped(substr(text, 1, RSTART)))
     emit("")
     text = substr(text, RSTART + 2)
     brief = ""
     in_brief = 0
   }
-  emit(brief text)
+  emit(brief escaped(text))
   brief = ""
 }
 
@@ -56,7 +69,7 @@ function write_line(text,    n, word, rest, indent) {
     sub(/^ */, "", rest)
     in_brief = 0
     emit("@par " word)
-    if (rest != "") emit(rest)
+    if (rest != "") emit(escaped(rest))
     in_list = 0
     section = rest != "" || word ~ /^(Laws?|Models|Errors)$/ ? "text" : "lines"
   } else if (text == "") {
@@ -67,11 +80,11 @@ function write_line(text,    n, word, rest, indent) {
   } else if (section == "text" && indent > 0) {
     sub(/^ */, "", text)
     # A line with columns of its own begins anew.
-    emit((text ~ /[^ ]  +[^ ]/ ? "<br>" : "") text)
+    emit((text ~ /[^ ]  +[^ ]/ ? "<br>" : "") escaped(text))
   } else if (text ~ /^ *(-|[0-9]+\.) / || (in_list && indent > 0)) {
     close_block()
     in_list = 1
-    emit(text)
+    emit(escaped(text))
   } else if (indent >= 4 && (after_empty || block == "{.cpp}")) {
     open_block("{.cpp}")
     emit(substr(text, 5))

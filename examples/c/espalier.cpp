@@ -399,9 +399,7 @@ int32_t espalier_abi(void) {
 }
 
 const char* espalier_version(void) {
-  static const std::string text = std::to_string(ESPALIER_VERSION_MAJOR) + "." +
-                                  std::to_string(ESPALIER_VERSION_MINOR) + "." + std::to_string(ESPALIER_VERSION_PATCH);
-  return text.c_str();
+  return espalier::version().data();  // a literal, which ends in a zero
 }
 
 const char* espalier_error(void) {

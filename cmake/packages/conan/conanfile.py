@@ -27,7 +27,7 @@ class Espalier(ConanFile):
 
     def export_sources(self):
         root = os.path.join(self.recipe_folder, "..", "..", "..")
-        for pattern in ("CMakeLists.txt", "LICENSE", "include/*", "cmake/*", "docs/CMakeLists.txt"):
+        for pattern in ("CMakeLists.txt", "LICENSE", "include/*", "cmake/*", "docs/CMakeLists.txt", "docs/reference/*"):
             copy(self, pattern, root, self.export_sources_folder)
 
     def requirements(self):

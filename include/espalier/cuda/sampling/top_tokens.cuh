@@ -194,8 +194,9 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
 //!             caches. Ties and neighbours that are all large cost further reads of these groups, never a sort of the
 //!             row. Some 25 operations a number, three waits of the cluster. Uses the blocks' shared memory alone; no
 //!             synchronisation
-//! Law         tokens, log probabilities and log totals are bit for bit those of espalier::top_tokens<float>::of_logits
-//!             on the logits times 1.0F / temperature, if neither compiler fuses products and sums
+//! Law         tokens, log probabilities and log totals are bit for bit those of
+//!             `espalier::top_tokens<float>::of_logits` on the logits times 1.0F / temperature, if neither compiler
+//!             fuses products and sums
 //! Errors      option_error for a vocabulary outside 1 to 2^20, k outside 0 to 1024, a temperature outside 0.001 to 100
 //!             or rows of another vocabulary; cuda_error; a fault if a logit is NaN or plus infinity or all are minus
 //!             infinity: the list of that row is empty. The fault names the row `from`, with the number of the row as

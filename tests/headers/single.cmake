@@ -1,0 +1,16 @@
+# Writes the header that has all of core, and runs the README's program with it, with no other folder of headers.
+cmake_minimum_required(VERSION 3.24)
+include("${CMAKE_CURRENT_LIST_DIR}/../install/step.cmake")
+file(REMOVE_RECURSE "${WORK}")
+step("${CMAKE_COMMAND}" -E env "BUILD=${WORK}" "${PROJECT}/run" single-header)
+file(STRINGS "${WORK}/single_header/espalier/espalier.hpp" includes REGEX "#include.*espalier/")
+if(includes)
+  message(FATAL_ERROR "The header includes others of the library: ${includes}")
+endif()
+separate_arguments(flags UNIX_COMMAND "${FLAGS}")
+step("${COMPILER}" -std=c++20 -Wall -Wextra -Werror ${flags} "-I${WORK}/single_header" "${PROJECT}/examples/readme/main.cpp"
+  -o "${WORK}/sing")
+execute_process(COMMAND "${WORK}/sing" OUTPUT_VARIABLE printed COMMAND_ERROR_IS_FATAL ANY)
+if(NOT printed MATCHES "7[.]4 tokens a pass of the target")
+  message(FATAL_ERROR "The README's program printed: ${printed}")
+endif()

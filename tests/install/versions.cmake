@@ -1,0 +1,21 @@
+# cmake -DROOT=<repository> -DVERSION=<version of the project> -P versions.cmake: packages that cannot read include/espalier/version.hpp
+# are of the same version.
+cmake_minimum_required(VERSION 3.24)
+set(packages "${ROOT}/cmake/packages")
+function(check file pattern)
+  file(STRINGS "${packages}/${file}" lines REGEX "${pattern}")
+  list(GET lines 0 line)
+  string(REGEX MATCH "[0-9]+[.][0-9]+[.][0-9]+" found "${line}")
+  if(NOT found STREQUAL VERSION)
+    message(SEND_ERROR "cmake/packages/${file} is of version ${found}, and the library of ${VERSION}")
+  endif()
+endfunction()
+check(conda/recipe.yaml "^  version: ")
+check(debian/changelog "^espalier ")
+check(vcpkg/espalier/vcpkg.json "\"version-semver\"")
+
+file(STRINGS "${ROOT}/CHANGELOG.md" sections REGEX "^## ")
+list(GET sections 0 newest)
+if(NOT newest STREQUAL "## ${VERSION}" AND NOT newest STREQUAL "## Unreleased")
+  message(SEND_ERROR "CHANGELOG.md begins with \"${newest}\", and the library is of version ${VERSION}")
+endif()
