@@ -80,9 +80,9 @@ class row_processor {
 //!                              are made from now on pass through it, if it is not empty. Called in each round before
 //!                              the drafter is asked
 //! Models
-//!   autoregressive; feature_steps; text_counts; translated; block_diffusion, for the first row of its block, and for each next row
-//!   as long as only() gives the token of the row before; factorised, which then has one row for each node. A joint has
-//!   no process_rows(): its parts take the processor
+//!   autoregressive; feature_steps; text_counts; translated; block_diffusion, for the first row of its block, and for
+//!   each next row as long as only() gives the token of the row before; factorised, which then has one row for each
+//!   node. A joint has no process_rows(): its parts take the processor
 template <class DrafterT, class NumberT>
 concept ProcessingDrafter = requires(DrafterT& drafter, row_processor<NumberT> process) {
   drafter.process_rows(process);

@@ -114,9 +114,9 @@ class vocabulary_map {
 //! The inner drafter is kept by reference when given as an lvalue, by value otherwise; the map must outlive this
 //! object.
 //!
-//! Complexity  propose: as the inner drafter, and a pass over the target's vocabulary for each node; commit: as the inner
-//!             drafter, and O(text) if a committed token is not shared, or if the inner drafter has no more room for
-//!             the first tokens that it follows
+//! Complexity  propose: as the inner drafter, and a pass over the target's vocabulary for each node; commit: as the
+//!             inner drafter, and O(text) if a committed token is not shared, or if the inner drafter has no more room
+//!             for the first tokens that it follows
 //! Law         as StepDrafter and ProcessingDrafter
 //! Errors      option_error if the inner drafter has another vocabulary than the map; input_error for a token that is
 //!             not in the target's vocabulary; the inner drafter's errors
