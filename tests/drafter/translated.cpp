@@ -14,7 +14,9 @@
 #include "catch.hpp"
 #include "espalier/backend/text.hpp"
 #include "espalier/concepts/row_processor.hpp"
+#include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/row_origin.hpp"
+#include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/token_kv.hpp"
@@ -143,6 +145,48 @@ TEST_CASE("translated: rows pass through a text's processor, unless it forbids e
   require_near(row_under({}), free);
   require_near(row_under({{1, 2}}), {free[0] / (free[0] + free[4]), 0, 0, 0, free[4] / (free[0] + free[4])});
   require_near(row_under({{0, 2, 4}}), free);
+}
+
+TEST_CASE("translated: texts are drafted together, and each is the one that it is alone") {
+  const vocabulary_map map(of_target, of_draft);
+  struct counting_backend : backend {
+    int* passes;
+
+    auto forward(token_kv& kv, const forward_batch_view& batch) {
+      ++*passes;
+      return backend::forward(kv, batch);
+    }
+  };
+  const auto run = [&](auto verifier, const sampling_options& sampling, std::int32_t at_once, std::int32_t n_texts) {
+    int passes = 0;
+    token_kv kv(90, commit_mode::compact, at_once), draft_kv(90, commit_mode::compact, at_once);
+    autoregressive inner(counting_backend{backend(6, {draft_rows}), &passes}, draft_kv);
+    translated drafter(inner, map);
+    static_assert(SharedDrafter<decltype(drafter)>);
+    auto decode = make_batch_decoder(drafter, best_first({.budget = 5}), verifier, kv, backend(5, {target_rows}),
+                                     {.max_texts = at_once});
+    for (std::int32_t i = 0; i < n_texts; ++i)
+      decode.add(text_type{i % 5, (i + 3) % 5}, {.max_tokens = 20},
+                 {.sampling = sampling, .seed = 3, .stream = static_cast<std::uint32_t>(i)});
+    std::vector<text_type> texts(static_cast<std::size_t>(n_texts));
+    while (!decode.idle()) {
+      for (const text_event& e : decode.step()) {
+        REQUIRE(!e.error);
+        if (e.round.state == status::running) continue;
+        const auto tokens = decode.current(e.id).tokens();
+        texts[static_cast<std::size_t>(e.id)].assign(tokens.begin(), tokens.end());
+      }
+    }
+    return std::pair(texts, passes);
+  };
+  const auto check = [&](auto verifier, const sampling_options& sampling) {
+    const auto [together, few] = run(verifier, sampling, 4, 6);
+    const auto [alone, many] = run(verifier, sampling, 1, 6);
+    CHECK(together == alone);
+    CHECK(2 * few < many);
+  };
+  check(greedy(), {.temperature = 0});
+  check(target_only(), {.temperature = 1});
 }
 
 TEST_CASE("translated: a text that is too long for the draft is followed from a later place") {

@@ -244,7 +244,7 @@ concept PromptDrafter = requires(DrafterT& drafter, std::int32_t n) {
 //!                                  view() -> forward_batch_view, and take() gets the engine's rows, of the target's
 //!                                  number type
 //! Models
-//!   autoregressive, block_diffusion, feature_steps; factorised over a block drafter that is one
+//!   autoregressive, block_diffusion, feature_steps; factorised and translated over a drafter that is one
 template <class DrafterT>
 concept SharedDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, typename DrafterT::pass_type& pass,
                                                       tree_view tree, std::span<const node_id> nodes, std::int32_t n) {

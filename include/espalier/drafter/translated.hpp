@@ -117,7 +117,7 @@ class vocabulary_map {
 //! Complexity  propose: as the inner drafter, and a pass over the target's vocabulary for each node; commit: as the
 //!             inner drafter, and O(text) if a committed token is not shared, or if the inner drafter has no more room
 //!             for the first tokens that it follows
-//! Law         as StepDrafter and ProcessingDrafter
+//! Law         as StepDrafter and ProcessingDrafter, and as SharedDrafter if the inner drafter is one
 //! Errors      option_error if the inner drafter has another vocabulary than the map; input_error for a token that is
 //!             not in the target's vocabulary; the inner drafter's errors
 //! Source      Timor et al., Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for Heterogeneous
@@ -129,6 +129,9 @@ class translated {
   using number = std::remove_cvref_t<decltype(std::declval<inner_type&>().rows().row(root_node)[0])>;
 
  public:
+  using pass_type = typename detail::pass_of<inner_type>::type;
+  static constexpr bool is_outside = detail::OutsideDrafter<inner_type>;
+
   translated(DrafterT&& inner, const vocabulary_map& map) : inner_(std::forward<DrafterT>(inner)), map_(&map) {
     if (inner_.vocab_size() != map.draft_size()) {
       raise<option_error>("the drafter has a vocabulary of ", inner_.vocab_size(),
@@ -165,18 +168,36 @@ class translated {
   }
 
   void propose(tree_view tree, std::span<const node_id> nodes) {
-    if (detail::opens_round(nodes, row_of_.size())) {
-      std::fill(row_of_.begin(), row_of_.end(), -1);
-      n_rows_ = 0;
-    }
+    open(nodes);
     inner_.propose(in_draft(tree), nodes);
-    for (const node_id u : nodes) {
-      const std::span<number> row(rows_.get() + static_cast<std::ptrdiff_t>(n_rows_) * vocab_size(),
-                                  static_cast<std::size_t>(vocab_size()));
-      make(inner_.rows().row(u), row.data());
-      if (process_) process(tree, u, row);
-      row_of_[static_cast<std::size_t>(u)] = n_rows_++;
-    }
+    make_rows(tree, nodes);
+  }
+
+  //! The members of a SharedDrafter, from here to answer(); they are there if the inner drafter is one.
+  void want(tree_view tree, std::span<const node_id> nodes) requires SharedDrafter<inner_type> {
+    open(nodes);
+    inner_.want(in_draft(tree), nodes);
+    tree_ = tree;
+    nodes_ = nodes;
+  }
+  bool want_prompt(std::int32_t n) requires SharedDrafter<inner_type> { return inner_.want_prompt(n); }
+  std::int32_t n_wanted() const requires SharedDrafter<inner_type> { return inner_.n_wanted(); }
+  std::int32_t max_rows() const requires SharedDrafter<inner_type> { return inner_.max_rows(); }
+  template <class PassT>
+  std::int32_t add_rows(PassT& pass, std::int32_t most) requires SharedDrafter<inner_type> {
+    return inner_.add_rows(pass, most);
+  }
+  template <class PassT>
+  auto forward(PassT& pass) requires SharedDrafter<inner_type> {
+    return inner_.forward(pass);
+  }
+  template <class RowsT>
+  void take(RowsT rows, std::int32_t first_output, std::int32_t first_row) requires SharedDrafter<inner_type> {
+    inner_.take(rows, first_output, first_row);
+  }
+  node_rows<number> answer() requires SharedDrafter<inner_type> {
+    make_rows(tree_, nodes_);
+    return rows();
   }
 
   node_rows<number> rows() const { return {{rows_.get(), n_rows_, vocab_size()}, row_of_.data()}; }
@@ -217,6 +238,23 @@ class translated {
     const auto room = static_cast<std::size_t>((std::max)(inner_.capacity() - max_nodes_ - 1, 2));
     const std::size_t half = room / 2;
     return n <= room ? 0 : (n - room + half - 1) / half * half;
+  }
+
+  void open(std::span<const node_id> nodes) {
+    if (!detail::opens_round(nodes, row_of_.size())) return;
+    std::fill(row_of_.begin(), row_of_.end(), -1);
+    n_rows_ = 0;
+  }
+
+  // Makes the rows of these nodes, whose rows the inner drafter has.
+  void make_rows(tree_view tree, std::span<const node_id> nodes) {
+    for (const node_id u : nodes) {
+      const std::span<number> row(rows_.get() + static_cast<std::ptrdiff_t>(n_rows_) * vocab_size(),
+                                  static_cast<std::size_t>(vocab_size()));
+      make(inner_.rows().row(u), row.data());
+      if (process_) process(tree, u, row);
+      row_of_[static_cast<std::size_t>(u)] = n_rows_++;
+    }
   }
 
   // Translates the whole text, and makes the inner drafter follow it.
@@ -287,6 +325,9 @@ class translated {
   std::vector<token_id> tokens_;                    // [nodes] the draft's token of each node of a tree
   detail::list<std::int32_t> row_of_, renumbered_;  // [nodes]
   detail::unset_numbers<number> rows_;              // [nodes][target's vocabulary]
+  // Still wanted: the rows of nodes_ in tree_.
+  tree_view tree_;
+  std::span<const node_id> nodes_;
 };
 
 template <class DrafterT>
