@@ -10,12 +10,16 @@
 
 #include "../models/model_costs.hpp"
 #include "../models/usage_error.hpp"
+#include "espalier/concepts/regime.hpp"
+#include "espalier/core/philox.hpp"
+#include "espalier/core/probabilities.hpp"
 #include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/feature_steps.hpp"
 #include "espalier/drafter/text_counts.hpp"
 #include "espalier/drafter/translated.hpp"
 #include "espalier/kv_store/paged.hpp"
+#include "espalier/tree_policy/any_policy.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/cost_aware.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
@@ -28,6 +32,11 @@ namespace serve {
 namespace {
 
 constexpr std::int32_t page_size = 16;  // tokens
+
+// The policies of one setting. Their texts share no budget, so that one decoder, compiled once, serves both.
+using set_policy = espalier::any_policy<espalier::regime::deterministic,
+                                        espalier::takes<espalier::sampled_rows<float>, espalier::philox_chance>,
+                                        espalier::takes<espalier::node_rows<float>, espalier::philox_chance>>;
 
 // Number of pages of a cache for all texts.
 std::int32_t n_pages(const engine_options& options, std::int32_t context) {
@@ -160,9 +169,9 @@ void engine::work(std::promise<void> ready) {
       case policy_kind::cost_aware:
         return work_with(espalier::cost_aware({}, costs_of(models_, options_.costs)), ready);
       case policy_kind::dynatree:
-        return work_with(espalier::dynatree(), ready);
+        return work_with(set_policy(espalier::dynatree()), ready);
       case policy_kind::chain:
-        return work_with(espalier::chain(), ready);
+        return work_with(set_policy(espalier::chain()), ready);
     }
   } catch (...) {
     ready.set_exception(std::current_exception());
