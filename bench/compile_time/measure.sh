@@ -44,7 +44,7 @@ row() {
 }
 
 compilers=$*
-printf '| seconds |'
+printf '# Seconds to compile each header\n\n| seconds |'
 for compiler in $compilers; do printf ' %s |' "$("$compiler" --version | head -n 1)"; done
 printf '\n|---|'
 for compiler in $compilers; do printf -- '---|'; done
