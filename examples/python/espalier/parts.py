@@ -39,7 +39,7 @@ def _words(options: dict[str, Any]) -> bytes:
 
 class Tree:
     """A draft tree. Node 0 is the root, the last token of the text; parent[u] < u. A draw is one token that was drawn at
-    a node: a token that was drawn there twice has one node and two draws."""
+    a node. A token that was drawn there before gets no second node: it has one node and two draws."""
 
     def __init__(self, capacity: int):
         """Makes a tree with room for this many draws."""
@@ -68,7 +68,8 @@ class Tree:
         return self._handle
 
     def reset(self, root: int, limit: int = -1) -> None:
-        """Begins a round: the tree is its root, and takes `limit` draws at most, or as many as it has room for."""
+        """Begins a round: the tree then has no node but the root, and takes at most `limit` draws, or, if limit is below
+        0, as many as it can hold."""
         self._cache = None
         call(lib.espalier_tree_reset(self.handle, root, limit))
 
@@ -113,7 +114,7 @@ class Tree:
         return made
 
     def find_child(self, node: int, token: int) -> int:
-        """The child of a node that has this token; -1 if there is none."""
+        """Returns the child of a node that has this token; -1 if there is none."""
         return next((u for u in self.draws(node) if self.token[u] == token), -1)
 
     def path(self, node: int) -> list[int]:
@@ -129,9 +130,9 @@ class Tree:
 
 
 class Chance:
-    """The only source of randomness of a round: lent to an own part for one call. A decision has a key, a node and a
-    slot; two decisions of a round with equal keys get the same random number. A slot that is not given is one of its
-    own."""
+    """The only source of randomness of a round. An own part may use it while it is called, not after. A decision has a
+    key, a node and a slot; two decisions of a round with equal keys get the same random number. A slot that is not given
+    is one of its own."""
 
     def __init__(self, accept: Callable, pick: Callable, index: Callable, drafts: bool):
         self._by, self._drafts, self._made = (accept, pick, index), drafts, itertools.count(1 << 20)
@@ -161,7 +162,8 @@ class Chance:
 
 
 class RowsOf:
-    """Rows over the vocabulary by node, lent to an own part for one call: rows[u] is the row after node u, [vocab]."""
+    """Rows over the vocabulary, found by node: rows[u] is the row after node u, [vocab]. An own part may use them while
+    it is called, not after."""
 
     def __init__(self, row: Callable[[int], np.ndarray], argmax: Callable[[int], int] | None = None):
         self._row, self._argmax = row, argmax
@@ -397,8 +399,8 @@ class Policy:
 
     def take(self, tree: Tree, rows: Any, row_of: Sequence[int] | None = None, seed: int = 0, stream: int = 0,
              length: int = 0) -> list[int]:
-        """Gives the policy the rows of all nodes that were asked about so far in this round. Returns the nodes to ask
-        about next; none once the tree is complete.
+        """Gives the policy the rows of all nodes that were asked about so far in this round. Returns the nodes whose rows
+        it wants next; none once the tree is complete.
 
         rows    float32 [n_rows, vocab], probabilities, read in place
         row_of  [n_nodes]: the row of each node, -1 if it has none; None: node u has row u
@@ -418,14 +420,15 @@ class Policy:
         return l.copied(wanted.value, n.value, np.int32).tolist()
 
     def was(self) -> list[int]:
-        """Once a tree is complete: the number that each node had when it was asked about, -1 if it was not. Empty where
-        numbers have not changed."""
+        """Returns, after a tree is complete, the numbers that nodes had before: was()[u] is the number that node u had
+        when its row was asked for, -1 if it was not asked about. Empty if the policy has not built its tree anew: then
+        no number has changed."""
         was, n = c.c_void_p(), c.c_int32()
         call(lib.espalier_grow_was(self._handle, c.byref(was), c.byref(n)))
         return l.copied(was.value, n.value, np.int32).tolist()
 
     def observe(self, tree: Tree, accepted: int, token: int) -> None:
-        """Tells the policy what became of its tree."""
+        """Tells the policy, which may learn, what became of its tree."""
         call(lib.espalier_policy_observe(self._handle, tree.handle, c.byref(l.Verdict(accepted, token))))
 
 
