@@ -99,6 +99,7 @@ class Tree:
     parent = property(lambda self: self._array("parent"), doc="int32 [n_nodes]; -1 for the root")
     depth = property(lambda self: self._array("depth"), doc="int32 [n_nodes]; 0 for the root")
     log_prob = property(lambda self: self._array("log_prob"), doc="float32 [n_nodes]: under the draft")
+    drawn = property(lambda self: self._array("drawn_node"), doc="int32 [n_draws]: the child that each draw chose")
 
     def _node(self, node: int) -> int:
         if not 0 <= node < self.n_nodes:
@@ -569,7 +570,12 @@ class Pass:
     @property
     def columns(self) -> int:
         """Slots that a mask needs columns for: the most that a sequence has."""
-        return max((int(s[3] + s[2] - s[1]) for s in self.sequences), default=0)
+        return max((self.slots_of(s) for s in self.sequences), default=0)
+
+    def slots_of(self, sequence: np.ndarray) -> int:
+        """Returns the number of slots of a sequence, one of `sequences`, that hold something once its rows are written."""
+        _, begin, end, prefix, _, _ = sequence
+        return max(int(prefix), int(self.slots[begin:end].max(initial=-1)) + 1)
 
     def dense_mask(self, columns: int | None = None) -> np.ndarray:
         """uint8 [n_rows, columns]: 1 where a row sees that slot of its own sequence."""
