@@ -418,7 +418,7 @@ class Policy:
         wanted, n = c.c_void_p(), c.c_int32()
         tree._cache = None
         call(function(self._handle, tree.handle, *what, c.byref(wanted), c.byref(n)))
-        return l.copied(wanted.value, n.value, np.int32).tolist()
+        return (c.c_int32 * n.value).from_address(wanted.value)[:] if n.value else []
 
     def was(self) -> list[int]:
         """Returns, after a tree is complete, the numbers that nodes had before: was()[u] is the number that node u had
@@ -441,8 +441,8 @@ class _RowsIn:
         self.row_of = None if row_of is None else l.tokens_in(row_of, f"row_of of {what}")
         if self.array.shape[1] == 0:
             raise InputError(f"{what} has rows of no tokens.")
-        self.rows = l.Rows(self.array.ctypes.data, *self.array.shape,
-                           None if self.row_of is None else self.row_of.ctypes.data,
+        self.rows = l.Rows(l.address_of(self.array), *self.array.shape,
+                           None if self.row_of is None else l.address_of(self.row_of),
                            0 if self.row_of is None else len(self.row_of))
 
 
