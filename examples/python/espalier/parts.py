@@ -455,7 +455,7 @@ def build(policy: Policy | str | TreePolicy, root: int, draft: Callable[[list[li
     policy = policy if isinstance(policy, Policy) else Policy(policy)
     tree = Tree(policy.max_asked)
     tree.reset(root)
-    rows: list[np.ndarray] = []
+    rows, n = np.zeros((0, 1), np.float32), 0  # the first n are there
     row_of: list[int] = []
     wanted = policy.begin(tree)
     while wanted:
@@ -464,14 +464,20 @@ def build(policy: Policy | str | TreePolicy, root: int, draft: Callable[[list[li
                           (np.float32,))
         if len(made) != len(wanted):
             raise InputError(f"the draft was asked about {len(wanted)} nodes, but gives {len(made)} rows.")
-        for u in wanted:
-            row_of[u] = len(rows) + wanted.index(u)
-        rows += list(made)
-        wanted = policy.take(tree, np.stack(rows), row_of, seed, stream, length)
+        if n > 0 and made.shape[1] != rows.shape[1]:
+            raise InputError(f"the draft gives rows of {made.shape[1]} tokens, but gave rows of {rows.shape[1]} before.")
+        if n + len(made) > len(rows):
+            rows = np.concatenate([rows[:n], made, np.empty_like(made, shape=(n, made.shape[1]))]) if n else made.copy()
+        else:
+            rows[n:n + len(made)] = made
+        for i, u in enumerate(wanted):
+            row_of[u] = n + i
+        n += len(made)
+        wanted = policy.take(tree, rows[:n], row_of, seed, stream, length)
     if was := policy.was():
         row_of = [row_of[w] if 0 <= w < len(row_of) else -1 for w in was]
     row_of += [-1] * (tree.n_nodes - len(row_of))
-    return tree, np.stack(rows) if rows else np.zeros((0, 1), np.float32), row_of
+    return tree, rows[:n], row_of
 
 
 class Verifier:
