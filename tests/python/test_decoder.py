@@ -53,6 +53,20 @@ def test_a_model_without_moves_and_own_halves():
     assert decoder.written(text).tolist() == plain([7], 20).tolist()
 
 
+def test_a_mask_has_all_slots_where_rows_do_not_follow_the_prefix():
+    model, far = espalier.TextModel(draft), []
+
+    def masked(rows):
+        mask = rows.dense_mask()
+        assert (mask[np.arange(rows.n_rows), rows.slots] == 1).all()
+        far.extend(rows.slots[-1] >= s[3] + s[2] - s[1] for s in rows.sequences)
+        return model(rows)
+
+    decoder = espalier.Decoder(masked, "eagle2", "greedy", espalier.TextModel(target), vocab_size=16)
+    assert decoder.generate([7], 20).tolist() == plain([7], 20).tolist()
+    assert any(far)  # the second depth of a tree, after the first one's rows
+
+
 def test_streams_and_stop_tokens():
     decoder = espalier.Decoder(espalier.TextModel(draft), "chain", "greedy", espalier.TextModel(target), vocab_size=16)
     whole = plain([1], 30).tolist()

@@ -158,6 +158,8 @@ def test_bad_input_gets_a_sentence():
         tree.path(99)
     with refused("4 rows|has 0 dimensions|asked about 1 nodes"):
         espalier.build("eagle2", 5, lambda paths: np.full((4, 16), 1 / 16, np.float32))
+    with refused("rows of 17 tokens, but gave rows of 16 before"):
+        espalier.build("eagle2", 5, lambda paths: np.full((len(paths), 16 + len(paths[0])), 1 / 16, np.float32))
     with refused("root"):
         espalier.compile_trees([tree], [4], pending=[[1, 2]])
     with refused("one of insertion", espalier.OptionError):

@@ -186,11 +186,17 @@ def copied(pointer: Any, shape: int | tuple[int, ...], dtype: Any) -> np.ndarray
     return made
 
 
+def address_of(array: np.ndarray) -> int:
+    """Returns where the numbers of an array are: array.ctypes.data, in a third of the time."""
+    return array.__array_interface__["data"][0]
+
+
 def array_in(value: Any, what: str, n_dims: int, dtypes: tuple[Any, ...]) -> np.ndarray:
     """The array of a caller, by DLPack where it has it, without a copy.
 
     Raises InputError for what is no array in the host's memory, of another type or shape, or not contiguous."""
-    names = " or ".join(np.dtype(d).name for d in dtypes)
+    def names() -> str:
+        return " or ".join(np.dtype(d).name for d in dtypes)
     if isinstance(value, np.ndarray):
         array = value
     elif hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
@@ -200,11 +206,11 @@ def array_in(value: Any, what: str, n_dims: int, dtypes: tuple[Any, ...]) -> np.
             array = np.from_dlpack(value)
         except (BufferError, RuntimeError, TypeError) as error:
             raise InputError(f"{what} cannot be read in place ({error}); a tensor that requires grad needs .detach(), "
-                             f"and one of another type than {names} must be converted.") from None
+                             f"and one of another type than {names()} must be converted.") from None
     else:
         raise InputError(f"{what} must be an array, as of numpy or torch, but is a {type(value).__name__}.")
-    if array.dtype not in [np.dtype(d) for d in dtypes]:
-        raise InputError(f"{what} must be of {names}, but is of {array.dtype.name}: convert it.")
+    if array.dtype.type not in dtypes or not array.dtype.isnative:
+        raise InputError(f"{what} must be of {names()}, but is of {array.dtype.name}: convert it.")
     if array.ndim != n_dims:
         raise InputError(f"{what} must have {n_dims} dimension{'s' * (n_dims > 1)}, but has {array.ndim}.")
     if not array.flags.c_contiguous:
@@ -215,6 +221,8 @@ def array_in(value: Any, what: str, n_dims: int, dtypes: tuple[Any, ...]) -> np.
 def tokens_in(value: Any, what: str) -> np.ndarray:
     """Whole numbers of 32 bits: a list, or an array of any whole numbers."""
     array = np.asarray(value)
+    if array.dtype == np.int32 and array.ndim == 1 and array.flags.c_contiguous:
+        return array
     if array.size == 0:
         return np.zeros(0, np.int32)
     if array.ndim != 1 or array.dtype.kind not in "iu":

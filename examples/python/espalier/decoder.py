@@ -58,9 +58,9 @@ class Drafter(TextModel):
 class Event(NamedTuple):
     """What a step has done for one text."""
     text: int           #: its number
-    tokens: np.ndarray  #: int32: what was committed; empty where a part of the prompt was read
-    n_drafted: int      #: drafted tokens that the target saw
-    state: str          #: running, stop token, length, context full, failed
+    tokens: np.ndarray  #: int32: the committed tokens; none if a part of the prompt was read
+    n_drafted: int      #: draws of the tree that the target saw
+    state: str          #: running, stop token, length, context full; failed: the text is held at its last token
     error: str          #: "", or the sentence of the error
 
 
@@ -73,7 +73,7 @@ class Decoder:
               keys and values of row r to rows.slots[r] of its sequence's cache, and each row sees what the mask shows.
               A model with move(sequence, source, target) moves rows of its cache; without it accepted tokens are
               forwarded again. TextModel makes one of a function of texts
-    context   cache slots of each text
+    context   slots of each text, in both caches; a text has at most as many tokens
 
     What a model or an own part raises comes out of step() as it was; the step is given up, all texts stand at their last
     committed tokens, and step() may be called again. The library's work runs without the interpreter's lock."""
@@ -116,20 +116,20 @@ class Decoder:
         return text.value
 
     def cancel(self, text: int) -> None:
-        """Ends a text wherever it is, and forgets it."""
+        """Ends a text, whether it waits, is served, is held or has ended, and forgets it."""
         call(lib.espalier_decoder_cancel(self._handle, text))
 
     def resume(self, text: int) -> None:
-        """Goes on with a text that has failed."""
+        """Goes on with a text that is held because a part failed."""
         call(lib.espalier_decoder_resume(self._handle, text))
 
     @property
     def idle(self) -> bool:
-        """True if all texts have ended or failed."""
+        """True if all texts have ended or are held."""
         return bool(lib.espalier_decoder_is_idle(self._handle))
 
     def text(self, text: int) -> np.ndarray:
-        """The tokens of a text as it stands, prompt included: int32."""
+        """The tokens of a text so far: the tokens of the prompt, then the tokens that were written. int32."""
         return self._text(text)[0]
 
     def written(self, text: int) -> np.ndarray:

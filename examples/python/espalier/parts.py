@@ -39,7 +39,7 @@ def _words(options: dict[str, Any]) -> bytes:
 
 class Tree:
     """A draft tree. Node 0 is the root, the last token of the text; parent[u] < u. A draw is one token that was drawn at
-    a node: a token that was drawn there twice has one node and two draws."""
+    a node. A token that was drawn there before gets no second node: it has one node and two draws."""
 
     def __init__(self, capacity: int):
         """Makes a tree with room for this many draws."""
@@ -68,7 +68,8 @@ class Tree:
         return self._handle
 
     def reset(self, root: int, limit: int = -1) -> None:
-        """Begins a round: the tree is its root, and takes `limit` draws at most, or as many as it has room for."""
+        """Begins a round: the tree then has no node but the root, and takes at most `limit` draws, or, if limit is below
+        0, as many as it can hold."""
         self._cache = None
         call(lib.espalier_tree_reset(self.handle, root, limit))
 
@@ -98,6 +99,7 @@ class Tree:
     parent = property(lambda self: self._array("parent"), doc="int32 [n_nodes]; -1 for the root")
     depth = property(lambda self: self._array("depth"), doc="int32 [n_nodes]; 0 for the root")
     log_prob = property(lambda self: self._array("log_prob"), doc="float32 [n_nodes]: under the draft")
+    drawn = property(lambda self: self._array("drawn_node"), doc="int32 [n_draws]: the child that each draw chose")
 
     def _node(self, node: int) -> int:
         if not 0 <= node < self.n_nodes:
@@ -113,7 +115,7 @@ class Tree:
         return made
 
     def find_child(self, node: int, token: int) -> int:
-        """The child of a node that has this token; -1 if there is none."""
+        """Returns the child of a node that has this token; -1 if there is none."""
         return next((u for u in self.draws(node) if self.token[u] == token), -1)
 
     def path(self, node: int) -> list[int]:
@@ -129,9 +131,9 @@ class Tree:
 
 
 class Chance:
-    """The only source of randomness of a round: lent to an own part for one call. A decision has a key, a node and a
-    slot; two decisions of a round with equal keys get the same random number. A slot that is not given is one of its
-    own."""
+    """The only source of randomness of a round. An own part may use it while it is called, not after. A decision has a
+    key, a node and a slot; two decisions of a round with equal keys get the same random number. A slot that is not given
+    is one of its own."""
 
     def __init__(self, accept: Callable, pick: Callable, index: Callable, drafts: bool):
         self._by, self._drafts, self._made = (accept, pick, index), drafts, itertools.count(1 << 20)
@@ -161,7 +163,8 @@ class Chance:
 
 
 class RowsOf:
-    """Rows over the vocabulary by node, lent to an own part for one call: rows[u] is the row after node u, [vocab]."""
+    """Rows over the vocabulary, found by node: rows[u] is the row after node u, [vocab]. An own part may use them while
+    it is called, not after."""
 
     def __init__(self, row: Callable[[int], np.ndarray], argmax: Callable[[int], int] | None = None):
         self._row, self._argmax = row, argmax
@@ -397,8 +400,8 @@ class Policy:
 
     def take(self, tree: Tree, rows: Any, row_of: Sequence[int] | None = None, seed: int = 0, stream: int = 0,
              length: int = 0) -> list[int]:
-        """Gives the policy the rows of all nodes that were asked about so far in this round. Returns the nodes to ask
-        about next; none once the tree is complete.
+        """Gives the policy the rows of all nodes that were asked about so far in this round. Returns the nodes whose rows
+        it wants next; none once the tree is complete.
 
         rows    float32 [n_rows, vocab], probabilities, read in place
         row_of  [n_nodes]: the row of each node, -1 if it has none; None: node u has row u
@@ -415,17 +418,18 @@ class Policy:
         wanted, n = c.c_void_p(), c.c_int32()
         tree._cache = None
         call(function(self._handle, tree.handle, *what, c.byref(wanted), c.byref(n)))
-        return l.copied(wanted.value, n.value, np.int32).tolist()
+        return (c.c_int32 * n.value).from_address(wanted.value)[:] if n.value else []
 
     def was(self) -> list[int]:
-        """Once a tree is complete: the number that each node had when it was asked about, -1 if it was not. Empty where
-        numbers have not changed."""
+        """Returns, after a tree is complete, the numbers that nodes had before: was()[u] is the number that node u had
+        when its row was asked for, -1 if it was not asked about. Empty if the policy has not built its tree anew: then
+        no number has changed."""
         was, n = c.c_void_p(), c.c_int32()
         call(lib.espalier_grow_was(self._handle, c.byref(was), c.byref(n)))
         return l.copied(was.value, n.value, np.int32).tolist()
 
     def observe(self, tree: Tree, accepted: int, token: int) -> None:
-        """Tells the policy what became of its tree."""
+        """Tells the policy, which may learn, what became of its tree."""
         call(lib.espalier_policy_observe(self._handle, tree.handle, c.byref(l.Verdict(accepted, token))))
 
 
@@ -437,8 +441,8 @@ class _RowsIn:
         self.row_of = None if row_of is None else l.tokens_in(row_of, f"row_of of {what}")
         if self.array.shape[1] == 0:
             raise InputError(f"{what} has rows of no tokens.")
-        self.rows = l.Rows(self.array.ctypes.data, *self.array.shape,
-                           None if self.row_of is None else self.row_of.ctypes.data,
+        self.rows = l.Rows(l.address_of(self.array), *self.array.shape,
+                           None if self.row_of is None else l.address_of(self.row_of),
                            0 if self.row_of is None else len(self.row_of))
 
 
@@ -451,7 +455,7 @@ def build(policy: Policy | str | TreePolicy, root: int, draft: Callable[[list[li
     policy = policy if isinstance(policy, Policy) else Policy(policy)
     tree = Tree(policy.max_asked)
     tree.reset(root)
-    rows: list[np.ndarray] = []
+    rows, n = np.zeros((0, 1), np.float32), 0  # the first n are there
     row_of: list[int] = []
     wanted = policy.begin(tree)
     while wanted:
@@ -460,14 +464,20 @@ def build(policy: Policy | str | TreePolicy, root: int, draft: Callable[[list[li
                           (np.float32,))
         if len(made) != len(wanted):
             raise InputError(f"the draft was asked about {len(wanted)} nodes, but gives {len(made)} rows.")
-        for u in wanted:
-            row_of[u] = len(rows) + wanted.index(u)
-        rows += list(made)
-        wanted = policy.take(tree, np.stack(rows), row_of, seed, stream, length)
+        if n > 0 and made.shape[1] != rows.shape[1]:
+            raise InputError(f"the draft gives rows of {made.shape[1]} tokens, but gave rows of {rows.shape[1]} before.")
+        if n + len(made) > len(rows):
+            rows = np.concatenate([rows[:n], made, np.empty_like(made, shape=(n, made.shape[1]))]) if n else made.copy()
+        else:
+            rows[n:n + len(made)] = made
+        for i, u in enumerate(wanted):
+            row_of[u] = n + i
+        n += len(made)
+        wanted = policy.take(tree, rows[:n], row_of, seed, stream, length)
     if was := policy.was():
         row_of = [row_of[w] if 0 <= w < len(row_of) else -1 for w in was]
     row_of += [-1] * (tree.n_nodes - len(row_of))
-    return tree, np.stack(rows) if rows else np.zeros((0, 1), np.float32), row_of
+    return tree, rows[:n], row_of
 
 
 class Verifier:
@@ -566,7 +576,12 @@ class Pass:
     @property
     def columns(self) -> int:
         """Slots that a mask needs columns for: the most that a sequence has."""
-        return max((int(s[3] + s[2] - s[1]) for s in self.sequences), default=0)
+        return max((self.slots_of(s) for s in self.sequences), default=0)
+
+    def slots_of(self, sequence: np.ndarray) -> int:
+        """Returns the number of slots of a sequence, one of `sequences`, that hold something once its rows are written."""
+        _, begin, end, prefix, _, _ = sequence
+        return max(int(prefix), int(self.slots[begin:end].max(initial=-1)) + 1)
 
     def dense_mask(self, columns: int | None = None) -> np.ndarray:
         """uint8 [n_rows, columns]: 1 where a row sees that slot of its own sequence."""
