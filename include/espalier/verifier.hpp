@@ -56,6 +56,7 @@
 #include "espalier/verifier/khisti.hpp"
 #include "espalier/verifier/khisti/pair_select.hpp"
 #include "espalier/verifier/khisti/pair_select_view.hpp"
+#include "espalier/verifier/multi_path_block.hpp"
 #include "espalier/verifier/naive.hpp"
 #include "espalier/verifier/naive_tree.hpp"
 #include "espalier/verifier/residual_walk.hpp"
