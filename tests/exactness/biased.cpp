@@ -177,8 +177,7 @@ TEST_CASE("acceptance by the weights writes the first of two tokens too often") 
   const auto probability_of_0 = [&](const auto& verifier) {
     coverage report;
     double sum = 0;
-    for (const auto& [text, probability] :
-         round_distribution(smallest, sampled_chain({.length = 2}), verifier, report))
+    for (const auto& [text, probability] : round_distribution(smallest, sampled_chain({.length = 2}), verifier, report))
       sum += text.front() == 0 ? probability : 0;
     return sum;
   };
