@@ -114,7 +114,7 @@ class best_draw {
 
 }  // namespace detail
 
-//! Selects one path of the tree, at each node the draw with the greatest p / q, and judges it as a whole, as
+//! Selects one path of the tree, at each node the draw with the highest rank by p / q, and judges it as a whole, as
 //! block_verification does, by the distribution of the draws so selected. If the token after the kept path is another
 //! drafted child, the verifier goes on from this child in the same way.
 //!
@@ -123,9 +123,8 @@ class best_draw {
 //! Law         lossless for independent draws; on a single path the outcome is distributed as block_verification's
 //! Errors      numeric_error for rows that are no distributions; input_error for draft rows that are missing or of
 //!             another length than the target's, and for a tree that these rows could not have given
-//! Source      Thomas and Pal, Greedy multi-path block verification (arXiv 2602.16961), in kind: the rough ranks, the
-//!             distribution by the number of draws at each node, and going on at another child are ours
-//!             (docs/algorithms/verifiers.md)
+//! Source      ours, after the abstract of Thomas and Pal, Greedy multi-path block verification (arXiv 2602.16961);
+//!             docs/algorithms/verifiers.md
 struct multi_path_block {
   static constexpr regime lossless = regime::iid | regime::single_path;
 
