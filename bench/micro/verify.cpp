@@ -125,6 +125,12 @@ std::int32_t least_readings(const std::string& verifier, const scene& s, const s
   if (verifier == "target-only") return tree.depth[accepted] + 1;
   // Acceptance reads both rows of each node of the path except root and leaf.
   if (verifier == "block-verification") return 2 * (c.tested - 1) + end;
+  // The best of several draws is weighed by four readings of both rows.
+  if (verifier == "multi-path-block") {
+    const auto weighed =
+        std::count_if(draft_rows.begin(), draft_rows.end(), [&](node_id u) { return draws_of(tree, u) > 1; });
+    return 2 * (c.tested - 1) + end + 8 * static_cast<std::int32_t>(weighed);
+  }
   // Each rejection of a node that could have been accepted reads both rows of the parent.
   if (verifier.find("traversal") == 0) return 2 * (c.rejected - c.hopeless) + end;
   std::map<node_id, std::int32_t> rejected;

@@ -35,6 +35,7 @@
 #include "espalier/verifier/block_verification.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/khisti.hpp"
+#include "espalier/verifier/multi_path_block.hpp"
 #include "espalier/verifier/naive.hpp"
 #include "espalier/verifier/naive_tree.hpp"
 #include "espalier/verifier/residual_walk.hpp"
@@ -87,6 +88,7 @@ inline constexpr auto verifiers = boost::hana::make_tuple(
     part<specinfer>{"specinfer", "test the draws of each node in random order"},
     part<khisti, khisti_options>{"khisti", "let the draws of each node compete, test the winner"},
     part<block_verification>{"block-verification", "test the tokens of one path together"},
+    part<multi_path_block>{"multi-path-block", "select the best draw of each node, test this path as a whole"},
     part<traversal>{"traversal", "test the tree from its leaves up"},
     part<traversal_without_replacement>{"traversal-distinct", "the same, each token of a node once"},
     part<residual_walk>{"residual-walk", "test the different draws of each node in turn"});

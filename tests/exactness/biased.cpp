@@ -166,6 +166,25 @@ TEST_CASE("acceptance by the weights of block verification is biased") {
         0.02);
 }
 
+// The smallest case: after one drafted token the weight is the right probability. The target writes token 0 with 1/2 and
+// then surely token 0 again; the draft, which is sure of the first token, draws the second at random.
+TEST_CASE("acceptance by the weights writes the first of two tokens too often") {
+  const std::vector<std::vector<double>> target{{0.5, 0.5}, {1, 0}}, draft{{1, 0}, {0.5, 0.5}};
+  const auto row_of = [](const std::vector<std::vector<double>>& rows) {
+    return [rows](std::span<const token_id> path) { return rows[path.size() == 1 && path[0] == 0 ? 1 : 0]; };
+  };
+  const tiny_model smallest{"smallest", 2, row_of(target), row_of(draft)};
+  const auto probability_of_0 = [&](const auto& verifier) {
+    coverage report;
+    double sum = 0;
+    for (const auto& [text, probability] : round_distribution(smallest, sampled_chain({.length = 2}), verifier, report))
+      sum += text.front() == 0 ? probability : 0;
+    return sum;
+  };
+  CHECK(probability_of_0(block_verification()) == Approx(0.5));
+  CHECK(probability_of_0(block_by_weight()) == Approx(0.75));
+}
+
 TEST_CASE("independent acceptance on two paths is biased, and not on one") {
   CHECK(worst_bias(sampled_chain({.length = 3}), deepest_accepted()) < 1e-12);
   CHECK(shown_bias("nodes accepted independently on two paths", iid_paths({.paths = 2, .length = 2}),

@@ -105,7 +105,8 @@ def test_a_sound_verifier_passes():
 
 
 @pytest.mark.parametrize("name", ["greedy", "target-only", "naive", "naive-tree", "spectr", "specinfer", "khisti",
-                                  "block-verification", "traversal", "traversal-distinct", "residual-walk"])
+                                  "block-verification", "multi-path-block", "traversal", "traversal-distinct",
+                                  "residual-walk"])
 def test_the_librarys_verifiers_pass(name):
     covered = espalier.check_verifier(name, max_outcomes=40)
     assert covered.n_outcomes > 200

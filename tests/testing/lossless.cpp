@@ -165,6 +165,8 @@ TEST_CASE("distributions are compared on all texts of both; what is not a number
   CHECK(off.first == 0.75);
   CHECK(off.second == 0);
   CHECK(testing::largest_difference(a, a).size() == 0);
+  CHECK(testing::total_variation(a, a) == 0);
+  CHECK(testing::total_variation({{{0}, 0.5}, {{1}, 0.5}}, {{{0}, 0.75}, {{2}, 0.25}}) == Approx(0.5));
   const testing::text_distribution nan{{{0}, std::numeric_limits<double>::quiet_NaN()}, {{1}, 0.75}};
   CHECK(testing::largest_difference(a, nan).size() == 1);
 }

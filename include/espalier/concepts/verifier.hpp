@@ -85,7 +85,7 @@ void reserve_verifier(VerifierT& verifier, std::int32_t max_nodes, std::int32_t 
 //!   The committed tokens, continued by the target, are distributed as text that the target writes alone.
 //! Models
 //!   greedy and target_only, which ask the target alone; naive, block_verification (a single path); naive_tree, spectr,
-//!   specinfer, khisti, traversal (independent draws); residual_walk, traversal_without_replacement
+//!   specinfer, khisti, traversal, multi_path_block (independent draws); residual_walk, traversal_without_replacement
 template <class VerifierT, class DraftRowsT, class TargetRowsT, class ChanceT>
 concept Verifier = detail::NamesLossless<VerifierT> && detail::Verifies<VerifierT, DraftRowsT, TargetRowsT, ChanceT>;
 

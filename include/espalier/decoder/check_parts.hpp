@@ -41,6 +41,7 @@ ESPALIER_NAMES_MEMBER(NamesWas, was);
 ESPALIER_NAMES_MEMBER(NamesReserve, reserve);
 ESPALIER_NAMES_MEMBER(NamesArgmaxOnly, argmax_only);
 ESPALIER_NAMES_MEMBER(NamesTargetAlone, target_alone);
+ESPALIER_NAMES_MEMBER(NamesApproximateFor, approximate_for);
 ESPALIER_NAMES_MEMBER(NamesPrescribed, prescribed);
 ESPALIER_NAMES_MEMBER(NamesVocabSize, vocab_size);
 ESPALIER_NAMES_MEMBER(NamesRows, rows);
@@ -175,6 +176,9 @@ constexpr auto policy_mistake() {
 }
 
 ESPALIER_MISTAKE(verifier_lossless, "the verifier needs static constexpr regime lossless: see Verifier");
+ESPALIER_MISTAKE(verifier_approximate,
+                 "this verifier changes the distribution of the text: a decoder takes it only with the word for it, "
+                 "as approximate<..>; docs/algorithms/verifiers.md says by how much");
 ESPALIER_MISTAKE(
     verifier_verify,
     "the verifier has no verify(tree, draft rows, target rows, chance) that can be called with the rows of "
@@ -194,7 +198,9 @@ ESPALIER_MISTAKE(
 
 template <class VerifierT, class PolicyT, class DraftRowsT, class TargetRowsT>
 constexpr auto verifier_mistake() {
-  if constexpr (!NamesLossless<VerifierT>)
+  if constexpr (!NamesLossless<VerifierT> && NamesApproximateFor<VerifierT>)
+    return found<verifier_approximate>;
+  else if constexpr (!NamesLossless<VerifierT>)
     return found<verifier_lossless>;
   else if constexpr (!Verifies<VerifierT, DraftRowsT, TargetRowsT, philox_chance>) {
     if constexpr (requires(VerifierT & verifier, tree_view tree, DraftRowsT draft, TargetRowsT & target,

@@ -73,6 +73,21 @@ inline text_difference largest_difference(const text_distribution& a, const text
   return largest;
 }
 
+//! The total variation of two distributions: the greatest difference of the probabilities of a set of texts.
+inline double total_variation(const text_distribution& a, const text_distribution& b) {
+  double sum = 0;
+  const auto probability = [](const text_distribution& in, const std::vector<token_id>& text) {
+    const auto found = in.find(text);
+    return found == in.end() ? 0.0 : found->second;
+  };
+  for (const auto& [text, p] : a)
+    sum += std::abs(p - probability(b, text));
+  for (const auto& [text, p] : b) {
+    if (a.find(text) == a.end()) sum += p;
+  }
+  return sum / 2;
+}
+
 namespace detail {
 
 // Compares the texts that a round emits with the target, token by token.

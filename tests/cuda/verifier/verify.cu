@@ -22,6 +22,7 @@
 #include "espalier/verifier/block_verification.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/khisti.hpp"
+#include "espalier/verifier/multi_path_block.hpp"
 #include "espalier/verifier/naive.hpp"
 #include "espalier/verifier/naive_tree.hpp"
 #include "espalier/verifier/residual_walk.hpp"
@@ -163,7 +164,7 @@ void compare_all(const scene& of, regime how, sampling_options sampling, std::ui
      ...);
   };
   each(target_only(), naive(), naive_tree(), spectr(), specinfer(), khisti(), espalier::block_verification(),
-       traversal(), traversal_without_replacement(), residual_walk());
+       multi_path_block(), traversal(), traversal_without_replacement(), residual_walk());
   compare(sides, greedy(), {}, round, tuning, n);
 }
 

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSL-1.0
+// Which parts of the library the program reaches. A header that is added to a folder of parts must be reached, or be
+// named here with the reason.
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <set>
+#include <string>
+
+#include "catch.hpp"
+#include "program.hpp"
+
+namespace {
+
+// What the help calls the parts that it does not call by their headers' names.
+const std::map<std::string, std::string> called = {
+    {"drafter/autoregressive", "model"}, {"drafter/block_diffusion", "block"}, {"drafter/factorised", "block"},
+    {"drafter/feature_steps", "eagle3"}, {"drafter/no_drafter", "plain"},      {"drafter/text_counts", "text"},
+    {"kv_store/recurrent", "--commit"}};
+
+// Parts that no option reaches, and why.
+const std::map<std::string, std::string> unreached = {
+    {"drafter/joint", "the program has one drafter"},
+    {"drafter/ngram", "text_counts drafts from the text"},
+    {"drafter/prompt_lookup", "text_counts drafts from the text"},
+    {"drafter/translated", "both models must have one vocabulary"},
+    {"kv_store/contiguous", "its models keep their own memory, by recurrent_kv"},
+    {"kv_store/paged", "it writes one text at a time"},
+    {"kv_store/prefix_tree", "it writes one text at a time"},
+    {"kv_store/sink_window", "a text ends where its memory does"},
+    {"kv_store/token_kv", "it is for models without memory"},
+    {"tree_policy/cascade", "it needs several drafters"},
+    {"verifier/approximate", "it changes the text"}};
+
+// Headers that hold no part of their own.
+const std::set<std::string> no_parts = {"kv_store/page_ledger", "kv_store/recurrent_shape", "kv_store/saved_sequence",
+                                        "kv_store/slot_ledger", "kv_store/token_ledger",    "tree_policy/any_policy"};
+
+}  // namespace
+
+TEST_CASE("the program reaches every policy, verifier, drafter and store, or a reason is given", "[generate]") {
+  const std::string help = run("--help").out;
+  REQUIRE(contains(help, "--method NAME"));
+  int reached = 0;
+  std::set<std::string> seen;
+  for (const std::string folder : {"drafter", "kv_store", "tree_policy", "verifier"}) {
+    for (const auto& file : std::filesystem::directory_iterator(LIBRARY_HEADERS "/" + folder)) {
+      if (file.path().extension() != ".hpp") continue;
+      const std::string part = folder + "/" + file.path().stem().string();
+      seen.insert(part);
+      if (no_parts.count(part) != 0) continue;
+      std::string name = file.path().stem().string();
+      std::replace(name.begin(), name.end(), '_', '-');
+      if (called.count(part) != 0) name = called.at(part);
+      const bool is_named = contains(help, "  " + name + " ") || contains(help, "  " + name + "\n");
+      INFO(part << ", called " << name);
+      CHECK(is_named == (unreached.count(part) == 0));
+      reached += is_named ? 1 : 0;
+    }
+  }
+  for (const auto& [part, reason] : unreached) {
+    INFO(part);
+    CHECK(seen.count(part) == 1);
+    std::cout << "not reached: " << part << ", since " << reason << "\n";
+  }
+  for (const auto& [part, name] : called)
+    CHECK(seen.count(part) == 1);
+  for (const std::string& part : no_parts)
+    CHECK(seen.count(part) == 1);
+  std::cout << reached << " parts reached\n";
+  CHECK(reached > 30);
+}
