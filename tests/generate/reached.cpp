@@ -17,14 +17,13 @@ namespace {
 const std::map<std::string, std::string> called = {
     {"drafter/autoregressive", "model"}, {"drafter/block_diffusion", "block"}, {"drafter/factorised", "block"},
     {"drafter/feature_steps", "eagle3"}, {"drafter/no_drafter", "plain"},      {"drafter/text_counts", "text"},
-    {"kv_store/recurrent", "--commit"}};
+    {"drafter/translated", "model"},     {"kv_store/recurrent", "--commit"}};
 
 // Parts that no option reaches, and why.
 const std::map<std::string, std::string> unreached = {
     {"drafter/joint", "the program has one drafter"},
     {"drafter/ngram", "text_counts drafts from the text"},
     {"drafter/prompt_lookup", "text_counts drafts from the text"},
-    {"drafter/translated", "both models must have one vocabulary"},
     {"kv_store/contiguous", "its models keep their own memory, by recurrent_kv"},
     {"kv_store/paged", "it writes one text at a time"},
     {"kv_store/prefix_tree", "it writes one text at a time"},
