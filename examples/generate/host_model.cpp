@@ -92,6 +92,14 @@ espalier::vocab_rows<float> host_block::logits(std::int32_t place, std::int32_t 
   return model_->model->logits(place, length);
 }
 
+bool host_block::corrects() const {
+  return model_->model->corrects();
+}
+
+void host_block::correct(std::int32_t place, espalier::tree_view tree, espalier::node_id node, std::span<float> row) {
+  model_->model->correct(place, tree, node, row);
+}
+
 std::int32_t host_head::vocab_size() const {
   return model_->model->vocab_size();
 }

@@ -8,6 +8,7 @@
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/core/tree_view.hpp"
 #include "espalier/cost/cost_curve.hpp"
 #include "espalier/drafter/feature_steps.hpp"
 #include "espalier/kv_store/recurrent.hpp"
@@ -75,6 +76,8 @@ class host_block {
   void read(context_type& context, const host_model& target, std::span<const std::int32_t> rows, std::int32_t position);
   void forward(std::span<const request_type> requests, std::int32_t length);
   espalier::vocab_rows<float> logits(std::int32_t place, std::int32_t length) const;
+  bool corrects() const;
+  void correct(std::int32_t place, espalier::tree_view tree, espalier::node_id node, std::span<float> row);
 
  private:
   priced_model<espalier::block_draft_model>* model_;

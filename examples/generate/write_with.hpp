@@ -38,8 +38,10 @@ written_text write_with(const held_policy<Sampling>& policy, bool takes_block,
     return over(host_feature_drafter(espalier::feature_steps(work.head(), draft_sampling)));
   if (work.arguments.drafter != drafter_kind::block) return over(work.drafter(draft_sampling));
   espalier::block_diffusion block(work.block());
-  // Policies that take a block directly need no sampler, unless flags set one; a constraint needs rows by node.
-  if (takes_block && work.arguments.draft_options.empty() && !work.arguments.constrains()) return over(block);
+  // Policies that take a block directly need no sampler, unless flags set one; a constraint, and a block whose rows
+  // depend on the path, need rows by node.
+  if (takes_block && !block.corrects() && work.arguments.draft_options.empty() && !work.arguments.constrains())
+    return over(block);
   return over(host_feature_drafter(espalier::factorised(std::move(block), draft_sampling)));
 }
 

@@ -57,6 +57,10 @@ struct biased_drafter : marginal_drafter<NumberT> {
 struct biased_model : states_model {
   void correct(std::int32_t, tree_view tree, node_id u, std::span<float> row) { add_bias(tree.token[u], row); }
 };
+// A model that could correct its rows, but says that it does not.
+struct unbiased_model : biased_model {
+  bool corrects() const { return false; }
+};
 static_assert(ConditionedBlockDrafter<biased_drafter<float>> && !ConditionedBlockDrafter<marginal_drafter<float>>);
 static_assert(ConditionedBlockDrafter<block_diffusion<biased_model>> &&
               !ConditionedBlockDrafter<block_diffusion<states_model>>);
@@ -127,6 +131,8 @@ TEST_CASE("Drafter laws: factorised over a block drafter, read or not") {
   testing::check_step_drafter(make, expected);
   const auto make_reading = [&] { return factorised(block_diffusion(states_model(model)), sampling); };
   testing::check_step_drafter(make_reading, expected);
+  const auto make_uncorrected = [&] { return factorised(block_diffusion(unbiased_model{{model}}), sampling); };
+  testing::check_step_drafter(make_uncorrected, expected);
 }
 
 TEST_CASE("Drafter laws: factorised over a block drafter that corrects its rows by path, read or not") {

@@ -68,6 +68,18 @@ TEST_CASE("a head drafts what the target writes alone, whichever flags name it",
   }
 }
 
+TEST_CASE("a block whose rows depend on the path drafts what the target writes alone", "[generate][heads]") {
+  const std::string usual = after(model_of("target"));
+  const nlohmann::json plain = writes(usual + "--method plain");
+  for (const std::string flags : {"", "--drafter block "}) {
+    for (const char* method : {"--method best-first", "--method dynatree"}) {
+      const nlohmann::json drafted = writes(usual + "--draft '" + heads + "/dspark_rnn' " + flags + method);
+      CHECK(tokens_of(drafted) == tokens_of(plain));
+      CHECK(drafted.at("statistics").at("drafted") > 0);
+    }
+  }
+}
+
 TEST_CASE("a head in the target's own files needs no flag", "[generate][heads]") {
   const std::string usual = after(model_of("beside"));
   const nlohmann::json plain = writes(usual + "--method plain");

@@ -338,6 +338,8 @@ concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
 //! Minimal definition, besides BlockDrafter
 //!   correct(tree, node, row)   changes `row`, the logits of the node's depth in the last block, to the logits after
 //!                              the node's path; the root's token is the pending one
+//! Optional
+//!   corrects() -> bool         false: correct() changes no row, now and later, so that nodes need no rows of their own
 //! Laws
 //!   A corrected row depends on the block and on the tokens of the node's path, and on nothing else.
 //! Models

@@ -58,6 +58,7 @@ struct block_diffusion_options {
 //!   logits(place, length) -> vocab_rows       returns the logits for the last request with this place
 //!   correct(place, tree, node, row)           optional: changes `row`, the logits of the node's depth for the last
 //!                                             request with this place, to the logits after the node's path
+//!   corrects() -> bool                        optional: false if correct() changes no row
 //! Each drafter that shares the model has a context of its own. Each text that is written together with others has a
 //! place of its own.
 //!
@@ -147,6 +148,11 @@ class block_diffusion {
   //! Corrects a row of the last block for a node's path, if the model does: see ConditionedBlockDrafter.
   void correct(tree_view tree, node_id node, std::span<float> row) requires detail::CorrectsRows<model_type> {
     model_.correct(place_, tree, node, row);
+  }
+
+  bool corrects() const requires detail::CorrectsRows<model_type> {
+    if constexpr (requires { model_.corrects(); }) return model_.corrects();
+    return true;
   }
 
   void want(tree_view, std::span<const node_id>) { want_block(); }

@@ -46,8 +46,8 @@ class factorised {
   using inner_type = std::remove_reference_t<BlockDrafterT>;
   static_assert(BlockDrafter<inner_type>, "the first argument must be a BlockDrafter");
   using number = detail::block_number<inner_type>;
-  static constexpr bool corrects = ConditionedBlockDrafter<inner_type>;
-  static_assert(corrects || !detail::NamesCorrect<inner_type>,
+  static constexpr bool may_correct = ConditionedBlockDrafter<inner_type>;
+  static_assert(may_correct || !detail::NamesCorrect<inner_type>,
                 "the block drafter's member correct cannot be called as correct(tree, node, row): see "
                 "ConditionedBlockDrafter");
 
@@ -75,7 +75,7 @@ class factorised {
     }
     const auto vocab = static_cast<std::size_t>(vocab_size());
     own_ = {};
-    if (corrects) own_.resize(row_of_.size() * vocab), corrected_.resize(vocab);
+    if (corrects()) own_.resize(row_of_.size() * vocab), corrected_.resize(vocab);
     const auto depths = static_cast<std::size_t>(inner_.block_length());
     is_made_.resize(depths);
     rows_.resize(depths * vocab);
@@ -142,7 +142,12 @@ class factorised {
   double forward_seconds() const { return forward_seconds_of(inner_); }
 
  private:
-  bool is_by_node() const { return corrects || process_; }
+  bool corrects() const {
+    if constexpr (requires { inner_.corrects(); }) return inner_.corrects();
+    return may_correct;
+  }
+
+  bool is_by_node() const { return corrects() || process_; }
 
   // The rows of this round: one for each depth, or one for each node.
   vocab_rows<number> all_rows() const {
@@ -182,11 +187,13 @@ class factorised {
     const auto vocab = static_cast<std::size_t>(vocab_size());
     const std::span<number> out{own_.get() + static_cast<std::size_t>(u) * vocab, vocab};
     std::span<const number> logits = logits_.row(row);
-    if constexpr (corrects) {
-      const std::span<number> corrected(corrected_.get(), vocab);
-      std::copy(logits.begin(), logits.end(), corrected.begin());
-      inner_.correct(tree, u, corrected);
-      logits = corrected;
+    if constexpr (may_correct) {
+      if (corrects()) {
+        const std::span<number> corrected(corrected_.get(), vocab);
+        std::copy(logits.begin(), logits.end(), corrected.begin());
+        inner_.correct(tree, u, corrected);
+        logits = corrected;
+      }
     }
     if (process_) {
       process_(tree, u, logits, out);

@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: BSL-1.0
 """make_head_golden.py: writes heads/: a tiny random target, EAGLE-3 and MTP heads on it in every layout and with every
-switch, another target whose own files hold an MTP head, and a DFlash block in both of its layouts, with what speculators' and
-dflash's own classes compute with them.
+switch, another target whose own files hold an MTP head, a DFlash block in both of its layouts, and DSpark blocks with
+each kind of Markov head, with what speculators' and dflash's own classes compute with them.
 
 Needs speculators 0.9.0 and dflash 0.1.0 with torch, transformers, safetensors. In golden.json, logits[k][j] is the row of the head after
 the text's first j + 2 tokens and the k tokens after them as a drafted path; drafts[j] is what the head drafts greedily
-after the first j + 2 tokens, as tokens of the target. For the block, "blocks" has the rows after a pending token.
+after the first j + 2 tokens, as tokens of the target. For a block, "blocks" has the rows after a pending token; those of
+a DSpark block are along the drafted tokens of "path".
 """
 
 import json
 import pathlib
 import shutil
 
+import speculators.models.dspark.core as dspark_core
 import torch
 from dflash.model import DFlashDraftModel
 from safetensors.torch import load_file, save_file
 from speculators.config import SpeculatorsConfig, VerifierConfig
 from speculators.convert.dflash.converter import DFlashConverter
+from speculators.models.dspark import DSparkDraftModel, DSparkSpeculatorConfig
 from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig
 from speculators.models.mtp import MTPDraftModel, MTPSpeculatorConfig
 from speculators.proposals.greedy import GreedyTokenProposalConfig
@@ -208,6 +211,56 @@ def as_speculators(folder, other):
     (other / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
+def dspark(name, states, embedding, output, seed, block=4, **switches):
+    """A DSpark block, with its rows along the path that it drafts greedily and along another."""
+    layer = shape(Qwen3Config, 1)
+    layer._attn_implementation = "eager"
+    config = DSparkSpeculatorConfig(
+        transformer_layer_config=layer, draft_vocab_size=VOCAB, block_size=block, mask_token_id=94,
+        aux_hidden_state_layer_ids=[2, 5], markov_rank=6,
+        speculators_config=SpeculatorsConfig(
+            algorithm="dspark", proposal_methods=[GreedyTokenProposalConfig(speculative_tokens=3)],
+            default_proposal_method="greedy",
+            verifier=VerifierConfig(name_or_path=None, architectures=["LlamaForCausalLM"])), **switches)
+    model = DSparkDraftModel(config).double().eval()
+    randomise(model, seed)
+    model.embed_tokens.weight.data, model.lm_head.weight.data = embedding.clone(), output.clone()
+    features = torch.cat([states[2], states[5]], dim=-1)
+    length = block if config.sample_from_anchor else block - 1
+    logits = []
+
+    def keep(rows, *_, **__):
+        logits.append(rows[0, block - length :].detach())
+        return None, {}
+
+    dspark_core.compute_metrics = keep
+
+    def rows_along(at, path):
+        """The rows after the pending token TEXT[at] and the tokens of the path, which may be shorter than the block."""
+        text = TEXT[: at + 1] + path + [0] * (block + 1 - len(path))
+        known = torch.zeros(1, len(text), features.shape[-1], dtype=torch.float64)
+        known[:, :at] = features[:, :at]
+        anchor = torch.zeros(1, len(text))
+        anchor[0, at] = 1
+        with torch.no_grad():
+            model(known, torch.tensor([text]), anchor, torch.zeros(1, len(text), WIDTH, dtype=torch.float64),
+                  torch.zeros(1, len(text), dtype=torch.long), max_anchors=1)
+        return logits.pop()
+
+    blocks = []
+    for at in (0, 1, 4, len(TEXT) - 1):
+        greedy = []
+        while len(greedy) < length:
+            greedy.append(int(rows_along(at, greedy)[len(greedy)].argmax()))
+        for path in (greedy, [7, 90, 33, 51][:length]):
+            rows = rows_along(at, path)
+            blocks.append({"pending_at": at, "path": path, "is_greedy": path is greedy,
+                           "logits": [[float(f"{x:.7g}") for x in row] for row in rows]})
+    folder = ROOT / name
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "golden.json").write_text(json.dumps({"text": TEXT, "blocks": blocks}))
+
+
 def rewrite(folder, change):
     path = folder / "model.safetensors"
     weights = {name: weight.clone() for name, weight in load_file(path).items()}
@@ -240,6 +293,10 @@ if __name__ == "__main__":
     mtp("mtp", LAYERS, states[-2], embedding, output, 5)
     block = dflash("dflash", states, embedding, output, 8)
     as_speculators(block, ROOT / "dflash_speculators")
+    dspark("dspark", states, embedding, output, 9)
+    dspark("dspark_gated", states, embedding, output, 10, markov_head_type="gated", sample_from_anchor=False,
+           confidence_head_with_markov=False)
+    dspark("dspark_rnn", states, embedding, output, 11, markov_head_type="rnn", enable_confidence_head=False)
     states, embedding, output = target("beside", Qwen3ForCausalLM, shape(Qwen3Config, 2), 6)
     put_beside(mtp("moved", 2, states[-1], embedding, output, 7), ROOT / "beside")
     for written_beside in (*ROOT.glob("*/config.py"), *ROOT.glob("*/generation_config.json")):

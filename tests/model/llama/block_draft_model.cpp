@@ -9,10 +9,14 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "allocations.hpp"
 #include "catch.hpp"
+#include "espalier/core/tree.hpp"
+#include "espalier/drafter/block_diffusion.hpp"
+#include "espalier/drafter/factorised.hpp"
 #include "model/llama/llama_driver.hpp"
 #include "raises.hpp"
 
@@ -153,6 +157,136 @@ TEST_CASE("a DFlash block's logits and greedy drafts are those of its own code, 
   }
 }
 
+TEST_CASE("a DSpark block has the rows of speculators' own class along every path, and drafts its tokens") {
+  static_assert(ConditionedBlockDrafter<block_diffusion<block_draft_model>>);
+  using enum block_draft_config::markov_kind;
+  const std::vector<std::tuple<std::string, block_draft_config::markov_kind, int>> kinds{
+      {"dspark", vanilla, 4}, {"dspark_gated", gated, 3}, {"dspark_rnn", rnn, 4}};
+  for (const auto& [name, kind, length] : kinds) {
+    const std::string folder = golden + "heads/" + name;
+    const nlohmann::json cases = nlohmann::json::parse(contents(folder + "/golden.json"));
+    const auto text = cases["text"].get<std::vector<token_id>>();
+    const auto config = block_draft_config::load(folder);
+    CHECK(config.markov == kind);
+    CHECK(config.markov_rank == 6);
+    CHECK(draft_kind_of(folder) == draft_kind::block);
+    for (const int threads : {1, 3}) {
+      llama_backend target =
+          llama_backend::load(golden + "heads/target", {.threads = threads, .hidden_layers = config.hidden_layers});
+      auto model = block_draft_model::load(folder, target);
+      CHECK(model.corrects());
+      CHECK(model.block_length() == length);
+      auto other = model.make_context();
+      for (const nlohmann::json& block : cases["blocks"]) {
+        const int at = block["pending_at"];
+        INFO(name << ", " << threads << " threads, pending at " << at << ", path " << block["path"].dump());
+        const auto path = block["path"].get<std::vector<token_id>>();
+        const auto expected = block["logits"].get<std::vector<std::vector<double>>>();
+        auto context = model.make_context();
+        pass_over(target, text);
+        model.read(context, target, numbers_from(0, at), 0);
+        const std::vector<block_draft_request> requests{{&other, 3, 0, 0},
+                                                        {&context, text[static_cast<std::size_t>(at)], at, 2}};
+        model.forward(requests, length);
+        tree<> along(8);
+        along.reset(text[static_cast<std::size_t>(at)]);
+        along.append(root_node, 50, 0);  // another path, on which nothing depends
+        node_id node = root_node;
+        double difference = 0;
+        for (int depth = 0; depth < length; ++depth) {
+          const auto place = static_cast<std::size_t>(depth);
+          const std::span<const float> plain = model.logits(2, length).row(depth);
+          std::vector<float> row(plain.begin(), plain.end());
+          model.correct(2, along, node, row);
+          REQUIRE(row.size() == expected[place].size());
+          for (std::size_t v = 0; v < row.size(); ++v)
+            difference = std::max(difference, std::abs(static_cast<double>(row[v]) - expected[place][v]));
+          if (block["is_greedy"]) CHECK(std::max_element(row.begin(), row.end()) - row.begin() == path[place]);
+          node = along.append(node, path[place], 0);
+        }
+        CHECK(difference < 1e-4);
+      }
+    }
+  }
+}
+
+TEST_CASE("a greedy chain over a DSpark block drafts the tokens of speculators' own class, with no allocation") {
+  const std::string folder = golden + "heads/dspark_rnn";
+  const nlohmann::json cases = nlohmann::json::parse(contents(folder + "/golden.json"));
+  const auto text = cases["text"].get<std::vector<token_id>>();
+  const auto config = block_draft_config::load(folder);
+  llama_backend target =
+      llama_backend::load(golden + "heads/target", {.threads = 1, .hidden_layers = config.hidden_layers});
+  factorised drafter(block_diffusion(block_draft_model::load(folder, target)));
+  drafter.reserve(8);
+  const nlohmann::json& last = cases["blocks"].at(cases["blocks"].size() - 2);
+  REQUIRE(last["is_greedy"].get<bool>());
+  REQUIRE(last["pending_at"] == text.size() - 1);
+  pass_over(target, text);
+  drafter.begin(text);
+  drafter.read(target, numbers_from(0, static_cast<int>(text.size()) - 1));
+  tree<> chain(8);
+  chain.reset(text.back());
+  std::vector<token_id> drafted;
+  node_id node = root_node;
+  const allocation_count count;
+  std::int64_t allocations = 0;
+  for (int depth = 0; depth < 4; ++depth) {
+    drafter.propose(chain, std::span(&node, 1));
+    const std::span<const float> row = drafter.rows().row(node);
+    allocations = count.so_far();
+    node = chain.append(node, static_cast<token_id>(std::max_element(row.begin(), row.end()) - row.begin()), 0);
+    if (depth == 0) CHECK(allocations == 0);
+    drafted.push_back(chain.view().token[node]);
+  }
+  CHECK(drafted == last["path"].get<std::vector<token_id>>());
+  // A token that the vocabulary does not have, on the path.
+  tree<> wrong(8);
+  wrong.reset(text.back());
+  const node_id outside = wrong.append(root_node, 96, 0);
+  auto model = block_draft_model::load(folder, target);
+  std::vector<float> row(96);
+  CHECK(says(message_of<input_error>([&] { model.correct(0, wrong, outside, row); }), "token 96", "ends at 95"));
+}
+
+TEST_CASE("what a DSpark block needs and is not computed is refused by its name, and so are tensors that do not fit") {
+  const auto with = [&](const char* key, const nlohmann::json& value) {
+    nlohmann::json config = nlohmann::json::parse(contents(golden + "heads/dspark/config.json"));
+    config[key] = value;
+    return config;
+  };
+  const auto refused = [&](const char* key, const nlohmann::json& value) {
+    return message_of<model_error>([&] { block_draft_config::parse(with(key, value).dump(), "config.json"); });
+  };
+  CHECK(says(refused("markov_head_type", "lstm"), "\"markov_head_type\" is \"lstm\"", "\"gated\" or \"rnn\""));
+  CHECK(says(refused("markov_rank", -1), "\"markov_rank\" is -1"));
+  CHECK(says(refused("markov_rank", 0), "\"markov_rank\" is 0", "confidence_head_with_markov"));
+  CHECK(says(refused("draft_vocab_size", 64), "\"draft_vocab_size\" is 64", "96"));
+  nlohmann::json rnn = with("markov_head_type", "rnn");
+  rnn["sample_from_anchor"] = false;
+  CHECK(says(message_of<model_error>([&] { block_draft_config::parse(rnn.dump(), "config.json"); }),
+             "\"sample_from_anchor\" is false", "rnn"));
+  nlohmann::json without = with("markov_rank", 0);
+  without["confidence_head_with_markov"] = false;
+  CHECK(block_draft_config::parse(without.dump(), "config.json").markov_gates() == 0);
+
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "espalier_dspark";
+  const llama_backend target = llama_backend::load(golden + "heads/target", {.threads = 1, .hidden_layers = {1, 4}});
+  const auto loading = [&](const nlohmann::json& config) {
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "config.json") << config;
+    std::filesystem::copy_file(golden + "heads/dspark/model.safetensors", folder / "model.safetensors",
+                               std::filesystem::copy_options::overwrite_existing);
+    const std::string message = message_of<model_error>([&] { block_draft_model::load(folder.string(), target); });
+    std::filesystem::remove_all(folder);
+    return message;
+  };
+  CHECK(loading(with("block_size", 4)).empty());
+  CHECK(says(loading(with("markov_rank", 5)), "\"markov_head.markov_w1.weight\"", "[96, 6]", "[96, 5]"));
+  CHECK(says(loading(with("markov_head_type", "gated")), "lacks tensor \"markov_head.gate_proj.weight\""));
+  CHECK(says(loading(with("enable_confidence_head", false)), "confidence_head.proj", "has no place"));
+}
+
 TEST_CASE("what a DFlash block needs and is not computed is refused by its name") {
   const auto with = [&](const std::string& name, const char* pointer, const nlohmann::json& value) {
     nlohmann::json config = nlohmann::json::parse(contents(golden + "heads/" + name + "/config.json"));
@@ -171,9 +305,9 @@ TEST_CASE("what a DFlash block needs and is not computed is refused by its name"
     CHECK(says(with("dflash", pointer, 0.5), "\"partial_rotary_factor\"", "4 of 8 dimensions", "must all be"));
   CHECK(says(with("dflash_speculators", "/transformer_layer_config/partial_rotary_factor", 0.5),
              "transformer_layer_config", "partial_rotary_factor"));
-  CHECK(says(with("dflash_speculators", "/sample_from_anchor", true), "sample_from_anchor"));
   CHECK(says(with("dflash_speculators", "/draft_vocab_size", 64), "\"draft_vocab_size\" is 64", "96"));
-  CHECK(says(with("dflash_speculators", "/speculators_model_type", "dspark"), "\"dspark\", but must be \"dflash\""));
+  CHECK(says(with("dflash_speculators", "/speculators_model_type", "dflash2"),
+             "\"dflash2\", but must be \"dflash\" or \"dspark\""));
   CHECK(
       says(with("dflash_speculators", "/aux_hidden_state_layer_ids", {0, 2}), "aux_hidden_state_layer_ids", "from 1"));
   // Layers that the file does not name are at equal distances.

@@ -20,20 +20,39 @@ namespace espalier {
 //! The shape of a block draft, as the config.json beside its weights gives it: a transformer with the target's hidden
 //! size. All dimensions of its heads must be rotated.
 //!
-//! Three layouts are read: the library's own, whose "model_type" is "espalier_block"; and DFlash's, as z-lab publishes
-//! it ("dflash_config", or DFlash in "architectures") and as speculators writes it ("speculators_model_type").
+//! Four layouts are read: the library's own, whose "model_type" is "espalier_block"; DFlash's, as z-lab publishes it
+//! ("dflash_config", or DFlash in "architectures") and as speculators writes it ("speculators_model_type"); and
+//! DSpark's as speculators writes it, which is DFlash's with a Markov head.
 //!
 //! Errors      model_error that names the file, the key, its value and what is allowed
-//! Source      dflash 0.1.0, model.py; speculators 0.9.0, models/dflash
+//! Source      dflash 0.1.0, model.py; speculators 0.9.0, models/dflash and models/dspark
 struct block_draft_config : model_config {
-  int block_length = 0;            //!< most tokens drafted at once: "block_size" less one, for the pending token
+  //! What a Markov head adds to the logits of a row: the product of its output matrix with a vector of markov_rank
+  //! numbers, which is one of these.
+  enum class markov_kind {
+    vanilla,  //!< the embedding of the token before, of a table that the head has
+    gated,    //!< the same, times a gate for each number; gates depend on the row's state and on the embedding
+    rnn,      //!< the output of a recurrent unit over the path, from the pending token on
+  };
+
+  int block_length = 0;            //!< most tokens drafted at once: "block_size", less one for the pending token unless
+                                   //!< from_pending
   std::vector<int> hidden_layers;  //!< layers of the target, from 0, as llama_options has them ("target_layers" counts
                                    //!< from 1)
   //! DFlash's mask token: its embedding is the input at each position whose token is to be drafted. -1: the library's
   //! own layout, which has a learned row for each such position.
   token_id mask_token = -1;
 
+  bool from_pending = false;  //!< the row of the pending token drafts the first token
+  int markov_rank = 0;        //!< 0: there is no Markov head
+  markov_kind markov = markov_kind::vanilla;
+  int confidence_inputs = 0;  //!< inputs of the file's confidence head, which is not computed; 0: there is none
+
   bool is_dflash() const { return mask_token >= 0; }
+  //! Numbers of a row that gates or a recurrent unit read from its state.
+  int markov_gates() const {
+    return markov == markov_kind::vanilla ? 0 : (markov == markov_kind::gated ? 1 : 3) * markov_rank;
+  }
 
   //! Reads folder/config.json.
   static block_draft_config load(const std::string& folder) {
@@ -107,28 +126,18 @@ struct block_draft_config : model_config {
 
   // Reads the layout of speculators. Number i in its list of layers means the state before layer i, counted from 0.
   static block_draft_config parse_speculators(const detail::json_reader& json) {
-    if (json.text_or("speculators_model_type", "") != "dflash")
-      json.refuse("speculators_model_type", *json.find("speculators_model_type"), "\"dflash\"");
-    const nlohmann::json* part = json.find("transformer_layer_config");
-    if (!part) raise<model_error>(json.where(), " lacks \"transformer_layer_config\".");
-    if (!part->is_object()) json.refuse("transformer_layer_config", *part, "an object");
-    // Such a file leaves out numbers that are the defaults of the class in transformers.
-    nlohmann::json layer{{"vocab_size", 151936},
-                         {"hidden_size", 4096},
-                         {"intermediate_size", 22016},
-                         {"num_hidden_layers", 32},
-                         {"num_attention_heads", 32},
-                         {"num_key_value_heads", 32},
-                         {"max_position_embeddings", 32768}};
-    layer.update(*part);
-    layer.erase("architectures");
-    block_draft_config config = of_layer(layer, json.where() + ": \"transformer_layer_config\"");
-    if (json.flag_or("sample_from_anchor", false))
-      json.refuse("sample_from_anchor", true, "false: the row of the pending token drafts nothing");
+    const std::string type = json.text_or("speculators_model_type", "");
+    if (type != "dflash" && type != "dspark")
+      json.refuse("speculators_model_type", *json.find("speculators_model_type"), "\"dflash\" or \"dspark\"");
+    block_draft_config config =
+        of_layer(detail::speculators_layer(json), json.where() + ": \"transformer_layer_config\"");
     if (json.integer_or("draft_vocab_size", config.vocab_size, 1, config.vocab_size) != config.vocab_size)
       json.refuse("draft_vocab_size", *json.find("draft_vocab_size"), config.vocab_size,
                   ", all tokens: a block draft's rows are over the target's output matrix");
-    config.block_length = json.integer_or("block_size", 8, 2, 1 << 10) - 1;
+    config.from_pending = json.flag_or("sample_from_anchor", type == "dspark");
+    config.block_length = json.integer_or("block_size", 8, config.from_pending ? 1 : 2, 1 << 10);
+    if (!config.from_pending) --config.block_length;
+    if (type == "dspark") config.read_markov_head(json);
     config.read_mask_token(json);
     config.read_layers(json, "aux_hidden_state_layer_ids", 1);
     return config;
@@ -153,6 +162,24 @@ struct block_draft_config : model_config {
     }
     config.tied_embeddings = false;
     return config;
+  }
+
+  // Reads DSpark's keys.
+  void read_markov_head(const detail::json_reader& json) {
+    markov_rank = json.integer_or("markov_rank", 256, 0, 1 << 14);
+    const std::string kind = json.text_or("markov_head_type", "vanilla");
+    if (kind != "vanilla" && kind != "gated" && kind != "rnn")
+      json.refuse("markov_head_type", kind, "\"vanilla\", \"gated\" or \"rnn\"");
+    markov = kind == "gated" ? markov_kind::gated : kind == "rnn" ? markov_kind::rnn : markov_kind::vanilla;
+    if (markov == markov_kind::rnn && !from_pending) {
+      json.refuse("sample_from_anchor", false,
+                  "true with a \"markov_head_type\" of \"rnn\": the state after the pending token's row is not kept");
+    }
+    if (!json.flag_or("enable_confidence_head", true)) return;
+    const bool with_markov = json.flag_or("confidence_head_with_markov", true);
+    if (with_markov && markov_rank == 0)
+      json.refuse("markov_rank", 0, "1 or more, since \"confidence_head_with_markov\" is true");
+    confidence_inputs = hidden_size + (with_markov ? markov_rank : 0);
   }
 
   void read_mask_token(const detail::json_reader& json) {

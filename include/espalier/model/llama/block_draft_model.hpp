@@ -2,10 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -15,6 +17,7 @@
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
+#include "espalier/core/tree_view.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
 #include "espalier/model/files/safetensors_file.hpp"
@@ -58,14 +61,29 @@ struct block_draft_weights {
   std::vector<layer_type> layers;
   linear_type head;  //!< the target's output matrix
 
+  //! The parts of a Markov head. Gates and a recurrent unit read the row's state by gate_of_state, and by gate_of_path
+  //! the numbers of the path: the embedding of the token before, or the unit's last state and that embedding.
+  struct {
+    float* tokens = nullptr;        //!< [vocab_size][markov_rank] the embeddings of the tokens before
+    float* gate_of_path = nullptr;  //!< [markov_gates][markov_rank or 2 * markov_rank]
+    float* gate_bias = nullptr;     //!< [markov_gates]
+    weight_matrix gate_of_state;    //!< [markov_gates][hidden_size]
+    weight_matrix out;              //!< [vocab_size][markov_rank]
+  } markov;
+
   std::size_t bytes() const { return block.used() * sizeof(float); }
+
+  //! Numbers of the path that the Markov head's gates read.
+  static int path_inputs(const block_draft_config& c) {
+    return (c.markov == block_draft_config::markov_kind::rnn ? 2 : 1) * c.markov_rank;
+  }
 
   static block_draft_weights load(const block_draft_config& config, safetensors_file& file) {
     block_draft_weights weights;
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
     weights.shape(config);
     const detail::whole_model all{config};
-    loader to{{weights, all, weight_storage::f32}};
+    loader to{{weights, all, weight_storage::f32}, config};
     // Shapes first: a config that claims too much is refused before memory is taken for it.
     detail::block_draft_tensors(config, file, to, true).read();
     weights.place(config);
@@ -82,6 +100,8 @@ struct block_draft_weights {
       detail::linear_at(*this, place).matrix = weight_matrix(size.outputs, size.inputs);
     };
     features.matrix = weight_matrix(c.hidden_size, static_cast<int>(c.hidden_layers.size()) * c.hidden_size);
+    if (c.markov_gates() > 0) markov.gate_of_state = weight_matrix(c.markov_gates(), c.hidden_size);
+    if (c.markov_rank > 0) markov.out = weight_matrix(c.vocab_size, c.markov_rank);
     if (!c.is_dflash()) matrix({detail::model_part::pending});
     for (int i = 0; i < c.n_layers; ++i) {
       using enum detail::model_part;
@@ -111,17 +131,56 @@ struct block_draft_weights {
         place(*part);
     }
     final_norm = norm();
+    if (c.markov_rank == 0) return;
+    const auto floats = [&](int rows, int columns) {
+      return block.take(static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns));
+    };
+    markov.tokens = floats(c.vocab_size, c.markov_rank);
+    markov.out.place(block.take(markov.out.storage_floats()));
+    if (c.markov_gates() == 0) return;
+    markov.gate_of_path = floats(c.markov_gates(), path_inputs(c));
+    markov.gate_bias = floats(c.markov_gates(), 1);
+    markov.gate_of_state.place(block.take(markov.gate_of_state.storage_floats()));
   }
 
   struct loader : detail::weight_loader<block_draft_weights, detail::whole_model> {
     using base = detail::weight_loader<block_draft_weights, detail::whole_model>;
 
+    const block_draft_config& config;
+    std::vector<float> gate_row{};
+
+    static bool is_own(detail::model_part part) {
+      return part == detail::model_part::masked || part >= detail::model_part::markov_tokens;
+    }
     void expect_rows(detail::part_place place, int first, int rows, weight_type type) {
-      if (place.part != detail::model_part::masked) base::expect_rows(place, first, rows, type);
+      if (!is_own(place.part)) base::expect_rows(place, first, rows, type);
     }
     void set_row(detail::part_place place, int row, const weight_row& read) {
-      if (place.part != detail::model_part::masked) return base::set_row(place, row, read);
-      read.decode(weights.masked + static_cast<std::ptrdiff_t>(row) * read.n);
+      using enum detail::model_part;
+      auto& markov = weights.markov;
+      const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(row) * read.n;
+      if (!is_own(place.part)) return base::set_row(place, row, read);
+      if (place.part == masked) read.decode(weights.masked + first);
+      if (place.part == markov_tokens) read.decode(markov.tokens + first);
+      if (place.part == markov_out) markov.out.set_row(row, read);
+      if (place.part == markov_gate) set_gate(row, read);
+    }
+    void set_vector(detail::part_place place, const float* from, int n) {
+      if (!is_own(place.part)) return base::set_vector(place, from, n);
+      if (place.part == detail::model_part::markov_gate_bias) std::copy_n(from, n, weights.markov.gate_bias);
+    }
+    // Divides a row of the gates' matrix. The file has the columns of the row's state first for gates, and last for a
+    // recurrent unit.
+    void set_gate(int row, const weight_row& read) {
+      gate_row.resize(static_cast<std::size_t>(read.n));
+      read.decode(gate_row.data());
+      const int n = path_inputs(config);
+      const bool state_first = config.markov == block_draft_config::markov_kind::gated;
+      const float* path = gate_row.data() + (state_first ? config.hidden_size : 0);
+      std::copy_n(path, n, weights.markov.gate_of_path + static_cast<std::ptrdiff_t>(row) * n);
+      const std::span<const float> state(gate_row.data() + (state_first ? 0 : n),
+                                         static_cast<std::size_t>(config.hidden_size));
+      weights.markov.gate_of_state.set_row(row, {weight_type::f32, std::as_bytes(state), config.hidden_size});
     }
   };
 };
@@ -180,19 +239,22 @@ struct block_draft_caches {
 //! another and the text before it. The draft uses the target's embedding and output matrix, which both models share,
 //! and the same threads as the target.
 //!
+//! With a Markov head (DSpark), correct() adds to a row what depends on the drafted tokens before it.
+//!
 //!     auto target = llama_backend::load("models/target", {.hidden_layers = {1, 3, 5}});
 //!     block_diffusion drafter(block_draft_model::load("models/block", target));
 //!
 //! Shapes      config.json and model.safetensors in the folder, in a layout of block_draft_config
 //! Complexity  read: a copy, and a pass for each 64 rows of a text; forward: a pass for each 64 rows that all its texts
-//!             have left unread, then one pass with length + 1 rows for each text; no allocation if an earlier forward,
-//!             or reserve, was for as many texts, and an earlier forward had as high a place
+//!             have left unread, then one pass with at most length + 1 rows for each text; no allocation if an earlier
+//!             forward, or reserve, was for as many texts, and an earlier forward had as high a place. correct: a
+//!             product with the Markov head's [vocab_size][markov_rank]
 //! Law         bitwise: no logit depends on the number of threads, on other texts, or on how many rows each read() gets
 //! Errors      load: model_error for files that cannot be read, or that do not fit the target; option_error for a
 //!             target whose option hidden_layers lacks a layer that the draft reads. read: input_error for states of
 //!             another width. forward: input_error for a token outside the vocabulary. NaN weights give NaN logits
-//! Source      Chen et al., DFlash. The library's own layout adds a matrix for the pending token; its reference is
-//!             examples/models/block.py
+//! Source      Chen et al., DFlash; speculators 0.9.0, models/dspark. The library's own layout adds a matrix for the
+//!             pending token; its reference is examples/models/block.py
 class block_draft_model {
  public:
   using context_type = block_draft_context;
@@ -218,7 +280,8 @@ class block_draft_model {
     const auto rows = static_cast<std::size_t>(config.block_length) + 1;
     mask_.resize(rows * ((rows + 31) / 32));
     reads_.reserve(read_rows);
-    logits_.resize(static_cast<std::size_t>(size_of_place()));
+    make_places(1);
+    path_.resize(static_cast<std::size_t>(3 * config.markov_rank + config.markov_gates()));
     reserve(1);
   }
 
@@ -284,16 +347,18 @@ class block_draft_model {
     }
     if (requests.empty()) return;
     reserve(static_cast<int>(requests.size()));
-    logits_.resize((std::max)(logits_.size(), static_cast<std::size_t>(size_of_place() * (last_place + 1))));
+    make_places(last_place + 1);
     requests_.assign(requests.begin(), requests.end());
     std::sort(requests_.begin(), requests_.end(),
               [](const request_type& x, const request_type& y) { return x.place < y.place; });
-    for (const request_type& r : requests_)
+    for (const request_type& r : requests_) {
       take_unread(*r.context);
+      lengths_[static_cast<std::size_t>(r.place)] = length;
+    }
     compute_reads();
     detail::block_draft_caches caches{requests_, slots()};
     block_place place{*this, length};
-    pass_.run(place, weights_, caches, batch_of(length + 1));
+    pass_.run(place, weights_, caches, batch_of(length));
   }
 
   //! Returns the first `length` rows of the last block that was computed for this place.
@@ -301,6 +366,23 @@ class block_draft_model {
   //! Shapes      [length][vocab_size], valid until the next forward()
   vocab_rows<float> logits(int place, int length) const {
     return {logits_.data() + size_of_place() * place, length, vocab_size()};
+  }
+
+  //! Returns whether correct() changes rows: the draft has a Markov head.
+  bool corrects() const { return config_.markov_rank > 0; }
+
+  //! Adds what the Markov head gives for the tokens from the pending one to the node's to a row of logits: the row of
+  //! the node's depth in the last block that was computed for this place. A node below the last row has the last row's
+  //! gates.
+  //!
+  //! Shapes      row [vocab_size]
+  //! Errors      input_error for a token of the path outside the vocabulary
+  void correct(int place, tree_view tree, node_id node, std::span<float> row) {
+    if (!corrects()) return;
+    const float* vector = markov_vector(place, tree, node);
+    pass_.team().run([&](int thread) {
+      pass_.multiply(thread, weights_.markov.out, vector, 1, row.data(), true, weights_.markov.out);
+    });
   }
 
  private:
@@ -318,7 +400,7 @@ class block_draft_model {
     int length;
 
     void embed(detail::transformer_pass&, int thread, const forward_batch_view&) {
-      model.begin_rows(thread, length + 1);
+      model.begin_rows(thread, model.rows_of(length));
     }
     void head(detail::transformer_pass&, int thread, const detail::model_step&, const forward_batch_view&) {
       model.multiply_head(thread, length);
@@ -327,6 +409,8 @@ class block_draft_model {
 
   int features_width() const { return weights_.features.matrix.inputs(); }
   std::size_t width() const { return static_cast<std::size_t>(config_.hidden_size); }
+  // Rows of a pass for one text that drafts `length` tokens.
+  int rows_of(int length) const { return length + (config_.from_pending ? 0 : 1); }
   std::ptrdiff_t size_of_place() const { return at(config_.block_length, vocab_size()); }
   int slots() const { return max_positions_ + config_.block_length; }
   static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
@@ -341,10 +425,18 @@ class block_draft_model {
     read_key_value_ = rows(read_rows * config_.n_layers, 2 * config_.kv_size());
   }
 
-  // Makes the batch of a pass: n rows for each request, which see one another. All but the first, the pending token's,
-  // have logits. In the library's own layout it also writes the normalised embeddings of pending tokens to pending_.
-  forward_batch_view batch_of(int n) {
-    const int words = (n + 31) / 32;
+  // Makes room for the blocks of places 0 to n - 1.
+  void make_places(int n) {
+    if (n <= static_cast<int>(lengths_.size())) return;
+    lengths_.resize(static_cast<std::size_t>(n), config_.block_length);
+    logits_.resize(static_cast<std::size_t>(size_of_place() * n));
+    gates_.resize(static_cast<std::size_t>(at(n * config_.block_length, config_.markov_gates())));
+  }
+
+  // Makes the batch of a pass: rows for each request, which see one another. The last `length` of them have logits. In
+  // the library's own layout it also writes the normalised embeddings of pending tokens to pending_.
+  forward_batch_view batch_of(int length) {
+    const int n = rows_of(length), words = (n + 31) / 32;
     for (int i = 0; i < n * words; ++i) {
       const int rest = n - i % words * 32;
       mask_[static_cast<std::size_t>(i)] = rest >= 32 ? ~0U : (1U << rest) - 1U;
@@ -361,7 +453,7 @@ class block_draft_model {
       for (int row = 0; row < n; ++row) {
         tokens_.push_back(r.pending);
         positions_.push_back(r.position + row);
-        if (row > 0) outputs_.push_back(first + row);
+        if (row >= n - length) outputs_.push_back(first + row);
       }
     }
     return {tokens_, positions_, positions_, sequences_, mask_, outputs_};
@@ -426,8 +518,9 @@ class block_draft_model {
     std::copy_n(x + config_.kv_size(), config_.kv_size(), row.context->kv.value(layer, 0, row.position));
   }
 
-  // Writes the thread's part of the logits, with one product for each run of places that follow one another if blocks
-  // have their whole length, else with one for each place.
+  // Writes the thread's part of the logits, and of the products of a Markov head's gates with the rows' states. It
+  // makes one product of each kind for each run of places that follow one another if blocks have their whole length,
+  // else one for each place.
   void multiply_head(int thread, int length) {
     for (std::size_t i = 0, next = 0; i < requests_.size(); i = next) {
       next = i + 1;
@@ -437,7 +530,62 @@ class block_draft_model {
       pass_.multiply(thread, weights_.head.matrix, normed(static_cast<int>(i) * length),
                      static_cast<int>(next - i) * length, logits_.data() + size_of_place() * requests_[i].place, false,
                      weights_.layers.front().query.matrix);
+      if (config_.markov_gates() == 0) continue;
+      const int first = requests_[i].place * config_.block_length;
+      pass_.multiply(thread, weights_.markov.gate_of_state, normed(static_cast<int>(i) * length),
+                     static_cast<int>(next - i) * length, gates_.data() + at(first, config_.markov_gates()), false,
+                     weights_.layers.front().query.matrix);
     }
+  }
+
+  // Returns the vector of a Markov head after a path: [markov_rank], valid until the next call.
+  const float* markov_vector(int place, tree_view tree, node_id node) {
+    using enum block_draft_config::markov_kind;
+    const int rank = config_.markov_rank, inputs = block_draft_weights::path_inputs(config_);
+    float* const state = path_.data();
+    float *const token = state + rank, *const vector = token + rank, *const gates = vector + rank;
+    const auto sigmoid = [](float x) { return 1.0F / (1.0F + std::exp(-x)); };
+    const auto read_token = [&](node_id of) {
+      const token_id id = tree.token[of];
+      if (id < 0 || id >= vocab_size()) {
+        raise<input_error>("the block draft is asked for the row after token ", id, ", but the vocabulary ends at ",
+                           vocab_size() - 1, ".");
+      }
+      std::copy_n(weights_.markov.tokens + at(id, rank), rank, token);
+    };
+    // Writes the gates of the row at a depth: they read `from`, [inputs].
+    const auto compute_gates = [&](int depth, const float* from) {
+      const int last = lengths_[static_cast<std::size_t>(place)] - 1;
+      const int row = place * config_.block_length + (std::min)(depth, last);
+      const float* of_state = gates_.data() + at(row, config_.markov_gates());
+      for (int g = 0; g < config_.markov_gates(); ++g) {
+        const float* weights = weights_.markov.gate_of_path + at(g, inputs);
+        gates[g] = std::inner_product(weights, weights + inputs, from, of_state[g] + weights_.markov.gate_bias[g]);
+      }
+    };
+    if (config_.markov != rnn) {
+      read_token(node);
+      if (config_.markov == vanilla) return token;
+      compute_gates(tree.depth[node], token);
+      for (int i = 0; i < rank; ++i)
+        vector[i] = sigmoid(gates[i]) * token[i];
+      return vector;
+    }
+    std::fill_n(state, rank, 0.0F);
+    for (int depth = 0; depth <= tree.depth[node]; ++depth) {
+      node_id ancestor = node;
+      while (tree.depth[ancestor] > depth)
+        ancestor = tree.parent[ancestor];
+      read_token(ancestor);
+      compute_gates(depth, state);
+      for (int i = 0; i < rank; ++i) {
+        const float keep = sigmoid(gates[i]);
+        state[i] = keep * state[i] + (1.0F - keep) * std::tanh(gates[rank + i]);
+      }
+    }
+    for (int i = 0; i < rank; ++i)
+      vector[i] = std::tanh(gates[2 * rank + i]);
+    return vector;
   }
 
   // Writes the thread's columns of the stream before the first layer, n rows for each request: the sum of the pending
@@ -492,6 +640,9 @@ class block_draft_model {
   float* root_ = nullptr;            // [texts][hidden_size]
   float* read_key_value_ = nullptr;  // [n_layers][rows of the pass, at most read_rows][2 kv_size]
   std::vector<float> logits_;        // [places][block_length][vocab_size]
+  std::vector<int> lengths_;         // by place: rows of its last block, or block_length if it had none
+  std::vector<float> gates_;         // [places][block_length][markov_gates] what gates read from the rows' states
+  std::vector<float> path_;          // of markov_vector(): a state, a token's embedding, a vector, and gates
 };
 
 }  // namespace espalier

@@ -52,6 +52,20 @@ class block_draft_tensors {
       matrix(mlp + "down_proj.weight", {model_part::down, i}, 0, width, c_.intermediate_size);
     }
     norm("norm.weight", {model_part::final_norm});
+    if (c_.markov_rank > 0) {
+      const int rank = c_.markov_rank, gates = c_.markov_gates();
+      matrix("markov_head.markov_w1.weight", {model_part::markov_tokens}, 0, c_.vocab_size, rank);
+      matrix("markov_head.markov_w2.weight", {model_part::markov_out}, 0, c_.vocab_size, rank);
+      const std::string gate = gates == rank ? "markov_head.gate_proj." : "markov_head.joint_proj.";
+      if (gates > 0) {
+        matrix(gate + "weight", {model_part::markov_gate}, 0, gates, width + (gates == rank ? 1 : 2) * rank);
+        norm(gate + "bias", {model_part::markov_gate_bias}, gates);
+      }
+    }
+    if (c_.confidence_inputs > 0) {
+      matrix("confidence_head.proj.weight", {model_part::unused}, 0, 1, c_.confidence_inputs);
+      norm("confidence_head.proj.bias", {model_part::unused}, 1);
+    }
     if (only_check_) tensors_.require_all_asked_for();
   }
 

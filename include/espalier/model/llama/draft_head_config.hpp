@@ -116,26 +116,8 @@ struct draft_head_config : model_config {
     const std::string type = json.text_or("speculators_model_type", "");
     if (type != "eagle3" && type != "mtp")
       json.refuse("speculators_model_type", *json.find("speculators_model_type"), "\"eagle3\" or \"mtp\"");
-    const nlohmann::json* part = json.find("transformer_layer_config");
-    if (!part) raise<model_error>(json.where(), " lacks \"transformer_layer_config\".");
-    if (!part->is_object()) json.refuse("transformer_layer_config", *part, "an object");
-    const std::string where = json.where() + ": \"transformer_layer_config\"";
-    const std::string family = detail::json_reader(*part, where).text_or("model_type", "");
-    // Such a file leaves out numbers that are the defaults of the class in transformers.
-    nlohmann::json layer =
-        family == "llama"
-            ? nlohmann::json{{"vocab_size", 32000},     {"hidden_size", 4096},       {"intermediate_size", 11008},
-                             {"num_hidden_layers", 32}, {"num_attention_heads", 32}, {"max_position_embeddings", 2048}}
-            : nlohmann::json{{"vocab_size", 151936},
-                             {"hidden_size", 4096},
-                             {"intermediate_size", 22016},
-                             {"num_hidden_layers", 32},
-                             {"num_attention_heads", 32},
-                             {"num_key_value_heads", 32},
-                             {"max_position_embeddings", 32768}};
-    layer.update(*part);
-    layer.erase("architectures");
-    draft_head_config config = of_layer(layer, where);
+    draft_head_config config =
+        of_layer(detail::speculators_layer(json), json.where() + ": \"transformer_layer_config\"");
     config.where = json.where();
     if (type == "mtp") return as_mtp(std::move(config), object, layout_type::mtp);
     config.read_switches(json);

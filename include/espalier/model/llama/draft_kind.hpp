@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "espalier/core/error.hpp"
 #include "espalier/model/files/json_reader.hpp"
 #include "espalier/model/files/safetensors_file.hpp"
 #include "espalier/model/files/safetensors_shards.hpp"
@@ -17,7 +18,7 @@ enum class draft_kind {
   language_model,  //!< the path alone; see llama_backend
   eagle3,          //!< the target's hidden states and the path; see draft_head_model
   mtp,             //!< the target's hidden states and the path; see draft_head_model
-  block,           //!< the target's hidden states alone; see block_draft_model
+  block,           //!< the target's hidden states, and the path by corrections at most; see block_draft_model
 };
 
 namespace detail {
@@ -32,13 +33,39 @@ inline draft_kind draft_kind_in(const nlohmann::json& config) {
   const auto is_named = [&](const char* part) {
     return names != config.end() && names->dump().find(part) != std::string::npos;
   };
-  if (text("model_type") == "espalier_block" || text("speculators_model_type") == "dflash") return draft_kind::block;
+  const std::string speculator = text("speculators_model_type");
+  if (text("model_type") == "espalier_block" || speculator == "dflash" || speculator == "dspark")
+    return draft_kind::block;
   if (!config.contains("speculators_model_type") && (config.contains("dflash_config") || is_named("DFlash")))
     return draft_kind::block;
-  if (text("speculators_model_type") == "mtp") return draft_kind::mtp;
+  if (speculator == "mtp") return draft_kind::mtp;
   // The reader of EAGLE-3 heads refuses other values of "speculators_model_type".
   if (config.contains("speculators_model_type") || config.contains("draft_vocab_size")) return draft_kind::eagle3;
   return is_named("Eagle3") ? draft_kind::eagle3 : draft_kind::language_model;
+}
+
+// Returns the config of the transformer in a config.json of speculators. Such a file leaves out numbers that are the
+// defaults of the transformer's class in transformers.
+//
+// Errors: model_error if there is no such object
+inline nlohmann::json speculators_layer(const json_reader& json) {
+  const nlohmann::json* part = json.find("transformer_layer_config");
+  if (!part) raise<model_error>(json.where(), " lacks \"transformer_layer_config\".");
+  if (!part->is_object()) json.refuse("transformer_layer_config", *part, "an object");
+  nlohmann::json layer{{"vocab_size", 151936},
+                       {"hidden_size", 4096},
+                       {"intermediate_size", 22016},
+                       {"num_hidden_layers", 32},
+                       {"num_attention_heads", 32},
+                       {"num_key_value_heads", 32},
+                       {"max_position_embeddings", 32768}};
+  if (json_reader(*part, json.where()).text_or("model_type", "") == "llama") {
+    layer.update({{"vocab_size", 32000}, {"intermediate_size", 11008}, {"max_position_embeddings", 2048}});
+    layer.erase("num_key_value_heads");
+  }
+  layer.update(*part);
+  layer.erase("architectures");
+  return layer;
 }
 
 }  // namespace detail

@@ -48,7 +48,12 @@ enum class model_part : std::uint8_t {
   pending_norm,
   masked,
   query,
-  key_value  // keys first
+  key_value,      // keys first
+  markov_tokens,  // the embeddings of a Markov head
+  markov_gate,    // its gates: a matrix over embeddings and a row's state
+  markov_gate_bias,
+  markov_out,
+  unused  // a tensor that has a place in the file, but is not computed
 };
 
 enum class step_kind : std::uint8_t {
