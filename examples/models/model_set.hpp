@@ -67,9 +67,10 @@ struct model_set {
   //! A sentence on a draft with another vocabulary; empty if target and draft have the same one.
   std::string vocabularies_in_words() const {
     if (!map) return {};
-    return "The draft " + paths.draft + " has another vocabulary than the target: it drafts the " +
-           std::to_string(map->shared().size()) + " tokens that both have, of the target's " +
-           std::to_string(map->target_size()) + ".";
+    const std::size_t n = map->shared().size();
+    return "The draft " + paths.draft + " has another vocabulary than the target: it drafts the " + std::to_string(n) +
+           " tokens that both have, " + std::to_string(100 * n / static_cast<std::size_t>(text.size())) +
+           " % of the target's " + std::to_string(text.size()) + ".";
   }
 
   //! The caches for texts that one model writes one after the other: rows of tokens that a text has in common with the

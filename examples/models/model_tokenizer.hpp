@@ -5,7 +5,10 @@
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,11 +52,41 @@ inline bool are_same_tokens(const espalier::tokenizer& one, const espalier::toke
   return n_others <= n_all / 100;
 }
 
+// The bytes of each token. A token such as <0x41> has none if "A" is a token, too: texts are encoded with that one.
 inline std::vector<std::string> pieces_of(const espalier::tokenizer& text, int vocab) {
   std::vector<std::string> pieces(static_cast<std::size_t>(vocab));
-  for (int token = 0; token < (std::min)(vocab, text.size()); ++token)
+  std::vector<espalier::token_id> bytes;
+  std::set<std::string, std::less<>> characters;
+  for (int token = 0; token < (std::min)(vocab, text.size()); ++token) {
     pieces[static_cast<std::size_t>(token)] = text.piece(token);
+    if (text.piece(token).size() != 1) continue;
+    if (text.is_byte(token)) {
+      bytes.push_back(token);
+    } else {
+      characters.emplace(text.piece(token));
+    }
+  }
+  for (const espalier::token_id token : bytes)
+    if (characters.contains(text.piece(token))) pieces[static_cast<std::size_t>(token)].clear();
   return pieces;
+}
+
+// Makes tokens without text, or that begin or end texts, shared by their roles: first special tokens of one mark, then
+// the tokens that texts begin with, then those that end texts.
+inline void share_roles(espalier::vocabulary_map& map, const espalier::tokenizer& text,
+                        const espalier::tokenizer& of_draft) {
+  std::map<std::string, espalier::token_id> draft_marks;
+  for (const auto& [token, mark] : of_draft.marks())
+    draft_marks.emplace(mark, token);
+  for (const auto& [token, mark] : text.marks())
+    if (const auto found = draft_marks.find(mark); found != draft_marks.end()) map.share(token, found->second);
+  if (of_draft.begin_of_text() >= 0) {
+    map.begin_with(of_draft.begin_of_text());
+    if (text.begin_of_text() >= 0) map.share(text.begin_of_text(), of_draft.begin_of_text());
+  }
+  for (const espalier::token_id end : text.ends_of_text())
+    for (const espalier::token_id draft_end : of_draft.ends_of_text())
+      map.share(end, draft_end);
 }
 
 }  // namespace detail
@@ -80,7 +113,7 @@ inline espalier::tokenizer model_tokenizer(const std::string& given, const model
 }
 
 //! The translation of the target's tokens, whose tokenizer is `text`, into the draft's; none if both have one
-//! tokenizer. The tokens with which texts begin and end stand for each other.
+//! tokenizer. Special tokens are shared by their roles, and texts begin with the draft's token for that.
 //!
 //! Errors      espalier::model_error if fewer than a quarter of the tokens of the smaller vocabulary are shared, or the
 //!             draft's tokenizer does not fit the draft
@@ -102,12 +135,7 @@ inline std::optional<espalier::vocabulary_map> map_to_draft(const espalier::toke
     espalier::vocabulary_map map(detail::pieces_of(text, vocab), detail::pieces_of(of_draft, draft_vocab));
     const std::size_t n = map.shared().size();
     if (4 * n < static_cast<std::size_t>((std::min)(text.size(), of_draft.size()))) refuse(n);
-    const auto& ends = text.ends_of_text();
-    const auto& draft_ends = of_draft.ends_of_text();
-    for (std::size_t i = 0; i < (std::min)(ends.size(), draft_ends.size()); ++i)
-      map.share(ends[i], draft_ends[i]);
-    if (text.begin_of_text() >= 0 && of_draft.begin_of_text() >= 0)
-      map.share(text.begin_of_text(), of_draft.begin_of_text());
+    detail::share_roles(map, text, of_draft);
     return map;
   } catch (const espalier::option_error&) {
     refuse(0);

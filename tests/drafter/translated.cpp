@@ -111,6 +111,45 @@ TEST_CASE("Drafter laws: translated, against the draft's rows restricted to what
                      });
 }
 
+TEST_CASE("translated: texts begin with the draft's own token for that, once") {
+  vocabulary_map map(of_target, of_draft);
+  map.begin_with(5);
+  check_step_drafter([&] { return translated(autoregressive(backend(6, {draft_rows}), token_kv(200)), map); },
+                     [](const text_type& text, const text_type& path) {
+                       text_type all{5};
+                       for (const token_id t : in_draft(text))
+                         all.push_back(t);
+                       for (const token_id t : path) {
+                         const text_type cut = in_draft({t});
+                         all.push_back(cut.empty() ? 0 : cut[0]);
+                       }
+                       return restricted(all);
+                     });
+  map.share(3, 5);  // now the target has it, too
+  translated drafter(autoregressive(backend(6, {draft_rows}), token_kv(200)), map);
+  drafter.reserve(1);
+  const auto row_after = [&](const text_type& text) {
+    drafter.begin(text);
+    tree<> t(1);
+    t.reset(text.back());
+    const node_id root[] = {root_node};
+    drafter.propose(t.view(), root);
+    return std::vector<double>(drafter.rows().row(root_node).begin(), drafter.rows().row(root_node).end());
+  };
+  std::vector<double> q(6);
+  const auto expected = [&](const text_type& text) {
+    model{draft_rows}(text, q);
+    double sum = 0;
+    for (const std::size_t t : {0, 2, 3, 5})
+      sum += q[t] = std::exp(q[t]);
+    return std::vector<double>{q[2] / sum, 0, q[0] / sum, q[5] / sum, q[3] / sum};
+  };
+  for (const auto& [text, seen] : {std::pair<text_type, text_type>{{3, 0}, {5, 2}}, {{0, 3}, {5, 2, 5}}})
+    for (std::size_t t = 0; t < 5; ++t)
+      CHECK(row_after(text)[t] == Approx(expected(seen)[t]).margin(1e-12));
+  CHECK(says(message_of<input_error>([&] { map.begin_with(6); }), "draft's token 6", "vocabulary of 6"));
+}
+
 TEST_CASE("translated: rows pass through a text's processor, unless it forbids every token that they have") {
   const vocabulary_map map(of_target, of_draft);
   translated drafter(autoregressive(backend(6, {draft_rows}), token_kv(200)), map);

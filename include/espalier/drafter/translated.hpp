@@ -29,12 +29,12 @@ namespace espalier {
 
 //! The translation of a target's tokens into a draft's vocabulary. Tokens with the same bytes are shared; the bytes of
 //! every other token are cut into the draft's tokens, the longest first. It is made once for two tokenizers, from the
-//! bytes of their tokens.
+//! bytes of their tokens. Of tokens of one vocabulary with the same bytes the first one is shared.
 //!
 //! Shapes      target, draft [vocabulary]: the bytes of each token, none for tokens that are no text
 //! Complexity  the constructor: O(bytes * bytes of the longest draft token), expected
-//! Errors      option_error for an empty vocabulary, or if no token is shared; input_error from share() for a token
-//!             that is not in its vocabulary
+//! Errors      option_error for an empty vocabulary, or if no token is shared; input_error from share() and
+//!             begin_with() for a token that is not in its vocabulary
 class vocabulary_map {
  public:
   //! A token that both vocabularies have.
@@ -43,7 +43,7 @@ class vocabulary_map {
   };
 
   vocabulary_map(std::span<const std::string> target, std::span<const std::string> draft)
-      : draft_size_(static_cast<std::int32_t>(draft.size())), cuts_(target.size()), is_shared_(target.size()) {
+      : cuts_(target.size()), is_shared_(target.size()), is_shared_draft_(draft.size()) {
     std::unordered_map<std::string_view, token_id> of_draft;
     std::size_t longest = 0;
     for (std::size_t t = 0; t < draft.size(); ++t) {
@@ -72,19 +72,32 @@ class vocabulary_map {
   //! Makes these two tokens a shared token, for example the tokens that end a text, which have no bytes. Changes
   //! nothing if one of them is shared already.
   void share(token_id target, token_id draft) {
-    if (target < 0 || target >= target_size() || draft < 0 || draft >= draft_size_) {
+    if (target < 0 || target >= target_size() || draft < 0 || draft >= draft_size()) {
       raise<input_error>("tokens ", target, " and ", draft, " are to be shared, but the vocabularies have ",
-                         target_size(), " and ", draft_size_, " tokens.");
+                         target_size(), " and ", draft_size(), " tokens.");
     }
-    const auto is_taken = [&](const shared_token& s) { return s.draft == draft || s.target == target; };
-    if (std::any_of(shared_.begin(), shared_.end(), is_taken)) return;
+    char& is_target = is_shared_[static_cast<std::size_t>(target)];
+    char& is_draft = is_shared_draft_[static_cast<std::size_t>(draft)];
+    if (is_target != 0 || is_draft != 0) return;
+    is_target = is_draft = 1;
     cuts_[static_cast<std::size_t>(target)] = {draft};
-    is_shared_[static_cast<std::size_t>(target)] = 1;
     shared_.push_back({target, draft});
   }
 
+  //! Makes every translated text begin with this token of the draft, which the draft was trained to see there. A text
+  //! whose first token is translated into it gets no second one.
+  void begin_with(token_id draft) {
+    if (draft < 0 || draft >= draft_size()) {
+      raise<input_error>("texts are to begin with the draft's token ", draft, ", but the draft has a vocabulary of ",
+                         draft_size(), " tokens.");
+    }
+    begin_ = draft;
+  }
+
   std::int32_t target_size() const { return static_cast<std::int32_t>(cuts_.size()); }
-  std::int32_t draft_size() const { return draft_size_; }
+  std::int32_t draft_size() const { return static_cast<std::int32_t>(is_shared_draft_.size()); }
+  //! The draft's token that every translated text begins with; -1: none.
+  token_id begin() const { return begin_; }
 
   //! The tokens that both vocabularies have.
   std::span<const shared_token> shared() const { return shared_; }
@@ -93,10 +106,11 @@ class vocabulary_map {
   std::span<const token_id> cut(token_id target) const { return cuts_[static_cast<std::size_t>(target)]; }
 
  private:
-  std::int32_t draft_size_;
   std::vector<std::vector<token_id>> cuts_;  // [target]
   std::vector<char> is_shared_;              // [target]
+  std::vector<char> is_shared_draft_;        // [draft]
   std::vector<shared_token> shared_;
+  token_id begin_ = -1;
 };
 
 //! Drafts for a target with a drafter of another vocabulary. The row of a node is the inner drafter's, restricted to
@@ -105,11 +119,12 @@ class vocabulary_map {
 //! probability to other tokens, the row is uniform over the shared ones. The text's processor, if there is one, changes
 //! the logarithms of the row; the row stays as it is if the processor forbids every token that has a probability there.
 //!
-//! The inner drafter follows the text in the draft's tokens. Each of the target's tokens is translated alone
-//! (vocabulary_map::cut), so the translation of what was read does not change when the text grows. A node whose token
-//! is not shared, which only another drafter of a joint proposes, is shown to the inner drafter as the first token of
-//! its translation, or as token 0 if that is empty. If the translated text is too long for the inner drafter, the inner
-//! drafter does not follow its first tokens; their number grows in steps of half of the tokens that have room.
+//! The inner drafter follows the text in the draft's tokens, after vocabulary_map::begin() if there is one. Each of the
+//! target's tokens is translated alone (vocabulary_map::cut), so the translation of what was read does not change when
+//! the text grows. A node whose token is not shared, which only another drafter of a joint proposes, is shown to the
+//! inner drafter as the first token of its translation, or as token 0 if that is empty. If the translated text is too
+//! long for the inner drafter, the inner drafter does not follow its first tokens; their number grows in steps of half
+//! of the tokens that have room.
 //!
 //! The inner drafter is kept by reference when given as an lvalue, by value otherwise; the map must outlive this
 //! object.
@@ -260,8 +275,13 @@ class translated {
   // Translates the whole text, and makes the inner drafter follow it.
   void follow() {
     in_draft_.clear();
-    for (const token_id t : text_) {
+    for (const token_id t : text_)
       require(t);
+    if (map_->begin() >= 0 && !text_.empty()) {
+      const std::span<const token_id> cut = map_->cut(text_[0]);
+      if (cut.empty() || cut[0] != map_->begin()) in_draft_.push_back(map_->begin());
+    }
+    for (const token_id t : text_) {
       const std::span<const token_id> cut = map_->cut(t);
       in_draft_.insert(in_draft_.end(), cut.begin(), cut.end());
     }

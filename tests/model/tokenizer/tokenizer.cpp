@@ -459,6 +459,36 @@ TEST_CASE("SentencePiece's tokens give back the text, and bytes without a piece 
   CHECK(text.piece(text.ends_of_text().front()).empty());
 }
 
+TEST_CASE("a tokenizer tells the tokens that stand for one byte, and its marks", "[tokenizer]") {
+  // Texts are encoded with "a", not with <0x61>; a byte-level vocabulary has no second token for a byte.
+  const auto bytes_of = [](const tokenizer& text) {
+    std::vector<std::string> bytes;
+    for (token_id t = 0; t < text.size(); ++t)
+      if (text.is_byte(t)) bytes.emplace_back(text.piece(t));
+    std::sort(bytes.begin(), bytes.end());
+    return bytes;
+  };
+  std::vector<std::string> all;
+  for (int byte = 0; byte < 256; ++byte)
+    all.emplace_back(1, static_cast<char>(byte));
+  std::sort(all.begin(), all.end());
+  const auto bundled = tokenizer::load(TOKENIZER_MODELS "/tokenizer.model");
+  for (const tokenizer& text : {made(variant("llama2")), made(variant("unigram_bytes"))})
+    CHECK(bytes_of(text) == all);
+  CHECK(bytes_of(bundled) == all);
+  CHECK(!bundled.is_byte(bundled.encode("a").at(0)));
+  CHECK(bundled.is_byte(bundled.encode("\x01").at(0)));
+  for (const char* name : {"gpt2", "unknown", "unigram", "word_pieces"})
+    CHECK(bytes_of(made(variant(name))).empty());
+  const auto marks = bundled.marks();
+  REQUIRE(marks.size() == 2);
+  CHECK(marks[0] == std::pair<token_id, std::string>(1, "<s>"));
+  CHECK(marks[1] == std::pair<token_id, std::string>(2, "</s>"));
+  for (const auto& [token, mark] : made(variant("gpt2")).marks())
+    CHECK(made(variant("gpt2")).find(mark) == token);
+  CHECK(made(variant("gpt2")).marks().size() >= 3);
+}
+
 TEST_CASE("a folder's files tell what begins and ends a text, and the chat template", "[tokenizer]") {
   const std::string place = scratch("folder");
   CHECK(says(message_of<espalier::model_error>([&] { tokenizer::load(place); }), place, "neither", "tokenizer.json"));

@@ -306,6 +306,23 @@ class tokenizer {
     return token ? token->id : -1;
   }
 
+  //! The special tokens, each with the mark that it is written as.
+  std::vector<std::pair<token_id, std::string>> marks() const {
+    std::vector<std::pair<token_id, std::string>> marks;
+    for (const detail::added_token& token : parts_.added.all())
+      if (token.is_mark) marks.emplace_back(token.id, token.text);
+    return marks;
+  }
+
+  //! True for a token that stands for one byte of a character without a token of its own, as <0x0A> does. A vocabulary
+  //! with such tokens may have another token with the same bytes, which is the one that texts are encoded with.
+  //!
+  //! Pre         0 <= token < size()
+  bool is_byte(token_id token) const {
+    return piece(token).size() == 1 &&
+           std::visit([&](const auto& encoder) { return encoder.falls_back_to(token); }, parts_.encoder);
+  }
+
   //! The tokens of a text that is not trusted. Bytes that are not UTF-8 are replaced by U+FFFD.
   std::vector<token_id> encode(std::string_view text) const {
     std::vector<token_id> tokens;

@@ -54,6 +54,8 @@ class added_tokens {
 
   bool empty() const { return tokens_.empty(); }
 
+  const std::vector<added_token>& all() const { return tokens_; }
+
   // The token with this text; null if there is none.
   const added_token* find(std::string_view text) const {
     for (const added_token& token : tokens_)

@@ -113,6 +113,11 @@ class byte_pair_model {
     parts_.merges.shrink_to_fit();
   }
 
+  // True for a token into which a byte of a character without a token is turned.
+  bool falls_back_to(token_id token) const {
+    return !parts_.is_byte_level && std::find(parts_.bytes.begin(), parts_.bytes.end(), token) != parts_.bytes.end();
+  }
+
   // Appends the tokens of a word.
   //
   // Pre         the word is UTF-8, of less than 2^31 bytes

@@ -97,6 +97,8 @@ class sentencepiece_encoder {
 
   const sentencepiece::SentencePieceProcessor& processor() const { return *processor_; }
 
+  bool falls_back_to(token_id token) const { return processor_->IsByte(token); }
+
   void append(std::string_view fragment, bool, std::vector<token_id>& tokens) const {
     std::vector<int> ids;
     processor_->Encode({fragment.data(), fragment.size()}, &ids).IgnoreError();

@@ -55,6 +55,11 @@ class unigram_model {
     });
   }
 
+  // True for a token into which a byte of a character without a token is turned.
+  bool falls_back_to(token_id token) const {
+    return std::find(parts_.bytes.begin(), parts_.bytes.end(), token) != parts_.bytes.end();
+  }
+
   // Appends the tokens of a word.
   //
   // Pre         the word is UTF-8

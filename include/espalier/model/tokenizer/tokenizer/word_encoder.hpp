@@ -43,6 +43,10 @@ struct word_encoder {
     std::visit([&](const auto& words) { append_with(words, text, is_first, tokens); }, model);
   }
 
+  bool falls_back_to(token_id token) const {
+    return std::visit([&](const auto& words) { return words.falls_back_to(token); }, model);
+  }
+
  private:
   template <class ModelT>
   void append_with(const ModelT& words, std::string_view text, bool is_first, std::vector<token_id>& tokens) const {

@@ -37,6 +37,9 @@ class word_piece_model {
         longest_ = (std::max)(longest_, text.size());
   }
 
+  // False: a character without a token is not turned into bytes.
+  bool falls_back_to(token_id) const { return false; }
+
   // Appends the tokens of a word.
   //
   // Pre         the word is UTF-8
