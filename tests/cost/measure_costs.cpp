@@ -149,9 +149,10 @@ TEST_CASE("what the cache holds is not computed again") {
 TEST_CASE("progress rises to 1 and says what is measured") {
   measured_pair pair;
   double last = 0;
-  bool falls = false, names_largest = false;
+  bool falls = false, names_largest = false, tells_much = false;
   const auto hear = [&](double share, std::string_view what) {
     falls = falls || share < last;
+    tells_much = tells_much || (share > 0.25 && share < 0.5);
     last = share;
     names_largest = names_largest || what == "passes of 256 rows after 767 tokens";
   };
@@ -159,6 +160,7 @@ TEST_CASE("progress rises to 1 and says what is measured") {
   CHECK_FALSE(falls);
   CHECK(last == 1);
   CHECK(names_largest);
+  CHECK(tells_much);
 }
 
 TEST_CASE("no pass is larger than models and caches take") {

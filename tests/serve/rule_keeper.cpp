@@ -16,6 +16,7 @@
 #include "catch.hpp"
 #include "espalier/constraint/regular_expression.hpp"
 #include "espalier/processor/constrained.hpp"
+#include "models/renumbered_draft.hpp"
 #include "program.hpp"
 #include "raises.hpp"
 
@@ -218,6 +219,31 @@ TEST_CASE("a request whose rule takes too much is answered with 422, while other
   CHECK(reply.find("rule_too_large") != std::string::npos);
   CHECK(reply.find("Lower its numbers of repetitions") != std::string::npos);
   CHECK(reply.find("\"guided_regex\"") != std::string::npos);
+}
+
+TEST_CASE("a draft with another vocabulary drafts in the server, and changes no text", "[serve][load]") {
+  const std::string other = write_renumbered_draft(
+      SERVE_MODELS, (std::filesystem::temp_directory_path() / "espalier_renumbered_draft").string());
+  // What is written, and the number of drafted tokens that were accepted.
+  const auto write = [](const std::vector<std::string>& arguments) {
+    const server_process server(arguments);
+    raw_client client(server.port());
+    client.send(post("/v1/completions",
+                     R"({"prompt": "Question: Tom has 3 apples and", "max_tokens": 40, "temperature": 0})",
+                     "Connection: close\r\n"));
+    const std::string reply = client.receive(60s);
+    REQUIRE(reply.find("200 OK") != std::string::npos);
+    raw_client scraper(server.port());
+    scraper.send("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    const std::string counts = scraper.receive(10s), name = "\nespalier_tokens_accepted_total ";
+    const std::size_t text = reply.find("\"text\"");
+    return std::pair(reply.substr(text, reply.find("\"usage\"") - text),
+                     std::stoi(counts.substr(counts.find(name) + name.size())));
+  };
+  const auto same = write({"--policy", "chain"}), translated = write({"--policy", "chain", "--draft", other});
+  CHECK(translated.first == same.first);
+  CHECK(translated.second == same.second);
+  CHECK(same.second > 10);
 }
 
 TEST_CASE("without a draft model the server drafts from the text", "[serve][load]") {

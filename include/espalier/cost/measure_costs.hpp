@@ -332,11 +332,11 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
   std::reverse(rows.begin(), rows.end());
   // The time in seconds that each size gets in one turn.
   const double round_seconds = options.seconds / static_cast<double>(least_turns * contexts.size() * (rows.size() + 1));
-  const auto done = [&](int turn) {
-    const double spent = clock.now() - start;
-    return (std::min)(static_cast<double>(turn) / least_turns, spent < options.seconds ? spent / options.seconds : 1.0);
+  const auto spent = [&] {
+    const double seconds = clock.now() - start;
+    return seconds < options.seconds ? seconds / options.seconds : 1.0;
   };
-  for (int turn = 0; done(turn) < 1; ++turn) {
+  for (int turn = 0; turn < least_turns || spent() < 1; ++turn) {
     for (const std::int32_t context : contexts) {
       timer.follow(context);
       for (const std::int32_t n : rows) {
@@ -344,8 +344,8 @@ requires Backend<BackendT, KVStoreT> && KVStore<KVStoreT> cost_model measure_cos
         // CPU's caches matters little to them.
         const bool comes_often = is_slow || n < 16;
         if (!comes_often && turn % (n < 64 ? 2 : 4) != 0) continue;
-        progress(done(turn), std::string_view("passes of " + detail::in_words(n) + " rows after " +
-                                              detail::in_words(context) + " tokens"));
+        progress(spent(), std::string_view("passes of " + detail::in_words(n) + " rows after " +
+                                           detail::in_words(context) + " tokens"));
         timer.drafting_rounds(n, comes_often ? most_rounds : 1, round_seconds);
       }
       timer.plain_rounds(most_rounds, round_seconds);
