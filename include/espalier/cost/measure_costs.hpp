@@ -54,7 +54,8 @@ struct measure_options {
 namespace detail {
 
 // Numbers of rows to measure: powers of two, the midpoints between them if wanted, and the largest. Numbers just below
-// the largest are left out: the last two of the list give the cost of a row beyond them.
+// the largest are left out: beyond the largest, cost_curve goes on with the slope between the last two numbers, which
+// would be measured badly if they were close together.
 inline std::vector<std::int32_t> measured_rows(std::int32_t most, bool with_middles) {
   std::vector<std::int32_t> rows;
   const auto add = [&](std::int32_t n) {
@@ -109,9 +110,8 @@ class pass_timer {
     if (filled_ > 0) kv_.truncate(sequence_, 0);
   }
 
-  // Begins a text of `context` tokens and a pending one. If the target's cache was filled for a longer text before, its
-  // old rows stay in their slots: they need not be computed again, since the numbers in them do not change the cost of
-  // a pass.
+  // Begins a text of `context` tokens and a pending one. Slots that were filled for an earlier text are taken again
+  // without a pass: the numbers in them do not change the cost of a pass.
   void follow(std::int32_t context) {
     for (std::int32_t i = static_cast<std::int32_t>(text_.size()); i <= context; ++i)
       text_.push_back(token_at(i));
@@ -264,11 +264,11 @@ class pass_timer {
 
 }  // namespace detail
 
-//! Measures the cost of passes of a drafter and of a target by their rows and by the length of the text before them, in
-//! several rounds of each size, because each round finds the CPU's caches as the round before has left them. Also
-//! measures how much shorter rounds without a draft are. A measurement takes a few seconds; one is enough for each
-//! machine and pair of models, and save_costs stores it. On a machine that others use too, measure several times
-//! (mean_costs).
+//! Measures the cost of passes of a drafter and of a target by their rows and by the length of the text before them.
+//! Makes several rounds of each size one after another, so that a round finds the CPU's caches as a round of the same
+//! size has left them. Also measures how much shorter rounds without a draft are. A measurement takes a few seconds;
+//! one is enough for each machine and pair of models, and save_costs stores it. On a machine that others use too,
+//! measure several times (mean_costs).
 //!
 //!     const cost_model costs = measure_costs(drafter, target, kv, {.target = "large", .draft = "small"},
 //!                                            [](double share, std::string_view what) { show(share, what); });
@@ -280,7 +280,8 @@ class pass_timer {
 //! the end it is called with share 1. clock.now() gives the time in seconds.
 //!
 //! Complexity  options.seconds; longer if it takes longer to read the longest context and to make passes of each size
-//!             after each context twice. Sizes are powers of two and, if passes are fast, the midpoints between them
+//!             after each context twice. Sizes are powers of two, the largest size and, if passes are fast, the
+//!             midpoints between the powers
 //! Law         the curves are made of medians by cost_curve::fit
 //! Errors      option_error for options out of range, or if models and caches take fewer than 4 tokens; input_error for
 //!             a vocabulary that is not the target's, or if the cache has no room for the text and the rows; the errors

@@ -134,8 +134,8 @@ class growth {
   std::span<const node_id> wanted() const { return wanted_; }
   // Returns the number of that part.
   std::size_t part() const { return part_; }
-  // Returns the length of the longest run of tokens that the policy can take. A policy of several parts limits the tree
-  // for each of them itself.
+  // Returns the length of the longest run of tokens that the policy can take. A policy of several parts resets the
+  // tree with the limit of the part that is asked: the tree's limit is then that length.
   template <class PolicyT, class TreeT>
   std::int32_t most_tokens(const PolicyT&, const TreeT& tree) const {
     return AsksParts<PolicyT> ? tree.limit() : most_;
@@ -211,9 +211,9 @@ class growth {
   std::int32_t most_ = 0;
 };
 
-// Resets the tree to the root of a round, with room for the tokens that may be drafted after a text of `size` tokens:
-// `left` more tokens may be written, and the context has room for `room` more. If only one more token may be written,
-// there is no room: that token is the target's own.
+// Resets the tree to the root of a round after a text of `size` tokens. The tree may take `room` draws, or fewer if the
+// drafter's or the tree's capacity leaves less. It may take none if `left`, the number of tokens that may still be
+// written, is at most 1: that token is the target's own.
 template <class TreeT, class DrafterT>
 void open_tree(TreeT& tree, const DrafterT& drafter, token_id root, std::int32_t size, std::int32_t left,
                std::int32_t room) {

@@ -78,7 +78,8 @@ class joint {
     return room;
   }
 
-  //! The rows of the drafter, if it is the only one. A tree of several drafters is drawn from the rows of none of them.
+  //! The rows of the drafter, if it is the only one. The children of a node may come from several drafters, so that the
+  //! rows of one of several drafters are not those from which the whole tree was drawn.
   auto rows() requires(sizeof...(DraftersT) == 1 && (detail::HasRows<std::remove_reference_t<DraftersT>> && ...)) {
     return std::get<0>(drafters_).rows();
   }

@@ -54,7 +54,8 @@ void write_dense_mask(const forward_batch_view& batch, std::int32_t columns, std
 //! next n are the rows of the tree.
 //!
 //! Shapes      mask [n][columns]; parents [n]: the parent row of each row
-//! Errors      input_error if mask or parents is too small, an element is neither of the two values, a committed column
+//! Errors      input_error if mask or parents is too small, prefix is negative or prefix + n more than `columns`, an
+//!             element is neither of the two values, a committed column
 //!             is hidden, columns beyond the tree are visible, or the rest is the mask of no tree
 template <class ElementT>
 void read_dense_mask(std::span<const ElementT> mask, std::int32_t n, std::int32_t columns, std::int32_t prefix,

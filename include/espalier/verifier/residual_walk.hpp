@@ -22,7 +22,8 @@ namespace espalier {
 namespace detail {
 
 // The part of the target that is left once all tokens that the draft's row could give are rejected, while further draws
-// come uniformly from the tokens of draft probability 0: R = norm((p - level)+) on these.
+// come uniformly from the tokens of draft probability 0: R = norm((p - level)+) on these tokens, where `level` is the
+// probability that the rejected draws have subtracted from each of them, 0 at first.
 template <class TargetRowT, class DraftRowT>
 class beyond_support {
  public:

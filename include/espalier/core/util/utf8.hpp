@@ -43,8 +43,8 @@ constexpr utf8_character read_utf8(std::string_view text) {
   return {state::valid, code, length};
 }
 
-//! Number of columns that a character takes in a terminal: 0 for combining marks, 2 for wide East Asian characters and
-//! pictures.
+//! About how many columns a character takes in a terminal: 0 for the most frequent combining marks, characters of no
+//! width and variation selectors, 2 for wide East Asian characters and most pictures, else 1.
 constexpr int terminal_width(char32_t code) {
   const auto within = [&](char32_t low, char32_t high) { return code >= low && code <= high; };
   if (within(0x300, 0x36F) || within(0x200B, 0x200F) || within(0xFE00, 0xFE0F)) return 0;

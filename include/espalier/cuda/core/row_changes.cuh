@@ -44,7 +44,7 @@ struct row_change {
 //! Complexity  begin: O(steps listed before); allow_only, and the first forbid after begin: O(vocabulary / 32); agrees:
 //!             O(steps of the token); the other functions O(1). Memory is allocated by the constructor, and when there
 //!             are more steps than ever before
-//! Pre         first_of, is_allowed, agrees: the token is in the vocabulary
+//! Pre         first_of, is_allowed, agrees: the token is in the vocabulary; is_allowed: is_masked(), too
 class row_changes {
  public:
   explicit row_changes(std::int32_t vocab)

@@ -44,8 +44,8 @@ struct batch_arrays {
 //! The arrays in which compile_trees writes the rows of all lanes. Shapes: nodes, rows [lanes][n_rows]
 struct compiled_rows : batch_arrays {
   std::int32_t n_rows = 0;  //!< the most rows that a lane has
-  std::int32_t packed = 0;  //!< rows of all lanes together, if they stand one lane after the other; 0: n_rows of each
-                            //!< lane, padding included
+  std::int32_t packed = 0;  //!< number of rows of the batch, if the trees are packed one after the other; 0: each
+                            //!< lane has n_rows rows, padding included
   std::int32_t mask_words = 0;
   node_order order = node_order::insertion;
   node_id* nodes = nullptr;
@@ -83,7 +83,7 @@ __device__ void order_nodes(tree_compile_memory<Threads, Items, Tile>& m, const 
   });
   const int depth_bits = order == node_order::insertion ? 0 : block.preorder(order == node_order::heavy_path, 1);
   if (order == node_order::breadth_first) {
-    // Nodes of one depth follow one another in breadth-first order as they do in preorder.
+    // Among nodes of one depth, breadth-first order is the order of preorder.
     if constexpr (block_tree_order<Threads, Items>::is_counted) {
       block.each([&](int u) { m.above[u] = m.depth[u] * n + m.order.rank[u]; });
       __syncthreads();
@@ -213,10 +213,11 @@ ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
 //! Makes the forward batch of a round from its trees, in one launch: order, tokens, positions, cache slots and masks.
 //! The shapes are fixed; the contents are known to the device alone. Owns the batch.
 //!
-//! Between rounds the cache holds size - 1 rows of a text of `size` tokens. A row's slot is therefore size - 1 plus its
-//! row within the sequence, and its position is size - 1 plus its depth. A tree has at most n_rows nodes; further nodes
-//! are left out. Rows without a node are padding, with empty masks. Trees may also be packed, one after the other with
-//! all padding at the end, so that a pass needs fewer rows than n_rows for each lane.
+//! Between rounds the cache holds size - 1 rows of a text of `size` tokens. The row with index i in its lane therefore
+//! has slot size - 1 + i, and position size - 1 plus the depth of its node. A tree has at most n_rows nodes; further
+//! nodes are left out. Rows without a node are padding: they belong to no sequence. Trees may also be packed, one after
+//! the other with all padding at the end, so that a pass needs fewer rows than n_rows for each lane. The masks of
+//! padding are empty, or not written if trees are packed.
 //!
 //! Shapes      each lane has n_rows rows of the batch, or as many as its tree has nodes if rows are packed, with
 //!             mask_words(n_rows) words each. nodes(), rows(): [lanes][n_rows], -1 beyond the tree

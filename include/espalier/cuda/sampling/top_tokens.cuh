@@ -46,14 +46,15 @@ struct top_tokens_memory {
   std::uint32_t first_fault;  // the first token whose logit is NaN or plus infinity
 };
 
-// The dynamic shared memory of a block, as offsets: top_tokens_memory; masses and references of the blocks of numbers
-// that this thread block reads, and of all blocks of the row; maxima.
+// The dynamic shared memory of a thread block, as offsets: top_tokens_memory; the masses and references (see exp_sum)
+// of the blocks of numbers that this thread block reads, and those of all blocks of the row; the maxima of
+// row_selection.
 struct top_tokens_layout {
   std::size_t own_masses, own_references, masses, references, maxima, bytes;
 
   static top_tokens_layout of(const row_share& share) {
     const auto own = static_cast<std::size_t>(share.own_blocks());
-    // The only thread block of a team reads all blocks of the row, so that its own arrays are those of the whole row.
+    // If a team has one thread block, this reads all blocks of the row: its own arrays are those of the row.
     const auto all = share.team_blocks > 1 ? static_cast<std::size_t>(share.n_blocks) : 0;
     top_tokens_layout layout{};
     layout.own_masses = sizeof(top_tokens_memory);
@@ -190,17 +191,17 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
 //!
 //! LogitT is float, __half or __nv_bfloat16.
 //!
-//! Complexity  one launch; the logits are read once from memory, and about k groups of 16 of them once more, from the
-//!             caches. Ties and neighbours that are all large cost further reads of these groups, never a sort of the
-//!             row. Some 25 operations a number, three waits of the cluster. Uses the blocks' shared memory alone; no
-//!             synchronisation
+//! Complexity  one launch; the logits are read once from memory, and some groups of 16 of them once more, from the
+//!             caches: at least k, and up to 512, or 2 k if that is more. Ties and neighbours that are all large cost
+//!             further reads of these groups, never a sort of the row. Some 25 operations a number, three waits of the
+//!             cluster. Uses the blocks' shared memory alone; no synchronisation
 //! Law         tokens, log probabilities and log totals are bit for bit those of
 //!             `espalier::top_tokens<float>::of_logits` on the logits times 1.0F / temperature, if neither compiler
 //!             fuses products and sums
 //! Errors      option_error for a vocabulary outside 1 to 2^20, k outside 0 to 1024, a temperature outside 0.001 to 100
 //!             or rows of another vocabulary; cuda_error; a fault if a logit is NaN or plus infinity or all are minus
-//!             infinity: the list of that row is empty. The fault names the row `from`, with the number of the row as
-//!             its index, in of_blocks its number in the block
+//!             infinity: the list of that row is empty. The fault names `from` with the number of the row as index,
+//!             in of_blocks counted from the first row of the lane
 template <class LogitT>
 class top_tokens {
  public:

@@ -33,7 +33,7 @@ constexpr int activation_blocks(int inputs) {
 
 // Rows as integers from -greatest to greatest, with one scale a row: number i of row r is about scales[r] * integer i.
 struct activation_rows {
-  static constexpr float greatest = 127.0F * 256.0F;  // above 127 * 256 + 127 the first byte would be 128, too large
+  static constexpr float greatest = 127.0F * 256.0F;  // at most 127 * 256 + 127: above it bytes[0] would be 128
 
   const activation_block* blocks = nullptr;  // [activation_blocks(inputs)][rows]
   const float* scales = nullptr;             // [rows]
@@ -55,8 +55,8 @@ inline float scale_of_row(const float* x, int n) {
 }
 
 // Writes up to 64 numbers, divided by the scale and rounded to the nearest integer (halves to even), as the bytes or
-// the words of a block. Every processor and compiler gives the same integers: none may round a quotient and a sum in
-// one step, as it may do with a product and a sum.
+// the words of a block. Every processor and compiler gives the same integers: none has an instruction that rounds a
+// quotient and a sum in one step, as many have for a product and a sum.
 inline void round_block(const float* x, int n, float scale, bool as_bytes, activation_block& to) {
   constexpr int size = activation_block::size;
   typedef std::int16_t words_type __attribute__((vector_size(simd_lanes * sizeof(std::int16_t))));

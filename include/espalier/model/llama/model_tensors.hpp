@@ -62,7 +62,8 @@ auto& linear_at(WeightsT& weights, part_place place) {
   return weights.head;
 }
 
-// Returns the norm of whole rows that a part names; the final norm for other parts.
+// Returns the norm before attention or before the MLP, or that of a draft block's features or pending token; the final
+// norm for any other part.
 template <class WeightsT>
 auto& norm_at(WeightsT& weights, part_place place) {
   if (place.part == model_part::attention_norm) return layer_at(weights, place).attention_norm;
@@ -161,8 +162,9 @@ inline matrix_size size_of(const model_config& c, part_place place) {
   }
 }
 
-// The names of a model's tensors in a file, without the .weight or .bias at the end. Names of a layer's tensors follow
-// `layer` and the layer's number. Null for a tensor that a model of this kind does not have.
+// The names of the tensors in a layout of files, without the .weight or .bias at the end; `sinks` is the whole name.
+// Names of a layer's tensors follow `layer` and the layer's number. The config says which of the tensors a model has; a
+// name may be null if no model of the layout has the tensor.
 struct tensor_names {
   const char* embedding;
   const char* head;
@@ -182,9 +184,9 @@ struct tensor_names {
   const char* mamba = nullptr;    // beginning of the names of a Mamba-2 block's tensors
   const char* sinks = nullptr;
   const char* router = nullptr;
-  const char* expert = nullptr;  // begins the names of an expert's tensors, before its number and a point; null: a
-                                 // tensor has the matrices of all experts. Without expert_gate, up and down: those of
-                                 // gpt-oss, see read_paired_experts()
+  const char* expert = nullptr;  // begins the names of an expert's tensors, before its number and a point; null: one
+                                 // tensor holds this matrix of all experts. If expert_gate, expert_up and expert_down
+                                 // are null, the tensors are those of gpt-oss: see read_paired_experts()
   const char *expert_gate = nullptr, *expert_up = nullptr, *expert_down = nullptr;
 };
 
@@ -365,9 +367,9 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
 //   inputs(place, type)                    optional: which columns of a row set_row gets, whole blocks of the type
 //   set_vector(place, values, n)           gets the scale of a norm, or a part of a recurrent layer that is no matrix
 //   set_bias(place, first, values, n)      gets the biases of outputs first, first + 1, ..., or of a norm
-// Whatever order and form the file has, these members get two rows that are rotated together as rows that are
-// rotary_dims / 2 apart, and the scale of a norm, not the scale minus 1. The scale of the final norm is divided by the
-// config's logit_divisor before.
+// Whatever order and form the file has: two rows of queries or keys that are rotated together are given numbers that
+// are rotary_dims / 2 apart; a norm is given as its scale, not as the scale minus 1; and the scale of the final norm is
+// given already divided by the config's logit_divisor.
 template <class WeightsT>
 class model_tensors {
  public:

@@ -33,8 +33,8 @@ struct rope_scaling {
   std::vector<float> short_divisors{};  //!< longrope: [dims / 2] the divisors of a model that is made for no more
                                         //!< positions than original_positions
 
-  //! Returns the angle in radians by which pair `pair` of dims / 2 turns from one position to the next, in a model that
-  //! is made for `positions` positions. Only longrope depends on their number.
+  //! Returns the angle in radians by which pair `pair`, one of dims / 2, is rotated from one position to the next, in a
+  //! model that is made for `positions` positions. Only longrope depends on their number.
   double frequency(double theta, int dims, int pair, int positions = 0) const {
     const double plain = std::pow(theta, -2.0 * pair / dims);
     switch (kind) {

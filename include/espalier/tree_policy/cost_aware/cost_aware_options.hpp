@@ -9,12 +9,12 @@
 
 namespace espalier {
 
-//! Options of cost_aware and cost_aware_draws. The two costs stand in for a measured cost_model. Their unit of time is
-//! a plain round, that is, a pass of the target over one row.
+//! Options of cost_aware and cost_aware_draws. draft_cost and row_cost stand in for a measured cost_model. The unit of
+//! time is a plain round, that is, a pass of the target over one row.
 struct cost_aware_options {
   std::int32_t budget = 32;     //!< drafted tokens of a round at most
-  std::int32_t max_depth = 16;  //!< levels below the root that a model is asked for; runs have no levels
-  double draft_cost = 0.1;      //!< cost of a draft pass of one row, in plain rounds; 0 if no model drafts
+  std::int32_t max_depth = 16;  //!< levels below the root that a model is asked for; runs of tokens may be longer
+  double draft_cost = 0.1;      //!< cost of a draft pass of one row, in plain rounds; set it to 0 if no model drafts
   double row_cost = 0.05;       //!< cost of each further row, as a share of the cost of its pass with one row
 
   static constexpr void describe(auto see) {

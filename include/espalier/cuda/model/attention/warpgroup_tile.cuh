@@ -19,7 +19,8 @@ namespace espalier::cuda::detail {
 //! the blocks of 64 slots.
 //!
 //! Matrices in shared memory, of queries, keys or values, are panels of 64 rows of 64 numbers. A panel's row has 128
-//! bytes, swizzled as matrix_descriptor says; the eight lanes that copy its chunks write to different banks.
+//! bytes, swizzled as matrix_descriptor says; the eight lanes that copy its eight chunks of 16 bytes write to different
+//! banks.
 template <class NumberT, int dim>
 struct warpgroup_tile {
   static constexpr int warps = 4;  // warps of a warpgroup
@@ -48,8 +49,9 @@ struct warpgroup_tile {
   static constexpr std::size_t mask_bytes = std::size_t{rows} * 2 * sizeof(std::uint32_t);
   static constexpr std::size_t copied_bytes = query_bytes + n_buffers * buffer_bytes + n_buffers / 2 * mask_bytes;
 
-  //! Shared memory of a thread block: queries, buffers, the masks of their blocks, counters, the columns that some row
-  //! sees, and the list of blocks in which a row sees something.
+  //! Shared memory of a thread block: queries; buffers; a mask for each pair of buffers; counters; a bit for each
+  //! column of the tree, set if some row sees it; and the list of the blocks of 64 slots in which some row sees
+  //! something.
   static constexpr std::size_t shared_bytes(std::int32_t seen_words) {
     return alignment + copied_bytes + std::size_t{2} * n_buffers * sizeof(std::uint64_t) +
            static_cast<std::size_t>(seen_words) * sizeof(std::uint32_t) +

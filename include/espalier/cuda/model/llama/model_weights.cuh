@@ -55,8 +55,8 @@ struct whole_rows {
   }
 };
 
-// Copies the tensors that model_tensors or block_draft_tensors reads to their arrays in `weights`. PartT says which
-// rows and columns of the tensors these arrays hold.
+// Takes tensors from model_tensors or block_draft_tensors, and copies them to their arrays in `weights`. PartT says
+// which rows and columns of the tensors these arrays hold.
 template <class NumberT, class WeightsT, class PartT>
 struct weight_upload {
   using part_place = espalier::detail::part_place;
@@ -162,7 +162,7 @@ struct model_weights {
   std::size_t bytes() const { return matrices.bytes() + vectors.bytes(); }
 
   //! Allocates memory for the weights of a model, or of a part of it, which the caller fills. `matrices` begins with
-  //! the matrix of the head, `vectors` with the first layer's attention_norm.
+  //! the matrix of the head, `vectors` with the first layer's attention_norm, if the model has one.
   static model_weights of_shape(const model_config& config) { return of_shape(config, detail::whole_rows{config}); }
   template <class PartT>
   static model_weights of_shape(const model_config& config, const PartT& part) {
@@ -210,7 +210,7 @@ struct model_weights {
       const auto [outputs, inputs] = part.held(place);
       return linear_type{matrix(times * outputs, inputs), vector(has_bias, times * outputs), inputs};
     };
-    // The bias of a product that is added to the stream is whole on each rank.
+    // attention_out and down, whose products are added to the residual stream, have their whole bias on each rank.
     const auto back = [&](espalier::detail::part_place place, bool has_bias) {
       const auto [outputs, inputs] = part.held(place);
       return linear_type{matrix(outputs, inputs), vector(has_bias, c.hidden_size), inputs};
