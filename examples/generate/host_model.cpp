@@ -117,7 +117,8 @@ std::span<const espalier::token_id> host_head::tokens() const {
 }
 
 host_head::context_type host_head::make_context() const {
-  return {new head_context(model_->model->make_context()), [](void* context) { delete static_cast<head_context*>(context); }};
+  return {new head_context(model_->model->make_context()),
+          [](void* context) { delete static_cast<head_context*>(context); }};
 }
 
 void host_head::reserve(context_type& context, std::int32_t nodes) {

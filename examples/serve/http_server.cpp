@@ -64,7 +64,8 @@ void set_json(Response& response, int status, const json& body) {
 }
 
 api_error failure(const text_event& event) {
-  return event.is_clients_fault ? api_error(422, event.message, event.field, "rule_too_large") : api_error(500, event.message);
+  return event.is_clients_fault ? api_error(422, event.message, event.field, "rule_too_large")
+                                : api_error(500, event.message);
 }
 
 const char* outcome_of(const api_error& error) {

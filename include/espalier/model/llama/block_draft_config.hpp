@@ -27,8 +27,8 @@ namespace espalier {
 //! Errors      model_error that names the file, the key, its value and what is allowed
 //! Source      dflash 0.1.0, model.py; speculators 0.9.0, models/dflash and models/dspark
 struct block_draft_config : model_config {
-  //! What a Markov head adds to the logits of a row: the product of its output matrix with a vector of markov_rank
-  //! numbers, which is one of these.
+  //! Kinds of Markov heads. A Markov head adds to the logits of a row the product of its output matrix with a vector of
+  //! markov_rank numbers; the kind says which vector.
   enum class markov_kind {
     vanilla,  //!< the embedding of the token before, of a table that the head has
     gated,    //!< the same, times a gate for each number; gates depend on the row's state and on the embedding

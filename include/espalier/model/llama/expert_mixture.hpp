@@ -116,7 +116,7 @@ class expert_choice {
   std::size_t n_groups_ = 0;
 };
 
-// What the mixtures of experts of a transformer compute, with the working memory for it. The matrices of an expert are
+// The computation of a transformer's mixtures of experts, with the working memory for it. The matrices of an expert are
 // read once for all rows that use it, and the matrices of other experts not at all.
 //
 // Law: bitwise, a row's result depends neither on the other rows nor on the number of threads: its experts' outputs are

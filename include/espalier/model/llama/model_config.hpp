@@ -296,7 +296,7 @@ struct model_config {
   void read_llama(const detail::json_reader& json) {
     const bool gemma = family.starts_with("gemma"), qwen2 = is("qwen2"), olmo = is("olmo2") || is("olmo3");
     read_sizes(json);
-    // What a file does not give has the family's default in transformers.
+    // A key that the file lacks has the family's default in transformers.
     const int unsaid_kv_heads = is("smollm3") ? 4 : is("glm4") ? 2 : n_heads;
     n_kv_heads = json.integer_or("num_key_value_heads", unsaid_kv_heads, 1, n_heads);
     require_whole_groups(json);
@@ -437,7 +437,7 @@ struct model_config {
     mixture.limit = static_cast<float>(json.number_or("swiglu_limit", 7.0, 1e-3, 1e6));
     if (!json.has("rope_scaling") && !json.has("rope_parameters"))
       raise<model_error>(json.where(), " lacks \"rope_scaling\" or \"rope_parameters\".");
-    // Of the methods that are read, only MXFP4 needs a layout of its own.
+    // Only one method of quantising that is read needs a layout of its own: MXFP4.
     const nlohmann::json* weights = json.find("quantization_config");
     if (!weights || !weights->is_object() || weights->value("quant_method", "") != "mxfp4") return;
     layout = layout_type::gpt_oss_mxfp4;
