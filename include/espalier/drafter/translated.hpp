@@ -211,6 +211,7 @@ class translated {
     inner_.take(rows, first_output, first_row);
   }
   node_rows<number> answer() requires SharedDrafter<inner_type> {
+    (void)inner_.answer();  // makes the inner drafter's rows, if it has not made them in take()
     make_rows(tree_, nodes_);
     return rows();
   }
