@@ -10,13 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "../program.hpp"
 #include "espalier/testing/lossless.hpp"
 #include "espalier/tree_policy/sampled_chain.hpp"
 #include "espalier/verifier/approximate/deferral.hpp"
 #include "espalier/verifier/approximate/threshold_acceptance.hpp"
 #include "espalier/verifier/block_verification.hpp"
 #include "espalier/verifier/naive.hpp"
-#include "program.hpp"
 
 using namespace espalier;
 using testing::text_distribution;
