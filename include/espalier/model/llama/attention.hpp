@@ -3,14 +3,13 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <type_traits>
 #include <vector>
 
 #include "espalier/core/forward_batch_view.hpp"
+#include "espalier/model/llama/attention_rows.hpp"
 #include "espalier/model/llama/elementwise.hpp"
 #include "espalier/model/llama/simd.hpp"
 #include "espalier/model/llama/thread_team.hpp"
@@ -22,16 +21,16 @@ namespace espalier::detail {
 //
 // Keys are transposed block by block, so that a vector has the scores of several slots and many queries share each
 // load. Slots that are in no row's mask, or in the prefix before the windows of all rows, are neither read nor scored,
-// except for fewer than simd_lanes slots right before a window. Scores of slots that a row does not see are dropped
-// before the softmax. So the terms of each sum, and their order, depend on the tokens that a row sees, not on other
-// nodes of the tree nor on the slots of the tokens.
+// except for some right before a window. Scores of slots that a row does not see are dropped before the softmax. So the
+// terms of each sum, and their order, depend on the tokens that a row sees, not on other nodes of the tree nor on the
+// slots of the tokens.
 class attention_worker {
  public:
-  static constexpr int max_queries = 32;
+  static constexpr int max_queries = 64;
 
-  attention_worker(int head_dim) : head_dim_(head_dim) {
+  explicit attention_worker(int head_dim) : head_dim_(head_dim) {
     const auto n = static_cast<std::size_t>(head_dim);
-    keys_.resize(n * simd_lanes);
+    keys_.resize(n * score_run);
     queries_.resize(n * max_queries);
     sums_.resize(n * max_queries);
   }
@@ -40,12 +39,9 @@ class attention_worker {
     if (slots <= slots_) return;
     slots_ = slots;
     // The softmax of a window may begin at any slot, may have a sink behind the last one, and writes whole vectors.
-    stride_ = (slots / simd_lanes + 2) * simd_lanes;
+    stride_ = (slots / score_run + 2) * score_run;
     scores_.resize(static_cast<std::size_t>(stride_) * max_queries);
-    columns_.resize(static_cast<std::size_t>(slots));
-    visible_.resize(static_cast<std::size_t>(slots));
-    seen_.resize(static_cast<std::size_t>(slots) / 32 + 1);
-    before_.resize(seen_.size());
+    rows_.reserve(slots);
   }
 
   struct task {
@@ -64,126 +60,77 @@ class attention_worker {
   template <class KVStoreT>
   void attend(KVStoreT& kv, const forward_batch_view& batch, const batch_sequence& sequence, const task& t,
               const float* queries, std::ptrdiff_t query_stride, float* out, std::ptrdiff_t out_stride) {
-    const int heads = t.head_end - t.head_begin;
-    const int n = (t.row_end - t.row_begin) * heads;
-    const auto query_of = [&](int i) {
-      return (t.row_begin + i / heads) * query_stride +
-             static_cast<std::ptrdiff_t>(t.head_begin + i % heads) * head_dim_;
-    };
-    const int columns = list_columns(batch, sequence, t);
-    pack_queries(queries, query_of, n);
+    rows_.find(batch, sequence, t.row_begin, t.row_end, t.window);
     const std::ptrdiff_t head = static_cast<std::ptrdiff_t>(t.kv_head) * head_dim_;
-    const auto slot_of = [&](int i) {
-      return i < sequence.prefix ? i : sequence.prefix + columns_[static_cast<std::size_t>(i - sequence.prefix)];
-    };
-    // Number of tokens of the prefix that lie before the window of every row.
-    int hidden = sequence.prefix;
-    for (int row = t.row_begin; row < t.row_end; ++row)
-      hidden = (std::min)(hidden, before_window(t, sequence.prefix + count_bits(batch.mask_of(sequence, row))));
-    score([&](int i) { return kv.key(t.layer, sequence.sequence, slot_of(i)) + head; }, hidden - hidden % simd_lanes,
-          sequence.prefix + columns, n);
-
-    for (int row = t.row_begin; row < t.row_end; ++row) {
-      const int seen = list_visible(batch.mask_of(sequence, row));
-      const int before = before_window(t, sequence.prefix + seen), within = sequence.prefix + seen - before;
-      for (int h = 0; h < heads; ++h) {
-        const int i = (row - t.row_begin) * heads + h;
-        float* scores = scores_of(i);
-        float* scratch = scores + sequence.prefix;
-        for (int c = 0; c < seen; ++c)
-          scratch[c] = scratch[visible_[static_cast<std::size_t>(c)]];
-        if (t.cap > 0.0F) soft_cap(scores + before, within, t.cap);
-        if (t.sinks) scores[before + within] = t.sinks[t.head_begin + h];
-        totals_[i] = exponentials(scores + before, t.sinks ? within + 1 : within);
-        std::fill_n(scores + hidden, before - hidden, 0.0F);
-      }
+    for (int place = first_place(); place < rows_.places; ++place) {
+      const int slot = rows_.slot_of(place);
+      rows_.keys[static_cast<std::size_t>(place)] = kv.key(t.layer, sequence.sequence, slot) + head;
+      rows_.values[static_cast<std::size_t>(place)] = kv.value(t.layer, sequence.sequence, slot) + head;
     }
+    attend(t, queries, query_stride, out, out_stride);
+  }
 
-    const auto value_of = [&](int slot) { return kv.value(t.layer, sequence.sequence, slot) + head; };
+ private:
+  // Vectors of places that a block of scores has, most queries that share one load of keys, most queries that share one
+  // load of values, and tokens whose values are added for all queries before those of the next tokens are read.
+  static constexpr int score_vectors = 2;
+  static constexpr int score_block = simd_registers / 4;
+  static constexpr int value_block = simd_registers / 8;
+  static constexpr int value_run = 64;
+  static constexpr int score_run = score_vectors * simd_lanes;
+
+  // Returns the first place that is scored.
+  int first_place() const { return rows_.hidden - rows_.hidden % score_run; }
+
+  float* scores_of(int query) { return scores_.data() + static_cast<std::ptrdiff_t>(query) * stride_; }
+
+  void attend(const task& t, const float* queries, std::ptrdiff_t query_stride, float* out, std::ptrdiff_t out_stride) {
+    const int heads = t.head_end - t.head_begin, n = (t.row_end - t.row_begin) * heads;
+    const auto of_query = [&](std::ptrdiff_t stride, int i) {
+      return (t.row_begin + i / heads) * stride + static_cast<std::ptrdiff_t>(t.head_begin + i % heads) * head_dim_;
+    };
+    pack_queries([&](int i) { return queries + of_query(query_stride, i); }, n);
+    for (int place = first_place(); place < rows_.places; place += score_run) {
+      transpose_keys(place);
+      in_blocks<score_block>(0, n, [&](int first, auto width) { score(first, place, width); });
+    }
+    for (int i = 0; i < n; ++i)
+      weigh(t, t.row_begin + i / heads, t.head_begin + i % heads, i);
     std::fill_n(sums_.data(), n * head_dim_, 0.0F);
-    add_values([&](int i) { return value_of(hidden + i); }, sequence.prefix - hidden, scores_.data() + hidden,
-               sums_.data(), n);
+    const auto of_prefix = [&](int i) { return rows_.values[static_cast<std::size_t>(i)]; };
+    for (int first = rows_.hidden; first < rows_.prefix; first += value_run)
+      add_values(of_prefix, first, (std::min)(first + value_run, rows_.prefix), 0, n);
     for (int row = t.row_begin; row < t.row_end; ++row) {
-      const int seen = list_visible(batch.mask_of(sequence, row));
-      const auto scratch_of = [&](int c) {
-        return value_of(slot_of(sequence.prefix + visible_[static_cast<std::size_t>(c)]));
+      const auto seen = rows_.seen(row);
+      const auto of_row = [&](int i) {
+        return rows_.values[static_cast<std::size_t>(seen[static_cast<std::size_t>(i - rows_.prefix)])];
       };
-      const int i = (row - t.row_begin) * heads;
-      add_values(scratch_of, seen, scores_of(i) + sequence.prefix, sums_.data() + i * head_dim_, heads);
+      add_values(of_row, rows_.prefix, rows_.prefix + static_cast<int>(seen.size()), (row - t.row_begin) * heads,
+                 heads);
     }
     for (int i = 0; i < n; ++i) {
       const float factor = 1.0F / totals_[i];
-      float* to = out + (t.row_begin + i / heads) * out_stride +
-                  static_cast<std::ptrdiff_t>(t.head_begin + i % heads) * head_dim_;
+      float* to = out + of_query(out_stride, i);
       const float* from = sums_.data() + i * head_dim_;
       in_lanes(head_dim_,
                [&](int d, auto many) { simd_store_run(to + d, simd_load_run(from + d, many) * factor, many); });
     }
   }
 
- private:
-  // Most queries that share one load of keys, and most queries that share one load of values.
-  static constexpr int score_block = 8;
-  static constexpr int value_block = simd_registers / 8;
-
-  // Returns the number of tokens before a row's window, if the row sees n tokens, its own included.
-  static int before_window(const task& t, int n) { return t.window > 0 ? (std::max)(n - t.window, 0) : 0; }
-
-  static int count_bits(std::span<const std::uint32_t> mask) {
-    int n = 0;
-    for (const std::uint32_t word : mask)
-      n += std::popcount(word);
-    return n;
-  }
-
-  // Fills columns_ with the scratch slots that some row of the task sees, counted from the end of the prefix, in
-  // ascending order. Returns their number. Such a slot is called a column.
-  int list_columns(const forward_batch_view& batch, const batch_sequence& sequence, const task& t) {
-    // Words of a mask beyond the capacity of the cache have no bits set.
-    const std::size_t words = (std::min)(static_cast<std::size_t>(sequence.mask_words), seen_.size());
-    std::fill_n(seen_.begin(), words, 0U);
-    for (int row = t.row_begin; row < t.row_end; ++row) {
-      const auto mask = batch.mask_of(sequence, row);
-      for (std::size_t w = 0; w < words; ++w)
-        seen_[w] |= mask[w];
-    }
-    std::size_t n = 0;
-    for (std::size_t w = 0; w < words; ++w) {
-      before_[w] = static_cast<std::int32_t>(n);
-      for (std::uint32_t rest = seen_[w]; rest != 0; rest &= rest - 1)
-        columns_[n++] = static_cast<std::int32_t>(32 * w) + std::countr_zero(rest);
-    }
-    return static_cast<int>(n);
-  }
-
-  // Fills visible_ with the indices into columns_ of the columns whose bit is set in `mask`; returns their number.
-  int list_visible(std::span<const std::uint32_t> mask) {
-    std::size_t n = 0;
-    for (std::size_t w = 0; w < mask.size(); ++w) {
-      for (std::uint32_t rest = mask[w]; rest != 0; rest &= rest - 1) {
-        const std::uint32_t below = (rest & (~rest + 1U)) - 1U;
-        visible_[n++] = before_[w] + std::popcount(seen_[w] & below);
-      }
-    }
-    return static_cast<int>(n);
-  }
-
-  float* scores_of(int query) { return scores_.data() + static_cast<std::ptrdiff_t>(query) * stride_; }
-
-  // Calls body(first, width) for runs of WidthT queries, then of smaller powers of two, width being a constant.
+  // Calls body(first, width) for runs of WidthT of n queries, then of as many as are left, width being a constant.
   template <int WidthT, class BodyT>
-  static void in_blocks(int first, int n, BodyT&& body) {
+  static void in_blocks(int first, int n, const BodyT& body) {
     for (; first + WidthT <= n; first += WidthT)
       body(first, std::integral_constant<int, WidthT>{});
-    if constexpr (WidthT > 1) in_blocks<WidthT / 2>(first, n, body);
+    if constexpr (WidthT > 1) in_blocks<WidthT - 1>(first, n, body);
   }
 
   // Copies the queries to queries_, in the blocks of in_blocks, each [head_dim][width].
   template <class QueryOfT>
-  void pack_queries(const float* queries, const QueryOfT& query_of, int n) {
+  void pack_queries(const QueryOfT& query_of, int n) {
     in_blocks<score_block>(0, n, [&](int first, auto width) {
       for (int q = 0; q < width; ++q) {
-        const float* from = queries + query_of(first + q);
+        const float* from = query_of(first + q);
         float* to = queries_.data() + first * head_dim_ + q;
         for (int d = 0; d < head_dim_; ++d)
           to[d * width] = from[d];
@@ -191,81 +138,96 @@ class attention_worker {
     });
   }
 
-  template <class KeyOfT>
-  void score(const KeyOfT& key_of, int first_slot, int n_slots, int n_queries) {
-    for (int slot = first_slot; slot < n_slots; slot += simd_lanes) {
-      transpose_keys(key_of, slot, (std::min)(simd_lanes, n_slots - slot));
-      in_blocks<score_block>(0, n_queries, [&](int first, auto width) { score_block_of(first, slot, width); });
+  // Fills keys_ with the keys of score_run places, as far as there are so many, and zeros.
+  void transpose_keys(int place) {
+    for (int first = 0; first < score_run; first += simd_lanes) {
+      const int n = rows_.places - place - first;
+      const float* const* keys = rows_.keys.data() + place + first;
+      in_lanes(head_dim_, [&](int d, auto many) {
+        simd_float square[simd_lanes];
+#pragma GCC unroll 16
+        for (int j = 0; j < simd_lanes; ++j)
+          square[j] = j < n ? simd_load_run(keys[j] + d, many) : simd_float{};
+        simd_transpose(square);
+        for (int i = 0; i < many; ++i)
+          simd_store(keys_.data() + (d + i) * score_run + first, square[i]);
+      });
     }
   }
 
-  template <class KeyOfT>
-  void transpose_keys(const KeyOfT& key_of, int first, int n) {
-    const float* key[simd_lanes];
-    for (int j = 0; j < n; ++j)
-      key[j] = key_of(first + j);
-    in_lanes(head_dim_, [&](int d, auto many) {
-      simd_float square[simd_lanes];
-#pragma GCC unroll 16
-      for (int j = 0; j < simd_lanes; ++j)
-        square[j] = j < n ? simd_load_run(key[j] + d, many) : simd_float{};
-      simd_transpose(square);
-      for (int i = 0; i < many; ++i)
-        simd_store(keys_.data() + (d + i) * simd_lanes, square[i]);
-    });
-  }
-
+  // Writes the scores of queries first, first + 1, ... for the places whose keys are in keys_.
   template <class WidthT>
-  void score_block_of(int first, int slot, WidthT) {
+  void score(int first, int place, WidthT) {
     constexpr int width = WidthT::value;
-    simd_float sum[width];
-#pragma GCC unroll 8
-    for (int q = 0; q < width; ++q)
-      sum[q] = simd_float{};
+    simd_float sum[width][score_vectors] = {};
     const float* query = queries_.data() + first * head_dim_;
     const float* key = keys_.data();
-    for (int d = 0; d < head_dim_; ++d, query += width, key += simd_lanes) {
-      const simd_float k = simd_load(key);
+    for (int d = 0; d < head_dim_; ++d, query += width, key += score_run) {
+      simd_float k[score_vectors];
+#pragma GCC unroll 2
+      for (int v = 0; v < score_vectors; ++v)
+        k[v] = simd_load(key + v * simd_lanes);
 #pragma GCC unroll 8
-      for (int q = 0; q < width; ++q)
-        sum[q] = multiply_add(simd_broadcast(query[q]), k, sum[q]);
+      for (int q = 0; q < width; ++q) {
+        const simd_float by = simd_broadcast(query[q]);
+#pragma GCC unroll 2
+        for (int v = 0; v < score_vectors; ++v)
+          sum[q][v] = multiply_add(by, k[v], sum[q][v]);
+      }
     }
 #pragma GCC unroll 8
-    for (int q = 0; q < width; ++q)
-      simd_store(scores_of(first + q) + slot, sum[q]);
+    for (int q = 0; q < width; ++q) {
+#pragma GCC unroll 2
+      for (int v = 0; v < score_vectors; ++v)
+        simd_store(scores_of(first + q) + place + v * simd_lanes, sum[q][v]);
+    }
   }
 
-  // sums[q] += weights[q][i] * value(i), i ascending, for each of n_queries.
-  //
-  // Shapes: weights [n_queries][stride_]; sums [n_queries][head_dim]
+  // Turns the scores of a query for places into weights of its row's tokens, from `hidden` on, and notes their sum.
+  void weigh(const task& t, int row, int head, int query) {
+    const auto seen = rows_.seen(row);
+    const int tokens = rows_.prefix + static_cast<int>(seen.size());
+    const int before = rows_.first_token(tokens), within = tokens - before;
+    float* scores = scores_of(query);
+    float* behind = scores + rows_.prefix;
+    for (const std::int32_t place : seen)
+      *behind++ = scores[place];
+    if (t.cap > 0.0F) soft_cap(scores + before, within, t.cap);
+    if (t.sinks) scores[before + within] = t.sinks[head];
+    totals_[query] = exponentials(scores + before, t.sinks ? within + 1 : within);
+    std::fill_n(scores + rows_.hidden, before - rows_.hidden, 0.0F);
+  }
+
+  // sums[q] += weight of token i * value_of(i), for i from begin to end - 1, ascending, and n queries from first_query
+  // on.
   template <class ValueOfT>
-  void add_values(const ValueOfT& value_of, int n, const float* weights, float* sums, int n_queries) {
-    if (n == 0) return;
-    in_blocks<value_block>(0, n_queries, [&](int first, auto width) {
-      const float* w = weights + static_cast<std::ptrdiff_t>(first) * stride_;
-      float* s = sums + first * head_dim_;
+  void add_values(const ValueOfT& value_of, int begin, int end, int first_query, int n) {
+    if (begin == end) return;
+    in_blocks<value_block>(first_query, first_query + n, [&](int first, auto width) {
       int d = 0;
       for (; d + 4 * simd_lanes <= head_dim_; d += 4 * simd_lanes)
-        add_value_block<4>(value_of, n, w, s, d, width);
+        add_value_block<4>(value_of, begin, end, first, d, width);
       for (; d + simd_lanes <= head_dim_; d += simd_lanes)
-        add_value_block<1>(value_of, n, w, s, d, width);
-      if (d < head_dim_) add_last_values(value_of, n, w, s, d, width);
+        add_value_block<1>(value_of, begin, end, first, d, width);
+      if (d < head_dim_) add_last_values(value_of, begin, end, first, d, width);
     });
   }
 
   template <int VectorsT, class ValueOfT, class WidthT>
-  void add_value_block(const ValueOfT& value_of, int n, const float* weights, float* sums, int d, WidthT) {
+  void add_value_block(const ValueOfT& value_of, int begin, int end, int first, int d, WidthT) {
     constexpr int width = WidthT::value;
+    float* sums = sums_.data() + first * head_dim_ + d;
+    const float* weights = scores_of(first);
     simd_float sum[width][VectorsT];
 #pragma GCC unroll 4
     for (int q = 0; q < width; ++q) {
 #pragma GCC unroll 4
       for (int v = 0; v < VectorsT; ++v)
-        sum[q][v] = simd_load(sums + q * head_dim_ + d + v * simd_lanes);
+        sum[q][v] = simd_load(sums + q * head_dim_ + v * simd_lanes);
     }
-    for (int i = 0; i < n; ++i) {
+    for (int i = begin; i < end; ++i) {
       const float* from = value_of(i) + d;
-      const float* ahead = value_of((std::min)(i + 16, n - 1)) + d;
+      const float* ahead = value_of((std::min)(i + 16, end - 1)) + d;
       simd_float value[VectorsT];
 #pragma GCC unroll 4
       for (int v = 0; v < VectorsT; ++v)
@@ -285,34 +247,31 @@ class attention_worker {
     for (int q = 0; q < width; ++q) {
 #pragma GCC unroll 4
       for (int v = 0; v < VectorsT; ++v)
-        simd_store(sums + q * head_dim_ + d + v * simd_lanes, sum[q][v]);
+        simd_store(sums + q * head_dim_ + v * simd_lanes, sum[q][v]);
     }
   }
 
   template <class ValueOfT, class WidthT>
-  void add_last_values(const ValueOfT& value_of, int n, const float* weights, float* sums, int d, WidthT) {
+  void add_last_values(const ValueOfT& value_of, int begin, int end, int first, int d, WidthT) {
     const int many = head_dim_ - d;
-    for (int q = 0; q < WidthT::value; ++q) {
-      simd_float sum = simd_load_first(sums + q * head_dim_ + d, many);
-      for (int i = 0; i < n; ++i) {
-        sum = multiply_add(simd_broadcast(weights[q * stride_ + i]), simd_load_first(value_of(i) + d, many), sum);
-      }
-      simd_store_first(sums + q * head_dim_ + d, sum, many);
+    for (int q = first; q < first + WidthT::value; ++q) {
+      float* sums = sums_.data() + q * head_dim_ + d;
+      simd_float sum = simd_load_first(sums, many);
+      for (int i = begin; i < end; ++i)
+        sum = multiply_add(simd_broadcast(scores_of(q)[i]), simd_load_first(value_of(i) + d, many), sum);
+      simd_store_first(sums, sum, many);
     }
   }
 
   int head_dim_;
   int slots_ = 0;
   int stride_ = 0;
-  std::vector<float> keys_;     // [head_dim][simd_lanes]
+  attention_rows rows_;
+  std::vector<float> keys_;     // [head_dim][score_run]
   std::vector<float> queries_;  // [max_queries][head_dim], in blocks
   std::vector<float> scores_;   // [max_queries][stride]
   std::vector<float> sums_;     // [max_queries][head_dim]
   float totals_[max_queries] = {};
-  std::vector<std::uint32_t> seen_;    // [mask words] the bits of all columns
-  std::vector<std::int32_t> before_;   // [mask words] number of columns in the earlier words
-  std::vector<std::int32_t> columns_;  // the columns that some row of the task sees, ascending
-  std::vector<std::int32_t> visible_;  // the columns that one row sees, as indices into columns_
 };
 
 // Divides the attention of a layer among the threads of a team. Each thread calls this function, which calls
