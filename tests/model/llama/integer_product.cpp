@@ -14,7 +14,7 @@ TEST_CASE("every kernel's sums are exact, for every number of rows") {
     if (!detail::processor_has(set)) continue;
     INFO(name_of(set));
     detail::integer_multiplier integers(set);
-    const auto multiply = [&](const detail::integer_product& p) { integers.multiply(p); };
+    const auto multiply = [&](const detail::integer_product& p, const auto& finish) { integers.multiply(p, finish); };
     // One row and several may be multiplied from different forms of activations.
     CHECK(wrong_sums(multiply, 1, detail::integer_multiplier::takes_bytes(set, 1)) == "");
     const bool as_bytes = detail::integer_multiplier::takes_bytes(set, 2);
@@ -38,8 +38,10 @@ struct emulated_vnni_words {
   }
 };
 
-[[gnu::target("avx2,fma")]] void multiply_emulated_vnni(const detail::integer_product& p) {
+[[gnu::target("avx2,fma")]] void multiply_emulated_vnni(const detail::integer_product& p,
+                                                        panel_case::keep_sums finish) {
   detail::multiply_256<emulated_vnni_words>(p);
+  detail::finish_rows(p, finish);
 }
 
 }  // namespace

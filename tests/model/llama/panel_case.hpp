@@ -35,7 +35,15 @@ struct panel_case {
     std::fill(x.begin(), x.end(), value);
   }
 
-  // Returns sums[rows][32] as a kernel that takes bytes or words makes them.
+  // A function that keeps the sums of a product, as its `finish`.
+  struct keep_sums {
+    double* to;
+    [[gnu::always_inline]] void operator()(int row, const double* sums) const {
+      std::copy_n(sums, outputs, to + outputs * row);
+    }
+  };
+
+  // Returns sums[rows][32] as a kernel that takes bytes or words makes them: multiply(product, finish).
   template <class MultiplyT>
   std::vector<double> sums(const MultiplyT& multiply, bool as_bytes) const {
     using espalier::detail::activation_block;
@@ -50,6 +58,7 @@ struct panel_case {
     auto* to = reinterpret_cast<double*>(memory.take(sum_floats));
     std::memset(panel, static_cast<int>(behind % 256), panel_floats * sizeof(float));
     std::memset(static_cast<void*>(to), 255, sum_floats * sizeof(float));
+    std::vector<double> found(static_cast<std::size_t>(outputs * rows));
     std::vector<std::byte> row(static_cast<std::size_t>(inputs));
     for (int o = 0; o < outputs; ++o) {
       std::transform(weights.begin() + o * inputs, weights.begin() + (o + 1) * inputs, row.begin(),
@@ -62,8 +71,9 @@ struct panel_case {
         espalier::detail::round_block(values.data() + 64 * b, (std::min)(64, inputs - 64 * b), 1.0F, as_bytes,
                                       written[b * rows + r]);
     }
-    multiply(espalier::detail::integer_product{panel + layout.block_at(0), written, blocks, rows, to});
-    return {to, to + outputs * rows};
+    multiply(espalier::detail::integer_product{panel + layout.block_at(0), written, blocks, rows, to},
+             keep_sums{found.data()});
+    return found;
   }
 
   // Returns whether a kernel's sums are exact.

@@ -109,7 +109,7 @@ using emulated_product = detail::tile_product<emulated_tiles>;
 
 template <class TilesT>
 constexpr auto multiplier(detail::tile_product<TilesT>& tiles) {
-  return [&tiles](const detail::integer_product& p) { tiles.multiply(p); };
+  return [&tiles](const detail::integer_product& p, const auto& finish) { tiles.multiply(p, finish); };
 }
 
 }  // namespace

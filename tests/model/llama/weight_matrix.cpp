@@ -150,9 +150,10 @@ TEST_CASE("the integer form is near the exact sum") {
 
 namespace {
 
-// The integer that a number of a row becomes, divided in double and rounded.
+// The integer that a number of a row becomes. The product with the scale's inverse is a float before it is rounded.
 int rounded(float x, float scale) {
-  return static_cast<int>(std::nearbyint(x / scale));
+  const volatile float product = x * (1.0F / scale);
+  return static_cast<int>(std::nearbyint(product));
 }
 
 // Every element of the product against its sum: of the integer form the float that it must be, of the exact form one
@@ -169,7 +170,7 @@ void check_sums(const case_type& c, matrix_arithmetic form) {
       if (form == integer) {
         std::int64_t sum = 0;
         for (int i = 0; i < c.inputs; ++i)
-          sum += std::int64_t{rounded(x[i], scale)} * rounded(w[i], c.weight_scale);
+          sum += std::int64_t{rounded(x[i], scale)} * static_cast<int>(std::lround(w[i] / c.weight_scale));
         const double factor = static_cast<double>(c.weight_scale) * static_cast<double>(scale);
         REQUIRE(found == static_cast<float>(static_cast<double>(sum) * factor));
       } else {

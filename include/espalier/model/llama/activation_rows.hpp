@@ -54,10 +54,10 @@ inline float scale_of_row(const float* x, int n) {
   return greatest <= 1e-30F ? 0.0F : greatest / activation_rows::greatest;
 }
 
-// Writes up to 64 numbers, divided by the scale and rounded to the nearest integer (halves to even), as the bytes or
-// the words of a block. Every processor and compiler gives the same integers: none has an instruction that rounds a
-// quotient and a sum in one step, as many have for a product and a sum.
-inline void round_block(const float* x, int n, float scale, bool as_bytes, activation_block& to) {
+// Writes up to 64 numbers, multiplied by the inverse of the row's scale and rounded to the nearest integer (halves to
+// even), as the bytes or the words of a block. Every processor and compiler gives the same integers: between the product
+// and the sum that rounds it stands a comparison, so that no compiler makes of both one instruction that rounds once.
+inline void round_block(const float* x, int n, float inverse, bool as_bytes, activation_block& to) {
   constexpr int size = activation_block::size;
   typedef std::int16_t words_type __attribute__((vector_size(simd_lanes * sizeof(std::int16_t))));
   float padded[size];
@@ -67,9 +67,10 @@ inline void round_block(const float* x, int n, float scale, bool as_bytes, activ
     x = padded;
   }
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
-  const simd_float divisor = simd_broadcast(scale), magic = simd_broadcast(12582912.0F);
+  const simd_float factor = simd_broadcast(inverse), magic = simd_broadcast(12582912.0F),
+                   least = simd_broadcast(-32768.0F);
   for (int i = 0; i < size; i += simd_lanes) {
-    const simd_float shifted = simd_load(x + i) / divisor + magic;
+    const simd_float shifted = simd_max(simd_load(x + i) * factor, least) + magic;
     simd_int integers;
     std::memcpy(&integers, &shifted, sizeof integers);
     integers -= 0x4B400000;
@@ -100,12 +101,12 @@ class activation_room {
                         bool as_bytes) {
     for (int row = first; row < last; ++row) {
       const float* from = x + row * x_stride;
-      const float scale = scales_[row] = scale_of_row(from, inputs);
+      const float scale = scales_[row] = scale_of_row(from, inputs), inverse = 1.0F / scale;
       for (int b = 0; b < activation_blocks(inputs); ++b) {
         activation_block& to = blocks_[static_cast<std::ptrdiff_t>(b) * rows + row];
         const int at = activation_block::size * b;
         if (scale > 0.0F) {
-          round_block(from + at, (std::min)(activation_block::size, inputs - at), scale, as_bytes, to);
+          round_block(from + at, (std::min)(activation_block::size, inputs - at), inverse, as_bytes, to);
         } else {
           std::memset(&to, 0, sizeof to);
         }

@@ -32,21 +32,23 @@ class integer_multiplier {
            (set == instruction_set::amx && rows >= tile_rows);
   }
 
-  void multiply(const integer_product& p) {
+  // Makes a product, and calls finish(row, sums) for its rows, as integer_product says.
+  template <class FinishT>
+  void multiply(const integer_product& p, const FinishT& finish) {
 #if defined(__x86_64__)
-    if (set_ == instruction_set::amx && p.rows >= tile_rows) return multiply_amx(tiles_, p);
-    if (set_ == instruction_set::amx || set_ == instruction_set::avx512) return multiply_avx512(p);
-    if (set_ == instruction_set::avx2) return multiply_avx2(p);
-    if (set_ == instruction_set::avx_vnni) return multiply_avx_vnni(p);
-    if (set_ == instruction_set::avx512_256) return multiply_avx512_vnni_256(p);
+    if (set_ == instruction_set::amx && p.rows >= tile_rows) return multiply_amx(tiles_, p, finish);
+    if (set_ == instruction_set::amx || set_ == instruction_set::avx512) return multiply_avx512(p, finish);
+    if (set_ == instruction_set::avx2) return multiply_avx2(p, finish);
+    if (set_ == instruction_set::avx_vnni) return multiply_avx_vnni(p, finish);
+    if (set_ == instruction_set::avx512_256) return multiply_avx512_vnni_256(p, finish);
 #elif ESPALIER_NEON_DOT_PRODUCTS
 #if ESPALIER_NEON_MATRIX_PRODUCTS
-    if (set_ == instruction_set::neon_i8mm) return multiply_i8mm(p);
+    if (set_ == instruction_set::neon_i8mm) return multiply_i8mm(p, finish);
 #endif
-    if (set_ == instruction_set::neon) return multiply_neon(p);
+    if (set_ == instruction_set::neon) return multiply_neon(p, finish);
 #endif
     (void)set_;
-    multiply_portably(p);
+    multiply_portably(p, finish);
   }
 
  private:

@@ -18,9 +18,12 @@
 
 namespace espalier::detail {
 
-// A product of the integers of some rows and a panel of bytes: sums[r][o] = the sum over the inputs of
-// x[r][i] * weight[o][i], exactly. Sums of integers are the same in any order, so all instructions give the same
-// numbers.
+// A product of the integers of some rows and a panel of bytes: the sum for a row and an output is that over the inputs
+// of x[row][i] * weight[output][i], exactly. Sums of integers are the same in any order, so all instructions give the
+// same numbers.
+//
+// What is done with the sums of a row is a function finish(row, sums) of the caller, sums being const double[32]. It
+// becomes a part of each kernel, with the kernel's instructions, and so must be [[gnu::always_inline]].
 //
 // Bytes of the panel are read to the end of the last activation_block, up to 1 KiB behind the last weight: whatever
 // lies there is multiplied by 0.
@@ -31,8 +34,15 @@ struct integer_product {
   const activation_block* x;  // [blocks][rows], of bytes or of words: takes_bytes() of an integer_multiplier
   int blocks;
   int rows;
-  double* sums;  // [rows][32], 64-byte aligned
+  double* sums;  // working memory, [rows][32], 64-byte aligned
 };
+
+// Calls finish(row, sums) for all rows of a product, whose sums are complete in p.sums.
+template <class FinishT>
+[[gnu::always_inline]] inline void finish_rows(const integer_product& p, const FinishT& finish) {
+  for (int row = 0; row < p.rows; ++row)
+    finish(row, p.sums + static_cast<std::ptrdiff_t>(panel_layout::outputs) * row);
+}
 
 // Fetches, into the cache, a vector of a panel 8 KiB beyond `weights`: the hardware's own prefetch does not reach
 // far enough. Without always_inline GCC drops the call as one without effect.
@@ -43,7 +53,8 @@ struct integer_product {
 }
 
 // Makes the product on any processor, from words.
-inline void multiply_portably(const integer_product& p) {
+template <class FinishT>
+void multiply_portably(const integer_product& p, const FinishT& finish) {
   constexpr int outputs = panel_layout::outputs;
   for (int row = 0; row < p.rows; ++row) {
     std::int64_t sums[outputs] = {};
@@ -60,6 +71,7 @@ inline void multiply_portably(const integer_product& p) {
     for (int o = 0; o < outputs; ++o)
       p.sums[static_cast<std::ptrdiff_t>(outputs) * row + o] = static_cast<double>(sums[o]);
   }
+  finish_rows(p, finish);
 }
 
 #if defined(__x86_64__)
@@ -157,14 +169,21 @@ template <class WordsT>
   }
 }
 
-[[gnu::target("avx2,fma")]] inline void multiply_avx2(const integer_product& p) {
+template <class FinishT>
+[[gnu::target("avx2,fma")]] void multiply_avx2(const integer_product& p, const FinishT& finish) {
   multiply_256<avx2_words>(p);
+  finish_rows(p, finish);
 }
-[[gnu::target("avx2,fma,avxvnni")]] inline void multiply_avx_vnni(const integer_product& p) {
+template <class FinishT>
+[[gnu::target("avx2,fma,avxvnni")]] void multiply_avx_vnni(const integer_product& p, const FinishT& finish) {
   multiply_256<avx_vnni_words>(p);
+  finish_rows(p, finish);
 }
-[[gnu::target("avx2,fma,avx512vl,avx512vnni")]] inline void multiply_avx512_vnni_256(const integer_product& p) {
+template <class FinishT>
+[[gnu::target("avx2,fma,avx512vl,avx512vnni")]] void multiply_avx512_vnni_256(const integer_product& p,
+                                                                              const FinishT& finish) {
   multiply_256<avx512_vnni_words>(p);
+  finish_rows(p, finish);
 }
 
 // Multiplies RowsT rows from `row` on, as multiply_rows_256, with vectors of eight outputs.
@@ -217,7 +236,9 @@ template <int RowsT>
 }
 
 // The kernel of AVX-512 (F, BW, VL) and its VNNI.
-inline void multiply_avx512(const integer_product& p) {
+template <class FinishT>
+[[gnu::target("avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]] void multiply_avx512(const integer_product& p,
+                                                                                      const FinishT& finish) {
   constexpr int most = 6;  // most rows whose sums fit into the registers beside weights and activations
   for (int row = 0, tiles = (p.rows + most - 1) / most; tiles > 0; --tiles) {
     const int rows = (p.rows - row) / tiles;
@@ -229,6 +250,7 @@ inline void multiply_avx512(const integer_product& p) {
     if (rows == 6) multiply_rows_512<6>(p, row);
     row += rows;
   }
+  finish_rows(p, finish);
 }
 
 #endif
@@ -289,7 +311,8 @@ multiply_rows_neon(const integer_product& p, int output, int row) {
   }
 }
 
-inline void multiply_neon(const integer_product& p) {
+template <class FinishT>
+void multiply_neon(const integer_product& p, const FinishT& finish) {
   for (int output = 0; output < panel_layout::outputs; output += 8) {
     for (int row = 0; row < p.rows;) {
       const int rows = (std::min)(4, p.rows - row);
@@ -300,6 +323,7 @@ inline void multiply_neon(const integer_product& p) {
       row += rows;
     }
   }
+  finish_rows(p, finish);
 }
 
 #endif
@@ -358,7 +382,8 @@ multiply_rows_i8mm(const integer_product& p, int output, int row) {
   }
 }
 
-inline void multiply_i8mm(const integer_product& p) {
+template <class FinishT>
+void multiply_i8mm(const integer_product& p, const FinishT& finish) {
   for (int output = 0; output < panel_layout::outputs; output += 8) {
     for (int row = 0; row < p.rows;) {
       const int rows = (std::min)(4, p.rows - row);
@@ -369,6 +394,7 @@ inline void multiply_i8mm(const integer_product& p) {
       row += rows;
     }
   }
+  finish_rows(p, finish);
 }
 
 #endif

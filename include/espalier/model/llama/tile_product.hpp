@@ -51,15 +51,29 @@ class tile_product {
   tile_product(const tile_product&) = delete;
   tile_product& operator=(const tile_product&) = delete;
 
-  // Makes a product.
+  // Makes a product, and calls finish(row, sums) for its rows. The sums are in memory of its own, not in p.sums.
   //
   // Pre         restore() will be called in the same thread, before the object is destroyed
-  [[gnu::always_inline]] void multiply(const integer_product& p) {
+  template <class FinishT>
+  [[gnu::always_inline]] void multiply(const integer_product& p, const FinishT& finish) {
     const int tiles = (p.rows + tile_shapes::max_rows - 1) / tile_shapes::max_rows, rows = (p.rows + tiles - 1) / tiles;
     configure(rows);
-    // The last tile may compute rows of the one before it again.
-    for (int tile = 0; tile < tiles; ++tile)
-      multiply_rows(p, (std::min)(tile * rows, p.rows - rows), rows);
+    // While this panel is multiplied, the next one comes from memory into the second cache: a part with each block of
+    // each tile, and a part with each row that is finished.
+    const int steps = tiles * p.blocks, lines = p.blocks * block_lines - row_lines * p.rows;
+    const int step_lines = lines > 0 ? (lines + steps - 1) / steps : 0;
+    ahead_ = p.weights + p.blocks * block_bytes;
+    for (int tile = 0; tile < tiles; ++tile) {
+      // The last tile computes rows of the one before it again, if there are not enough, but does not finish them.
+      const int first = (std::min)(tile * rows, p.rows - rows);
+      multiply_rows(p, first, step_lines);
+      for (int row = tile * rows - first; row < rows; ++row) {
+        alignas(64) double of_row[panel_layout::outputs];
+        add_bytes(of_bytes_[0][row], of_bytes_[1][row], of_row);
+        fetch_ahead(row_lines);
+        finish(first + row, of_row);
+      }
+    }
   }
 
   [[gnu::always_inline]] void restore() {
@@ -71,6 +85,12 @@ class tile_product {
   // Number of the first tile of each kind: weights [half of the outputs], activations [byte], sums
   // [half of the outputs][byte].
   static constexpr int weights = 0, activations = 2, sums = 4;
+
+  // Cache lines of the next panel that are fetched when a row is finished.
+  static constexpr int row_lines = 3;
+
+  // Bytes and cache lines of a panel's weights for a block of activations.
+  static constexpr int block_bytes = panel_layout::outputs * activation_block::size, block_lines = block_bytes / 64;
 
   [[gnu::always_inline]] void configure(int rows) {
     if (rows == rows_) return;
@@ -84,20 +104,22 @@ class tile_product {
     tiles_.configure(shapes);
   }
 
-  // Multiplies rows first to first + rows - 1, for which the tiles are configured.
-  [[gnu::always_inline]] void multiply_rows(const integer_product& p, int first, int rows) {
+  // Multiplies rows first to first + rows - 1, for which the tiles are configured, and leaves the sums in of_bytes_. With
+  // each block it fetches `lines` cache lines of the next panel.
+  [[gnu::always_inline]] void multiply_rows(const integer_product& p, int first, int lines) {
     constexpr auto stride = static_cast<std::ptrdiff_t>(panel_layout::vector_bytes);
-    constexpr int fours = activation_block::size / 4;
     const std::byte* from = p.weights;
     const activation_block* x = p.x + first;
     tiles_.template clear<sums>();
     tiles_.template clear<sums + 1>();
     tiles_.template clear<sums + 2>();
     tiles_.template clear<sums + 3>();
-    for (int b = 0; b < p.blocks; ++b, from += fours * stride, x += p.rows) {
-      for (int v = 0; v < fours && first == 0; ++v)
-        fetch_weights(from + v * stride);
+    for (int b = 0; b < p.blocks; ++b, from += block_bytes, x += p.rows) {
+      fetch_ahead(lines);
       tiles_.template load<weights>(from, stride);
+      // The next block comes into the first cache.
+      for (int line = 0; line < block_lines; ++line)
+        __builtin_prefetch(from + block_bytes + 64 * line, 0, 3);
       tiles_.template load<activations>(x->bytes[0], sizeof *x);
       tiles_.template multiply<sums, activations, weights>();
       tiles_.template load<activations + 1>(x->bytes[1], sizeof *x);
@@ -106,15 +128,17 @@ class tile_product {
       tiles_.template multiply<sums + 2, activations, weights + 1>();
       tiles_.template multiply<sums + 3, activations + 1, weights + 1>();
     }
-    constexpr int outputs = panel_layout::outputs, half = outputs / 2;
-    alignas(64) std::int32_t of_bytes[2][tile_shapes::max_rows][outputs];
-    constexpr auto of_row = static_cast<std::ptrdiff_t>(sizeof of_bytes[0][0]);
-    tiles_.template store<sums>(of_bytes[0][0], of_row);
-    tiles_.template store<sums + 1>(of_bytes[1][0], of_row);
-    tiles_.template store<sums + 2>(of_bytes[0][0] + half, of_row);
-    tiles_.template store<sums + 3>(of_bytes[1][0] + half, of_row);
-    for (int row = 0; row < rows; ++row)
-      add_bytes(of_bytes[0][row], of_bytes[1][row], p.sums + static_cast<std::ptrdiff_t>(outputs) * (first + row));
+    constexpr int half = panel_layout::outputs / 2;
+    constexpr auto of_row = static_cast<std::ptrdiff_t>(sizeof of_bytes_[0][0]);
+    tiles_.template store<sums>(of_bytes_[0][0], of_row);
+    tiles_.template store<sums + 1>(of_bytes_[1][0], of_row);
+    tiles_.template store<sums + 2>(of_bytes_[0][0] + half, of_row);
+    tiles_.template store<sums + 3>(of_bytes_[1][0] + half, of_row);
+  }
+
+  [[gnu::always_inline]] void fetch_ahead(int lines) {
+    for (int line = 0; line < lines; ++line, ahead_ += 64)
+      __builtin_prefetch(ahead_, 0, 2);
   }
 
   [[gnu::always_inline]] static void add_bytes(const std::int32_t* __restrict first,
@@ -125,6 +149,8 @@ class tile_product {
 
   TilesT tiles_;
   tile_shapes before_;
+  alignas(64) std::int32_t of_bytes_[2][tile_shapes::max_rows][panel_layout::outputs];  // sums for either byte
+  const std::byte* ahead_ = nullptr;                                                    // what is fetched next
   int rows_ = 0;  // rows that the tiles are configured for; 0: they have the shapes that other code gave them
 };
 
@@ -164,14 +190,14 @@ struct amx_tiles {
   }
 };
 
+template <class FinishT>
 #if defined(__clang__)
 [[gnu::target("avx512f,avx512bw,avx512vl,avx512vnni,amx-tile,amx-int8")]]
 #else
 [[gnu::target("avx512f,avx512bw,avx512vl,avx512vnni,amx-tile,amx-int8,prefer-vector-width=512")]]
 #endif
-inline void
-multiply_amx(tile_product<amx_tiles>& tiles, const integer_product& p) {
-  tiles.multiply(p);
+void multiply_amx(tile_product<amx_tiles>& tiles, const integer_product& p, const FinishT& finish) {
+  tiles.multiply(p, finish);
 }
 
 [[gnu::target("amx-tile")]] inline void restore_amx(tile_product<amx_tiles>& tiles) {

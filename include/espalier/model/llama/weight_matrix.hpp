@@ -202,20 +202,29 @@ class weight_matrix {
                          detail::product_room& room, detail::integer_multiplier& integers) const {
     const detail::panel_layout layout = layout_of(g);
     const std::byte* weights = panel_of(g) + layout.block_at(0);
-    integers.multiply({weights, x.integers.blocks, detail::activation_blocks(inputs_), x.rows, room.integer_sums()});
+    scaled_output output{{}, x.integers.scales, to};
     const auto* scales = reinterpret_cast<const float*>(panel_of(g) + layout.header_at(0));
-    for (int row = 0; row < x.rows; ++row)
-      finish_integers(room.integer_sums() + granule * row, scales, x.integers.scales[row], to, row);
+    std::copy_n(scales, granule, output.of_outputs);
+    const detail::integer_product product{weights, x.integers.blocks, detail::activation_blocks(inputs_), x.rows,
+                                          room.integer_sums()};
+    integers.multiply(product, output);
   }
 
   // Multiplies the sums of a row by both scales and writes them. The product of the scales is exact in double, so a sum
   // is rounded by one product and by its conversion to float.
-  static void finish_integers(const double* sums, const float* scales, float scale, const output_place& to, int row) {
-    float of_row[granule];
-    for (int o = 0; o < granule; ++o)
-      of_row[o] = static_cast<float>(sums[o] * (static_cast<double>(scales[o]) * static_cast<double>(scale)));
-    finish_row(of_row, to, row);
-  }
+  struct scaled_output {
+    alignas(64) double of_outputs[granule];
+    const float* of_rows;
+    output_place to;
+
+    [[gnu::always_inline]] void operator()(int row, const double* sums) const {
+      const double scale = static_cast<double>(of_rows[row]);
+      float of_row[granule];
+      for (int o = 0; o < granule; ++o)
+        of_row[o] = static_cast<float>(sums[o] * (of_outputs[o] * scale));
+      finish_row(of_row, to, row);
+    }
+  };
 
   // Multiplies the inputs part by part; the sums are in `room`.
   void multiply_parts(const granule_type& g, const detail::matrix_rows& x, detail::product_room& room) const {
@@ -264,7 +273,7 @@ class weight_matrix {
 
   static int blocks_of(int n) { return (n + detail::panel_layout::block - 1) / detail::panel_layout::block; }
 
-  static void finish_row(const float* sums, const output_place& to, int row) {
+  [[gnu::always_inline]] static void finish_row(const float* sums, const output_place& to, int row) {
     float* y = to.y + row * to.y_stride;
     if (to.width == granule) {
       for (int o = 0; o < granule; ++o)
