@@ -291,15 +291,6 @@ void check(const arguments& result) {
 
 }  // namespace
 
-drafter_kind drafter_beside(const models::model_paths& paths) {
-  if (!paths.head.empty()) {
-    const bool is_eagle3 = espalier::draft_kind_of(paths.head) == espalier::draft_kind::eagle3;
-    return is_eagle3 ? drafter_kind::eagle3 : drafter_kind::mtp;
-  }
-  if (!paths.draft.empty()) return drafter_kind::model;
-  return paths.block.empty() ? drafter_kind::text : drafter_kind::block;
-}
-
 arguments parse(int argc, const char* const* argv, parts offered, std::string& help) {
   arguments result;
   result.parts = std::move(offered);

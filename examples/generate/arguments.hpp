@@ -32,10 +32,6 @@ constexpr bool is_head(drafter_kind drafter) {
   return drafter == drafter_kind::eagle3 || drafter == drafter_kind::mtp;
 }
 
-//! The drafter that these resolved paths are for: the one that --draft names, the model or the head beside the target,
-//! else the block draft there, else the text itself.
-drafter_kind drafter_beside(const models::model_paths& paths);
-
 //! The hardware that runs models and rounds.
 enum class device_kind { cpu, cuda };
 

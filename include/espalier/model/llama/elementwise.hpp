@@ -91,8 +91,8 @@ inline void limited_silu_times(float* gate, const float* up, int n, float gain, 
   const simd_float most = simd_broadcast(limit), least = simd_broadcast(-limit), by = simd_broadcast(-gain);
   in_lanes(n, [&](int i, auto many) {
     const simd_float g = simd_load_run(gate + i, many), u = simd_load_run(up + i, many);
-    const simd_float small = g > most ? most : g, within = u > most ? most : (u < least ? least : u);
-    simd_store_run(gate + i, small / (simd_exp(small * by) + 1.0F) * (within + 1.0F), many);
+    const simd_float at_most = g > most ? most : g, within = u > most ? most : (u < least ? least : u);
+    simd_store_run(gate + i, at_most / (simd_exp(at_most * by) + 1.0F) * (within + 1.0F), many);
   });
 }
 
