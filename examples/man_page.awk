@@ -34,7 +34,7 @@ function end_code() {
 }
 
 NR == 1 {
-  printf ".TH %s 1 \"\" \"Espalier %s\"\n.SH NAME\n%s \\- ", toupper(name), version, name
+  printf ".TH %s 1 \"\" \"Espalier %s\"\n.ad l\n.SH NAME\n%s \\- ", toupper(name), version, name
   first = $0
   while (first !~ /[.:]( |$)/ && (getline line) > 0) first = first " " line
   match(first, /[.:]( |$)/)

@@ -577,7 +577,7 @@ class served_text {
   // drafted tokens: they were chosen without chance.
   void lose_draft([[maybe_unused]] text_type& t) {
     n_resting_ = reads_features ? (std::numeric_limits<std::int32_t>::max)() : 1 << n_lost_;
-    n_lost_ = (std::min)(n_lost_ + 1, 10);
+    n_lost_ = (std::min)(n_lost_ + 1, std::int32_t{10});
     draft_reads_ = false;
     if (!std::exchange(grows_, false)) return;
     growth_.stop();

@@ -55,8 +55,9 @@ inline float scale_of_row(const float* x, int n) {
 }
 
 // Writes up to 64 numbers, multiplied by the inverse of the row's scale and rounded to the nearest integer (halves to
-// even), as the bytes or the words of a block. Every processor and compiler gives the same integers: between the product
-// and the sum that rounds it stands a comparison, so that no compiler makes of both one instruction that rounds once.
+// even), as the bytes or the words of a block. Every processor and compiler gives the same integers: a comparison
+// stands between the product and the sum that rounds it, so that no compiler makes of both one instruction that rounds
+// once.
 inline void round_block(const float* x, int n, float inverse, bool as_bytes, activation_block& to) {
   constexpr int size = activation_block::size;
   typedef std::int16_t words_type __attribute__((vector_size(simd_lanes * sizeof(std::int16_t))));

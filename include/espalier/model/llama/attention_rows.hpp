@@ -15,9 +15,9 @@ namespace espalier::detail {
 
 // The tokens that some rows of one sequence see, as their masks say, and where these tokens' keys and values lie.
 //
-// A place is a slot that some row sees: places 0 to prefix - 1 are the slots of the prefix, and the others are the slots
-// behind it that are in a row's mask, ascending. The tokens that one row sees are numbered, too, from 0: a token of the
-// prefix has the number of its place, and token prefix + i is in the place seen(row)[i].
+// A place is a slot that some row sees: places 0 to prefix - 1 are the slots of the prefix, and the others are the
+// slots behind it that are in a row's mask, ascending. The tokens that one row sees are numbered from 0, too: a token
+// of the prefix has the number of its place, and token prefix + i is in the place seen(row)[i].
 class attention_rows {
  public:
   // Takes memory for sequences of up to so many slots.
@@ -31,8 +31,8 @@ class attention_rows {
     before_.resize(bits_.size());
   }
 
-  // Finds the places that rows first to last - 1 see. A row sees `window` tokens, its own included, or all of its tokens
-  // if that is 0.
+  // Finds the places that rows first to last - 1 see. A row sees `window` tokens, its own included, or all of its
+  // tokens if that is 0.
   void find(const forward_batch_view& batch, const batch_sequence& sequence, int first, int last, int window) {
     batch_ = &batch;
     sequence_ = &sequence;

@@ -104,8 +104,8 @@ class tile_product {
     tiles_.configure(shapes);
   }
 
-  // Multiplies rows first to first + rows - 1, for which the tiles are configured, and leaves the sums in of_bytes_. With
-  // each block it fetches `lines` cache lines of the next panel.
+  // Multiplies the rows of a tile, from `first` on, for which the tiles are configured, and leaves the sums in
+  // of_bytes_. With each block it fetches `lines` cache lines of the next panel.
   [[gnu::always_inline]] void multiply_rows(const integer_product& p, int first, int lines) {
     constexpr auto stride = static_cast<std::ptrdiff_t>(panel_layout::vector_bytes);
     const std::byte* from = p.weights;
