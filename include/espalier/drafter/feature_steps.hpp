@@ -176,7 +176,7 @@ class feature_steps {
                          " tokens before the pending one.");
     }
     keep(length - 1);  // a round that was given up may have read more tokens, and has left the row of its root
-    n_to_read_ = (std::max)(length - 1, 1) - n_rows_;
+    n_to_read_ = (std::max)(length - 1, std::int32_t{1}) - n_rows_;
   }
 
   std::int32_t n_wanted() const { return n_to_read_ + static_cast<std::int32_t>(nodes_.size()); }

@@ -251,7 +251,7 @@ class translated {
 
   // Returns the number of leading tokens that the inner drafter does not follow, if the translated text has n tokens.
   std::size_t first_kept(std::size_t n) const {
-    const auto room = static_cast<std::size_t>((std::max)(inner_.capacity() - max_nodes_ - 1, 2));
+    const auto room = static_cast<std::size_t>((std::max)(inner_.capacity() - max_nodes_ - 1, std::int32_t{2}));
     const std::size_t half = room / 2;
     return n <= room ? 0 : (n - room + half - 1) / half * half;
   }
