@@ -52,6 +52,30 @@ template <class FinishT>
   __builtin_prefetch(weights + distance + panel_layout::vector_bytes / 2, 0, 2);
 }
 
+// Fetches the panel behind that of a product, into the second cache, while a kernel reads its own panel several times:
+// a part each time, so that memory is read all the while.
+class panel_fetcher {
+ public:
+  // Takes how many times the kernel reads its panel, and how many cache lines it fetches besides by fetch(lines).
+  panel_fetcher(const integer_product& p, int readings, int besides = 0)
+      : next_(p.weights + p.blocks * block_bytes),
+        lines_((block_lines * p.blocks - besides + readings * p.blocks - 1) / (readings * p.blocks)) {}
+
+  // Fetches the part of a block that the kernel reads.
+  [[gnu::always_inline]] void fetch() { fetch(lines_); }
+
+  [[gnu::always_inline]] void fetch(int lines) {
+    for (int line = 0; line < lines; ++line, next_ += 64)
+      __builtin_prefetch(next_, 0, 2);
+  }
+
+ private:
+  static constexpr int block_bytes = panel_layout::outputs * activation_block::size, block_lines = block_bytes / 64;
+
+  const std::byte* next_;
+  int lines_;
+};
+
 // Makes the product on any processor, from words.
 template <class FinishT>
 void multiply_portably(const integer_product& p, const FinishT& finish) {
@@ -115,10 +139,10 @@ struct avx512_vnni_words {
 // four outputs, widened to 16 bits. It is multiplied by a vector that has the row's four inputs four times.
 template <class WordsT, int VectorsT, int RowsT>
 [[gnu::always_inline, gnu::target("avx2,fma")]] inline void multiply_rows_256(const integer_product& p, int output,
-                                                                              int row) {
+                                                                              int row, panel_fetcher& behind) {
   const std::byte* weights = p.weights + 4 * output;
   const activation_block* x = p.x + row;
-  const bool fetches = output == 0 && row == 0;
+  const bool alone = p.rows == 1;
   for (int first = 0; first < p.blocks; first += blocks_of_words) {
     __m256i sums[RowsT][VectorsT];
 #pragma GCC unroll 8
@@ -129,9 +153,10 @@ template <class WordsT, int VectorsT, int RowsT>
     }
     const int end = (std::min)(first + blocks_of_words, p.blocks);
     for (int b = first; b < end; ++b, x += p.rows) {
+      if (!alone) behind.fetch();
 #pragma GCC unroll 4
       for (int i = 0; i < activation_block::size; i += 4, weights += panel_layout::vector_bytes) {
-        if (fetches) fetch_weights(weights);
+        if (alone) fetch_weights(weights);
         __m256i w[VectorsT];
 #pragma GCC unroll 8
         for (int v = 0; v < VectorsT && RowsT > 1; ++v)
@@ -160,12 +185,13 @@ template <class WordsT, int VectorsT, int RowsT>
 // The kernel of 256 bits. It becomes part of functions for processors that have WordsT's instructions.
 template <class WordsT>
 [[gnu::always_inline, gnu::target("avx2,fma")]] inline void multiply_256(const integer_product& p) {
-  if (p.rows == 1) return multiply_rows_256<WordsT, 8, 1>(p, 0, 0);
+  panel_fetcher behind(p, 2 * ((p.rows + 1) / 2));
+  if (p.rows == 1) return multiply_rows_256<WordsT, 8, 1>(p, 0, 0, behind);
   for (int output = 0; output < panel_layout::outputs; output += 16) {
     int row = 0;
     for (; row + 2 <= p.rows; row += 2)
-      multiply_rows_256<WordsT, 4, 2>(p, output, row);
-    if (row < p.rows) multiply_rows_256<WordsT, 4, 1>(p, output, row);
+      multiply_rows_256<WordsT, 4, 2>(p, output, row, behind);
+    if (row < p.rows) multiply_rows_256<WordsT, 4, 1>(p, output, row, behind);
   }
 }
 
@@ -186,11 +212,16 @@ template <class FinishT>
   finish_rows(p, finish);
 }
 
+// Most rows whose sums fit into the registers of AVX-512 beside weights and activations.
+constexpr int most_rows_512 = 6;
+
 // Multiplies RowsT rows from `row` on, as multiply_rows_256, with vectors of eight outputs.
 template <int RowsT>
 [[gnu::target("avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]] inline void multiply_rows_512(const integer_product& p,
-                                                                                               int row) {
+                                                                                               int row,
+                                                                                               panel_fetcher& behind) {
   constexpr int vectors = panel_layout::outputs / 8;
+  const bool once = p.rows <= most_rows_512;
   const std::byte* weights = p.weights;
   const activation_block* x = p.x + row;
   for (int first = 0; first < p.blocks; first += blocks_of_words) {
@@ -203,8 +234,9 @@ template <int RowsT>
     }
     const int end = (std::min)(first + blocks_of_words, p.blocks);
     for (int b = first; b < end; ++b, x += p.rows) {
+      if (!once) behind.fetch();
       for (int i = 0; i < activation_block::size; i += 4, weights += panel_layout::vector_bytes) {
-        if (row == 0) fetch_weights(weights);
+        if (once) fetch_weights(weights);
         __m512i w[vectors];
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; ++v) {
@@ -239,15 +271,16 @@ template <int RowsT>
 template <class FinishT>
 [[gnu::target("avx2,fma,avx512f,avx512bw,avx512vl,avx512vnni")]] void multiply_avx512(const integer_product& p,
                                                                                       const FinishT& finish) {
-  constexpr int most = 6;  // most rows whose sums fit into the registers beside weights and activations
-  for (int row = 0, tiles = (p.rows + most - 1) / most; tiles > 0; --tiles) {
-    const int rows = (p.rows - row) / tiles;
-    if (rows == 1) multiply_rows_512<1>(p, row);
-    if (rows == 2) multiply_rows_512<2>(p, row);
-    if (rows == 3) multiply_rows_512<3>(p, row);
-    if (rows == 4) multiply_rows_512<4>(p, row);
-    if (rows == 5) multiply_rows_512<5>(p, row);
-    if (rows == 6) multiply_rows_512<6>(p, row);
+  int runs = (p.rows + most_rows_512 - 1) / most_rows_512;
+  panel_fetcher behind(p, runs);
+  for (int row = 0; runs > 0; --runs) {
+    const int rows = (p.rows - row) / runs;
+    if (rows == 1) multiply_rows_512<1>(p, row, behind);
+    if (rows == 2) multiply_rows_512<2>(p, row, behind);
+    if (rows == 3) multiply_rows_512<3>(p, row, behind);
+    if (rows == 4) multiply_rows_512<4>(p, row, behind);
+    if (rows == 5) multiply_rows_512<5>(p, row, behind);
+    if (rows == 6) multiply_rows_512<6>(p, row, behind);
     row += rows;
   }
   finish_rows(p, finish);

@@ -58,19 +58,15 @@ class tile_product {
   [[gnu::always_inline]] void multiply(const integer_product& p, const FinishT& finish) {
     const int tiles = (p.rows + tile_shapes::max_rows - 1) / tile_shapes::max_rows, rows = (p.rows + tiles - 1) / tiles;
     configure(rows);
-    // While this panel is multiplied, the next one comes from memory into the second cache: a part with each block of
-    // each tile, and a part with each row that is finished.
-    const int steps = tiles * p.blocks, lines = p.blocks * block_lines - row_lines * p.rows;
-    const int step_lines = lines > 0 ? (lines + steps - 1) / steps : 0;
-    ahead_ = p.weights + p.blocks * block_bytes;
+    panel_fetcher behind(p, tiles, row_lines * p.rows);
     for (int tile = 0; tile < tiles; ++tile) {
       // The last tile computes rows of the one before it again, if there are not enough, but does not finish them.
       const int first = (std::min)(tile * rows, p.rows - rows);
-      multiply_rows(p, first, step_lines);
+      multiply_rows(p, first, behind);
       for (int row = tile * rows - first; row < rows; ++row) {
         alignas(64) double of_row[panel_layout::outputs];
         add_bytes(of_bytes_[0][row], of_bytes_[1][row], of_row);
-        fetch_ahead(row_lines);
+        behind.fetch(row_lines);
         finish(first + row, of_row);
       }
     }
@@ -86,7 +82,7 @@ class tile_product {
   // [half of the outputs][byte].
   static constexpr int weights = 0, activations = 2, sums = 4;
 
-  // Cache lines of the next panel that are fetched when a row is finished.
+  // Cache lines of the next panel that are fetched with each row that is finished.
   static constexpr int row_lines = 3;
 
   // Bytes and cache lines of a panel's weights for a block of activations.
@@ -105,8 +101,8 @@ class tile_product {
   }
 
   // Multiplies the rows of a tile, from `first` on, for which the tiles are configured, and leaves the sums in
-  // of_bytes_. With each block it fetches `lines` cache lines of the next panel.
-  [[gnu::always_inline]] void multiply_rows(const integer_product& p, int first, int lines) {
+  // of_bytes_.
+  [[gnu::always_inline]] void multiply_rows(const integer_product& p, int first, panel_fetcher& behind) {
     constexpr auto stride = static_cast<std::ptrdiff_t>(panel_layout::vector_bytes);
     const std::byte* from = p.weights;
     const activation_block* x = p.x + first;
@@ -115,7 +111,7 @@ class tile_product {
     tiles_.template clear<sums + 2>();
     tiles_.template clear<sums + 3>();
     for (int b = 0; b < p.blocks; ++b, from += block_bytes, x += p.rows) {
-      fetch_ahead(lines);
+      behind.fetch();
       tiles_.template load<weights>(from, stride);
       // The next block comes into the first cache.
       for (int line = 0; line < block_lines; ++line)
@@ -134,11 +130,6 @@ class tile_product {
     tiles_.template store<sums + 1>(of_bytes_[1][0], of_row);
     tiles_.template store<sums + 2>(of_bytes_[0][0] + half, of_row);
     tiles_.template store<sums + 3>(of_bytes_[1][0] + half, of_row);
-  }
-
-  [[gnu::always_inline]] void fetch_ahead(int lines) {
-    for (int line = 0; line < lines; ++line, ahead_ += 64)
-      __builtin_prefetch(ahead_, 0, 2);
   }
 
   [[gnu::always_inline]] static void add_bytes(const std::int32_t* __restrict first,

@@ -144,7 +144,7 @@ class weight_matrix {
           finish_row(room.sums() + granule * row, to, row);
       }
     }
-    if (next && x.rows < detail::float_panel::prefetch_rows) {
+    if (next && (x.rows < detail::float_panel::prefetch_rows || x.integers.blocks)) {
       constexpr int start = 1 << 14;
       for (int byte = 0; byte < start; byte += 64)
         __builtin_prefetch(static_cast<const char*>(next) + byte, 0, 2);
