@@ -49,15 +49,14 @@ inline float scale_of_row(const float* x, int n) {
     difference += value - value;  // 0, or NaN where a number is not finite
   }
   if (!(simd_sum(difference) == 0.0F)) return std::numeric_limits<float>::quiet_NaN();
-  // Numbers this small become 0: a quotient by their scale might not be finite.
+  // Numbers this small become 0: the inverse of their scale might not be finite.
   const float greatest = simd_greatest(most);
   return greatest <= 1e-30F ? 0.0F : greatest / activation_rows::greatest;
 }
 
 // Writes up to 64 numbers, multiplied by the inverse of the row's scale and rounded to the nearest integer (halves to
-// even), as the bytes or the words of a block. Every processor and compiler gives the same integers: a comparison
-// stands between the product and the sum that rounds it, so that no compiler makes of both one instruction that rounds
-// once.
+// even), as the bytes or the words of a block. Every processor and compiler gives the same integers: the comparison
+// between the product and the rounding sum keeps a compiler from fusing the two.
 inline void round_block(const float* x, int n, float inverse, bool as_bytes, activation_block& to) {
   constexpr int size = activation_block::size;
   typedef std::int16_t words_type __attribute__((vector_size(simd_lanes * sizeof(std::int16_t))));

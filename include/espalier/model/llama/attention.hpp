@@ -20,10 +20,11 @@ namespace espalier::detail {
 // sequence. It has the working memory of one thread.
 //
 // Keys are transposed block by block, so that a vector has the scores of several slots and many queries share each
-// load. Slots that are in no row's mask, or in the prefix before the windows of all rows, are neither read nor scored,
-// except for some right before a window. Scores of slots that a row does not see are dropped before the softmax. So the
-// terms of each sum, and their order, depend on the tokens that a row sees, not on other nodes of the tree nor on the
-// slots of the tokens.
+// load. Slots behind the prefix in no row's mask are not read. Slots of the prefix before the windows of all rows are
+// not read either, except the keys of fewer than score_run of them. Scores of slots that a row does not see are dropped
+// before the softmax. So the terms of each sum, and their order, depend on the tokens that a row sees, not on other
+// nodes of the tree nor on the slots of the tokens. (Tokens before one row's window, but within another's, have the
+// weight 0 there, which only a value that is not finite shows.)
 class attention_worker {
  public:
   static constexpr int max_queries = 64;
@@ -38,7 +39,8 @@ class attention_worker {
   void reserve(int slots) {
     if (slots <= slots_) return;
     slots_ = slots;
-    // The softmax of a window may begin at any slot, may have a sink behind the last one, and writes whole vectors.
+    // Scores are written in blocks of score_run. A softmax may begin at any of them, may have a sink behind the last
+    // one, and writes whole vectors.
     stride_ = (slots / score_run + 2) * score_run;
     scores_.resize(static_cast<std::size_t>(stride_) * max_queries);
     rows_.reserve(slots);
@@ -71,13 +73,12 @@ class attention_worker {
   }
 
  private:
-  // Vectors of places that a block of scores has, most queries that share one load of keys, most queries that share one
-  // load of values, and tokens whose values are added for all queries before those of the next tokens are read.
-  static constexpr int score_vectors = 2;
-  static constexpr int score_block = simd_registers / 4;
-  static constexpr int value_block = simd_registers / 8;
+  static constexpr int score_vectors = 2;                       // vectors of places in a block of scores
+  static constexpr int score_run = score_vectors * simd_lanes;  // places in a block of scores
+  static constexpr int score_block = simd_registers / 4;        // most queries that share one load of keys
+  static constexpr int value_block = simd_registers / 8;        // most queries that share one load of values
+  // Tokens of the prefix whose values are added for all queries before the next ones are read.
   static constexpr int value_run = 64;
-  static constexpr int score_run = score_vectors * simd_lanes;
 
   // Returns the first place that is scored.
   int first_place() const { return rows_.hidden - rows_.hidden % score_run; }
@@ -117,15 +118,16 @@ class attention_worker {
     }
   }
 
-  // Calls body(first, width) for runs of WidthT of n queries, then of as many as are left, width being a constant.
+  // Calls body(first, width) for queries first to end - 1: runs of WidthT, then one run of those that are left. The
+  // width is a constant.
   template <int WidthT, class BodyT>
-  static void in_blocks(int first, int n, const BodyT& body) {
-    for (; first + WidthT <= n; first += WidthT)
+  static void in_blocks(int first, int end, const BodyT& body) {
+    for (; first + WidthT <= end; first += WidthT)
       body(first, std::integral_constant<int, WidthT>{});
-    if constexpr (WidthT > 1) in_blocks<WidthT - 1>(first, n, body);
+    if constexpr (WidthT > 1) in_blocks<WidthT - 1>(first, end, body);
   }
 
-  // Copies the queries to queries_, in the blocks of in_blocks, each [head_dim][width].
+  // Writes the queries to queries_, one block for each call of in_blocks, [head_dim][width].
   template <class QueryOfT>
   void pack_queries(const QueryOfT& query_of, int n) {
     in_blocks<score_block>(0, n, [&](int first, auto width) {
@@ -138,16 +140,16 @@ class attention_worker {
     });
   }
 
-  // Fills keys_ with the keys of score_run places, as far as there are so many, and zeros.
+  // Writes the keys of score_run places to keys_, transposed; zeros stand for places behind the last one.
   void transpose_keys(int place) {
     for (int first = 0; first < score_run; first += simd_lanes) {
       const int n = rows_.places - place - first;
-      const float* const* keys = rows_.keys.data() + place + first;
       in_lanes(head_dim_, [&](int d, auto many) {
         simd_float square[simd_lanes];
 #pragma GCC unroll 16
         for (int j = 0; j < simd_lanes; ++j)
-          square[j] = j < n ? simd_load_run(keys[j] + d, many) : simd_float{};
+          square[j] =
+              j < n ? simd_load_run(rows_.keys[static_cast<std::size_t>(place + first + j)] + d, many) : simd_float{};
         simd_transpose(square);
         for (int i = 0; i < many; ++i)
           simd_store(keys_.data() + (d + i) * score_run + first, square[i]);
@@ -183,7 +185,8 @@ class attention_worker {
     }
   }
 
-  // Turns the scores of a query for places into weights of its row's tokens, from `hidden` on, and notes their sum.
+  // Writes the weights of a row's tokens over the scores of a query, 0 for tokens before the window, and their sum to
+  // totals_.
   void weigh(const task& t, int row, int head, int query) {
     const auto seen = rows_.seen(row);
     const int tokens = rows_.prefix + static_cast<int>(seen.size());
@@ -198,8 +201,7 @@ class attention_worker {
     std::fill_n(scores + rows_.hidden, before - rows_.hidden, 0.0F);
   }
 
-  // sums[q] += weight of token i * value_of(i), for i from begin to end - 1, ascending, and n queries from first_query
-  // on.
+  // Adds weight i * value_of(i) to the sums of n queries from first_query on, for i from begin to end - 1, ascending.
   template <class ValueOfT>
   void add_values(const ValueOfT& value_of, int begin, int end, int first_query, int n) {
     if (begin == end) return;

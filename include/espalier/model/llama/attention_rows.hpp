@@ -15,8 +15,8 @@ namespace espalier::detail {
 
 // The tokens that some rows of one sequence see, as their masks say, and where these tokens' keys and values lie.
 //
-// A place is a slot that some row sees: places 0 to prefix - 1 are the slots of the prefix, and the others are the
-// slots behind it that are in a row's mask, ascending. The tokens that one row sees are numbered from 0, too: a token
+// A place is a slot of the prefix, or a slot behind it that is in some row's mask. Places 0 to prefix - 1 are the slots
+// of the prefix; the others follow, ascending. The tokens that one row sees are numbered from 0, too: a token
 // of the prefix has the number of its place, and token prefix + i is in the place seen(row)[i].
 class attention_rows {
  public:
@@ -31,8 +31,8 @@ class attention_rows {
     before_.resize(bits_.size());
   }
 
-  // Finds the places that rows first to last - 1 see. A row sees `window` tokens, its own included, or all of its
-  // tokens if that is 0.
+  // Finds the places of rows first to last - 1. A row's window is its last `window` tokens, its own included; 0: all of
+  // them.
   void find(const forward_batch_view& batch, const batch_sequence& sequence, int first, int last, int window) {
     batch_ = &batch;
     sequence_ = &sequence;
@@ -49,7 +49,8 @@ class attention_rows {
     return place < prefix ? place : prefix + columns_[static_cast<std::size_t>(place - prefix)];
   }
 
-  // Returns the places behind the prefix that a row sees, ascending. They are overwritten by the next call.
+  // Returns the places behind the prefix that are in a row's mask, within its window or not, ascending. The next call
+  // overwrites them.
   std::span<const std::int32_t> seen(int row) {
     std::size_t n = 0;
     const auto mask = batch_->mask_of(*sequence_, row);
@@ -65,11 +66,11 @@ class attention_rows {
   // Returns the first of a row's tokens that are within its window, if the row has n tokens.
   int first_token(int n) const { return window_ > 0 ? (std::max)(n - window_, 0) : 0; }
 
-  int prefix = 0;                    // places of the prefix
-  int places = 0;                    // all places
-  int hidden = 0;                    // number of places of the prefix that lie before the windows of all rows
-  std::vector<const float*> keys;    // [places] of one head, from `hidden` on
-  std::vector<const float*> values;  // [places] of one head, from `hidden` on
+  int prefix = 0;  // places of the prefix
+  int places = 0;  // all places
+  int hidden = 0;  // number of places of the prefix that lie before the windows of all rows
+  // Addresses of one head's keys and values, [places]; only those from the worker's first_place() on are set.
+  std::vector<const float*> keys, values;
 
  private:
   static int count_bits(std::span<const std::uint32_t> mask) {

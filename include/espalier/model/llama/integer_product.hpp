@@ -18,12 +18,12 @@
 
 namespace espalier::detail {
 
-// A product of the integers of some rows and a panel of bytes: the sum for a row and an output is that over the inputs
-// of x[row][i] * weight[output][i], exactly. Sums of integers are the same in any order, so all instructions give the
-// same numbers.
+// A product of the integers of some rows and a panel of bytes: for each row and output, the exact sum of
+// x[row][i] * weight[output][i] over all inputs i. Sums of integers are the same in any order, so all instructions give
+// the same numbers.
 //
-// What is done with the sums of a row is a function finish(row, sums) of the caller, sums being const double[32]. It
-// becomes a part of each kernel, with the kernel's instructions, and so must be [[gnu::always_inline]].
+// The function finish(row, sums) of the caller receives the sums of each row once, as const double[32]. It should be
+// [[gnu::always_inline]], so that it is compiled with the kernel's instructions.
 //
 // Bytes of the panel are read to the end of the last activation_block, up to 1 KiB behind the last weight: whatever
 // lies there is multiplied by 0.
@@ -34,7 +34,8 @@ struct integer_product {
   const activation_block* x;  // [blocks][rows], of bytes or of words: takes_bytes() of an integer_multiplier
   int blocks;
   int rows;
-  double* sums;  // working memory, [rows][32], 64-byte aligned
+  double* sums;                         // working memory, [rows][32], 64-byte aligned
+  const std::byte* upcoming = nullptr;  // panel that is multiplied next, or null: it is fetched meanwhile
 };
 
 // Calls finish(row, sums) for all rows of a product, whose sums are complete in p.sums.
@@ -52,27 +53,28 @@ template <class FinishT>
   __builtin_prefetch(weights + distance + panel_layout::vector_bytes / 2, 0, 2);
 }
 
-// Fetches the panel behind that of a product, into the second cache, while a kernel reads its own panel several times:
-// a part each time, so that memory is read all the while.
+// A fetcher of the panel that is multiplied next, into the second cache, while a kernel reads its own panel several
+// times: a part each time, so that memory is read all the while.
 class panel_fetcher {
  public:
   // Takes how many times the kernel reads its panel, and how many cache lines it fetches besides by fetch(lines).
   panel_fetcher(const integer_product& p, int readings, int besides = 0)
-      : next_(p.weights + p.blocks * block_bytes),
+      : next_(p.upcoming),
+        end_(p.upcoming ? p.upcoming + p.blocks * block_bytes : nullptr),
         lines_((block_lines * p.blocks - besides + readings * p.blocks - 1) / (readings * p.blocks)) {}
 
   // Fetches the part of a block that the kernel reads.
   [[gnu::always_inline]] void fetch() { fetch(lines_); }
 
   [[gnu::always_inline]] void fetch(int lines) {
-    for (int line = 0; line < lines; ++line, next_ += 64)
+    for (int line = 0; line < lines && next_ != end_; ++line, next_ += 64)
       __builtin_prefetch(next_, 0, 2);
   }
 
  private:
   static constexpr int block_bytes = panel_layout::outputs * activation_block::size, block_lines = block_bytes / 64;
 
-  const std::byte* next_;
+  const std::byte *next_, *end_;
   int lines_;
 };
 

@@ -51,7 +51,7 @@ class tile_product {
   tile_product(const tile_product&) = delete;
   tile_product& operator=(const tile_product&) = delete;
 
-  // Makes a product, and calls finish(row, sums) for its rows. The sums are in memory of its own, not in p.sums.
+  // Makes a product, and calls finish(row, sums) once for each row. p.sums is not used.
   //
   // Pre         restore() will be called in the same thread, before the object is destroyed
   template <class FinishT>
@@ -60,7 +60,8 @@ class tile_product {
     configure(rows);
     panel_fetcher behind(p, tiles, row_lines * p.rows);
     for (int tile = 0; tile < tiles; ++tile) {
-      // The last tile computes rows of the one before it again, if there are not enough, but does not finish them.
+      // The last tile may begin with rows of the tile before it, so that all tiles have as many rows; they are not
+      // finished again.
       const int first = (std::min)(tile * rows, p.rows - rows);
       multiply_rows(p, first, behind);
       for (int row = tile * rows - first; row < rows; ++row) {

@@ -137,7 +137,7 @@ class weight_matrix {
       if (g.type == weight_type::f32) {
         multiply_floats(g, x, to, static_cast<const char*>(ahead));
       } else if (g.type == weight_type::i8_rows && x.integers.blocks) {
-        multiply_integers(g, x, to, room, integers);
+        multiply_integers(g, x, to, room, integers, static_cast<const std::byte*>(ahead));
       } else {
         multiply_parts(g, x, room);
         for (int row = 0; row < x.rows; ++row)
@@ -199,19 +199,20 @@ class weight_matrix {
   }
 
   void multiply_integers(const granule_type& g, const detail::matrix_rows& x, const output_place& to,
-                         detail::product_room& room, detail::integer_multiplier& integers) const {
+                         detail::product_room& room, detail::integer_multiplier& integers,
+                         const std::byte* ahead) const {
     const detail::panel_layout layout = layout_of(g);
     const std::byte* weights = panel_of(g) + layout.block_at(0);
     scaled_output output{{}, x.integers.scales, to};
     const auto* scales = reinterpret_cast<const float*>(panel_of(g) + layout.header_at(0));
     std::copy_n(scales, granule, output.of_outputs);
-    const detail::integer_product product{weights, x.integers.blocks, detail::activation_blocks(inputs_), x.rows,
-                                          room.integer_sums()};
+    const detail::integer_product product{weights, x.integers.blocks,   detail::activation_blocks(inputs_),
+                                          x.rows,  room.integer_sums(), ahead};
     integers.multiply(product, output);
   }
 
-  // Multiplies the sums of a row by both scales and writes them. The product of the scales is exact in double, so a sum
-  // is rounded by one product and by its conversion to float.
+  // A function that multiplies the sums of a row by both scales and writes them. The product of the scales is exact in
+  // double, so a sum is rounded by one product and by its conversion to float.
   struct scaled_output {
     alignas(64) double of_outputs[granule];
     const float* of_rows;
