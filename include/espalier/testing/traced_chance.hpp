@@ -63,7 +63,8 @@ class traced_chance {
   bool draws() const { return drawn_.has_value(); }
   //! Marks the beginning of verification: further decisions are the verifier's.
   void start_verifying() { drafts_ = false; }
-  //! The tokens that the policy has picked, in order, and indices that it has picked from other weights.
+  //! The policy's picks, in order: a token where it picked from a row of the vocabulary, an index where it picked from
+  //! other weights. Empty if the chance runs every outcome.
   const std::vector<picked_token>& picks() const { return picks_; }
   std::int64_t n_keys() const { return static_cast<std::int64_t>(used_.size()); }
 

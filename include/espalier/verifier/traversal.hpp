@@ -100,7 +100,7 @@ class traversed_node {
 }  // namespace detail
 
 //! Goes through the tree bottom up: the leaves are tested one after the other, and an inner node once all nodes below
-//! it have failed. So the longest path that can be accepted is accepted.
+//! it have failed. So a node is accepted only if no node below it is.
 //!
 //! DrawnT says how the children of a node were drawn. It decides what a rejected draw takes from the draft's row.
 //! Without replacement, a repeated draw is passed over.

@@ -67,10 +67,11 @@ inline bool has_type(const schema_json& value, const schema_json& type, bool has
   return name == value.type_name() || (name == "integer" && is_whole());
 }
 
-// The keywords that restrict values, in drafts 4 to 2020-12, with a space before and after each. All others only
-// describe or annotate; a keyword that no draft knows restricts nothing. `excepted` is a keyword of this library alone:
-// a list of values that are not allowed.
+// A keyword of this library alone: a list of values that are not allowed.
 inline constexpr const char* excepted = "\1except";
+
+// The keywords that restrict values, in drafts 4 to 2020-12, and `excepted`, with a space before and after each. All
+// other keywords are ignored.
 inline constexpr std::string_view restricting =
     " \1except $dynamicRef $recursiveRef $ref additionalItems additionalProperties allOf anyOf const contains "
     "dependencies dependentRequired dependentSchemas else enum exclusiveMaximum exclusiveMinimum format if "
@@ -262,8 +263,9 @@ class schema_flattener {
     return leads ? merged(together, all, path) : together;
   }
 
-  // The types of the values that are written for a flat schema. Without `type`, this is the type that its keywords
-  // belong to, though the schema allows other types, too.
+  // The types of the values that are written for a flat schema. Without `type`, this is the first of object, array,
+  // string and number that one of its keywords belongs to, though the schema allows other types, too; if its keywords
+  // belong to none of these, all types.
   static json written_types(const json& flat, const std::string& path) {
     if (flat.contains("type")) return flat["type"].is_array() ? flat["type"] : json::array({flat["type"]});
     const std::pair<const char*, std::vector<const char*>> types[] = {
@@ -284,8 +286,9 @@ class schema_flattener {
     return {"string", "number", "boolean", "null", "array", "object"};
   }
 
-  // Schemas that allow no value of the given schema, and together the values that break its type (unless it is_whole),
-  // enum, required, properties, anyOf, minimum or maximum; empty if the schema has other keywords only.
+  // Returns schemas, none of which allows a value that the given schema allows. Together they allow the values that
+  // break its type (unless it is_whole), enum, required, minimum or maximum, and those that break its properties or
+  // anyOf as far as the schemas in them can be negated. Returns an empty list if the schema has other keywords only.
   std::vector<json> negated(const json& schema, const std::string& path, int depth) {
     count(depth);
     std::vector<std::string> followed;

@@ -91,8 +91,8 @@ inline nlohmann::ordered_json parse_schema_text(std::string_view text) {
 
 // Parser of a JSON schema: makes the part of an automaton that accepts the values of the schema. See json_schema().
 //
-// A schema that no value satisfies becomes a part that accepts no text. If that part is optional, it is left out: none
-// of its states lives (byte_nfa::live).
+// A schema that no value satisfies becomes a part that accepts no text. Where the text can go on without this part, the
+// part is never entered, because the state that it begins with does not live (byte_nfa::live).
 class schema_parser : private keyword_reader {
  public:
   schema_parser(byte_nfa& nfa, std::string_view schema, const json_schema_options& options)
@@ -319,7 +319,8 @@ class schema_parser : private keyword_reader {
     all.push_back(bound);
   }
 
-  // True if a pattern is one of the usual ones that every text matches.
+  // True for some usual patterns that restrict nothing. ^.*$ and ^(.*)$ count among them, though by themselves they
+  // match no text with a line break.
   static bool is_open(const std::string& text) {
     for (const char* open : {"", "^", "$", ".*", "^.*$", "^.*", ".*$", "^(.*)$"}) {
       if (text == open) return true;
@@ -334,7 +335,7 @@ class schema_parser : private keyword_reader {
     if (most != many && most < least) return none(path);
     json patterns = schema.value("pattern", json::array());
     if (!patterns.is_array()) patterns = json::array({patterns});
-    std::vector<std::pair<std::string, bool>> all;  // patterns, and whether they are only searched for
+    std::vector<std::pair<std::string, bool>> all;  // patterns; true: a match in the text is enough, false: all of it
     for (const json& one : patterns) {
       if (!one.is_string()) refuse(path, "pattern", "which must be a string.");
       if (!is_open(one.get<std::string>())) all.emplace_back(one.get<std::string>(), true);
@@ -761,10 +762,10 @@ class schema_parser : private keyword_reader {
 //! An object has the properties that the schema names, in the order of `properties`, and then, if the schema allows
 //! them, others. A value is written on one line, with or without a space after each comma and colon, or, if
 //! options.allow_lines, with line breaks and indents. Numbers with bounds, or with a multipleOf above 1, have at most
-//! 15 digits and no exponent; 1.0 may be written for 1, except in drafts 3 and 4. Strings may have \u escapes, but not
-//! those with a pattern, a format or excluded values, and not names of properties. Properties that the schema does not
-//! name may occur twice. So not every text that the schema allows can be written, but every text that is written is
-//! allowed.
+//! 15 digits and no exponent. Where a whole number is required, 1.0 may be written for 1, except in drafts 3 and 4.
+//! Strings may have \u escapes, but not those with a pattern, a format or excluded values, and not names of properties.
+//! Properties that the schema does not name may occur twice. So not every text that the schema allows can be written,
+//! but every text that is written is allowed, except that the patterns ^.*$ and ^(.*)$ let line breaks through.
 //!
 //! A schema may have these keywords. Keywords of older drafts have the meaning that they have there:
 //!   any value      type (one or a list; without it and without enum, the type that the keywords belong to), enum
@@ -784,15 +785,15 @@ class schema_parser : private keyword_reader {
 //!   objects        properties, required, additionalProperties, patternProperties (patterns that may be found in the
 //!                  same key must have equal schemas), propertyNames (not beside patternProperties), minProperties,
 //!                  maxProperties, dependencies, dependentRequired, dependentSchemas
-//! The negation of a schema is needed for not, for if, and for two schemas of oneOf that do not exclude each other by
-//! types, values, patterns or a required property. It allows the values that break the schema's type (unless the type
-//! is integer), its enum (of strings, null, true and false), its required, properties, minimum or maximum, or its anyOf
-//! of such schemas. Values that break only other keywords are not written, and a schema that has only other keywords is
-//! refused if its negation is needed.
+//! A schema must be negated for not, for if, and for two schemas of oneOf that do not exclude each other by types,
+//! values, patterns or a required property. The negation allows a value that breaks one of these keywords: type (unless
+//! it is integer), enum (of strings, null, true and false), required, minimum and maximum, and properties and anyOf as
+//! far as the schemas in them can be negated. A value that breaks only other keywords is not written. A schema that has
+//! only other keywords is refused if it must be negated.
 //! Keywords of another type than the schema's do nothing.
-//! Keywords that annotate (title, $comment, ...) and those that no draft from 4 to 2020-12 knows are ignored; the other
-//! keywords of these drafts are refused: contains, unevaluatedItems, unevaluatedProperties, $dynamicRef. ebnf_grammar,
-//! which uses xgrammar, can describe more texts, but takes no schema.
+//! Ignored are keywords that no draft from 4 to 2020-12 knows, and those that annotate or name (title, $comment, $id,
+//! $anchor, $defs, ...). Refused are contains, unevaluatedItems, unevaluatedProperties, $dynamicRef and $recursiveRef.
+//! ebnf_grammar, which uses xgrammar, can describe more texts, but takes no schema.
 //!
 //! Complexity  O(size of the schema with all combinations of anyOf within allOf written out). The values of minLength,
 //!             maxLength, minItems and maxItems add nothing to it; minProperties and maxProperties may multiply the

@@ -51,7 +51,7 @@ class keyword_reader {
     return static_cast<std::int32_t>(whole_number(schema, keyword, otherwise, path, 0, 1 << 30));
   }
 
-  // Refuses a keyword that neither belongs to a type nor is handled before the types are.
+  // Refuses a keyword that is not one of these: type, `excepted`, and the keywords of one type, such as minLength.
   static void require_known(const std::string& keyword, const std::string& path) {
     constexpr std::string_view known =
         " additionalProperties exclusiveMaximum exclusiveMinimum format items maxItems maxLength maxProperties maximum "
@@ -84,8 +84,9 @@ class keyword_reader {
   }
 };
 
-// Checks values that an enum lists by the keywords beside it. It does so directly and not by the automaton of these
-// keywords, which leaves out ways in which the enum may write a value, and may lead back to the same enum.
+// Checks the values of an enum against the keywords that stand beside the enum. It looks at the values themselves. The
+// automaton of these keywords cannot be used: it does not accept every form in which the values of an enum may be
+// written, and it may contain the same enum again.
 class schema_check : private keyword_reader {
  public:
   // Makes the part of an automaton that accepts the strings that these keywords allow.
@@ -133,7 +134,8 @@ class schema_check : private keyword_reader {
     }
     const json& own = *known;
     if (own.is_boolean()) return own.get<bool>();
-    // A schema that leads back to itself for the same value would never end: see rule().
+    // A schema that leads back to itself for the same value would be checked without end, so it allows nothing, as in
+    // schema_parser::rule().
     const std::pair<const json*, const json*> check{&own, &v};
     if (std::find(checks_.begin(), checks_.end(), check) != checks_.end()) return false;
     checks_.push_back(check);
@@ -278,7 +280,7 @@ class schema_check : private keyword_reader {
   std::map<const json*, const json*> known_;                 // restrictions of schemas in one call, by the schemas
   std::map<std::string, byte_dfa> checked_strings_;          // automata of strings, by the text of their keywords
   std::vector<std::pair<const json*, const json*>> checks_;  // restrictions and values that are being checked
-  std::size_t n_checked_ = 0;                                // bytes of the schemas that checked values, about
+  std::size_t n_checked_ = 0;                                // bytes that all checks have read, plus 64 for each check
 };
 
 }  // namespace espalier::detail

@@ -146,8 +146,8 @@ class jinja_parser {
     at_ += c.begin;
   }
 
-  // Takes the text up to the next tag, as output into `parts`, and the two signs that open the tag. Returns the second
-  // sign: {, % or #; 0 at the end of the template.
+  // Takes the text up to the next tag, and appends to `parts` the code that writes it. Then takes the two signs that
+  // open the tag, and a - or + after them. Returns the second sign: {, % or #; 0 at the end of the template.
   char take_data(std::vector<jinja_code>& parts) {
     const int first_line = line();
     const bool begins_line = at_ == 0 || text_[at_ - 1] == '\n';

@@ -28,8 +28,8 @@
 
 namespace espalier::detail {
 
-// A text in a run of a template. For each byte it knows whether the template wrote it (trusted) or it came from the
-// input.
+// A text in a run of a template. Each byte is marked as trusted or not. Trusted are the bytes that the template wrote
+// and those of its own variables, of numbers and of the usual names of roles; other bytes of the input are not.
 struct jinja_text {
   std::string bytes{};
   std::string marks{};     // for each byte: 1 if it is trusted, else 0
@@ -197,8 +197,8 @@ inline int jinja_value::depth() const {
   return list() ? list()->depth : (dict() ? dict()->depth : 0);
 }
 
-// The state of one run of a template, and the bounds of its work. A step is a part of the template that is run, 16
-// bytes that are written or searched, or an item of a list that is made.
+// The state of one run of a template, and the bounds of its work. Work is counted in steps: about one for each part of
+// the template that is run, for 16 bytes that are written or searched, and for an item of a list that is made.
 //
 // Errors      input_error that names the line, if the template calls raise_exception, does something that Python would
 //             refuse, or needs more steps or levels of nesting than the bounds allow
