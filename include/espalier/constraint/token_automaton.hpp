@@ -25,12 +25,12 @@ namespace espalier {
 //! the text is allowed if the bytes so far are accepted. regular_expression() and json_schema() make such constraints.
 //! Copies share the states and masks that they have found, so only one thread at a time may use them.
 //!
-//! Complexity  allowed: one look-up for a state that was asked about before, or that differs from such a state only in
-//!             repetition counts whose limits no token can reach. Else a walk over the vocabulary's prefixes as far as
-//!             the state allows them; where free text of JSON may follow, only over the prefixes of tokens that are not
-//!             text. At most max_masks masks are kept, of vocab / 8 bytes each, and of 16 MiB in all; when there are
-//!             that many, all are dropped before the next is made. advance: O(bytes of the token). prescribed: as
-//!             vocabulary_trie::longest
+//! Complexity  allowed: one look-up if the mask of the state is kept. Two states share a mask if they differ only in
+//!             how often something was repeated, and no single token can reach the limit of the repetition. Else a
+//!             walk over the vocabulary's prefixes as far as the state allows them; where free text of JSON may
+//!             follow, only over the prefixes of tokens that are not text. A mask takes vocab / 8 bytes. Once
+//!             max_masks masks are kept, or max_mask_bytes bytes of them, all are dropped before the next is made.
+//!             advance: O(bytes of the token). prescribed: as vocabulary_trie::longest
 //! Errors      advance, allowed, prescribed: input_error if the states that were reached so far, by all copies
 //!             together, take more bytes than the limits say; steps_error if the call would take more steps
 //! Law         that of Constraint. Every allowed token can be continued to an accepted text, if each byte is a token

@@ -32,7 +32,8 @@ class vocabulary_trie {
   //! A prefix. The nodes are in preorder: directly after a prefix come all longer prefixes that begin with it.
   struct node {
     std::int32_t skip;  //!< index of the next prefix that does not begin with this one
-    //! index in tokens() of the first token that equals this prefix; such tokens end at the next node's first_token
+    //! The tokens that equal this prefix are those in tokens() from index first_token up to, but without, the next
+    //! node's first_token. If the two numbers are equal, no token equals it.
     std::int32_t first_token;
     std::uint16_t depth;  //!< number of bytes before the last one
     std::uint8_t byte;    //!< the last byte
@@ -41,9 +42,9 @@ class vocabulary_trie {
 
   //! Makes the tree of these tokens.
   //!
-  //! Shapes      pieces [vocab]: the bytes that each token adds to a text. Tokens without bytes, such as one that marks
-  //!             a turn, are not in the tree, so a constraint never allows them. ends: the tokens that end a text,
-  //!             whatever their bytes
+  //! Shapes      pieces [vocab]: the bytes that each token adds to a text. ends: the tokens that end a text; their
+  //!             bytes are ignored. Any other token without bytes, such as one that marks a turn, is never allowed by
+  //!             a constraint, because it is not in the tree
   vocabulary_trie(std::vector<std::string> pieces, std::vector<token_id> ends)
       : data_(std::make_shared<const data>(build(std::move(pieces), std::move(ends)))) {}
 
@@ -72,13 +73,14 @@ class vocabulary_trie {
   //! The longest token with which the coming bytes begin, the one with the lowest number if several are equal; no value
   //! if there is none. next() returns one coming byte a call, and -1 after the last.
   //!
-  //! Complexity  O(bytes read x number of different bytes that may follow a prefix). It stops to read when no token
-  //!             begins with the bytes read so far
+  //! Complexity  O(bytes read x number of different bytes that may follow a prefix). It stops reading as soon as no
+  //!             token begins with the bytes read so far
   template <class NextByteT>
   std::optional<token_id> longest(NextByteT&& next) const {
     const std::span<const node> all = data_->nodes;
     std::optional<token_id> token;
-    std::size_t i = 0, end = all.size() - 1;  // range of the prefixes with one byte more than those read so far
+    // [i, end): the prefixes that begin with the bytes read so far and are longer; at first, all prefixes
+    std::size_t i = 0, end = all.size() - 1;
     for (int byte = next(); byte >= 0; byte = next()) {
       while (i < end && all[i].byte != byte)
         i = static_cast<std::size_t>(all[i].skip);

@@ -11,8 +11,8 @@
 
 namespace espalier::detail {
 
-// Checks that a token is in the model's vocabulary, when a processor or a vocabulary_trie that names the token is
-// built. `processor` says in the message who names it.
+// Checks that a token is in the model's vocabulary. The constructors of processors and of vocabulary_trie call it for
+// each token that they were given. The message begins with `processor`, which says where the token was given.
 //
 // Errors      input_error with `processor`, the token and the last token of the vocabulary
 inline void require_known_token(std::string_view processor, token_id token, std::int32_t vocab_size) {

@@ -14,8 +14,8 @@
 //!
 //! A row of n terms is cut into parts, at most 256 of them, and each part into blocks of 1024 terms.
 //!
-//!     block   64 running sums in the terms' own type: term i goes to sum i % 64. These are halved to 8 (sum l takes
-//!             sum l + 32, then l + 16, then l + 8), and the 8 are added up in wide_number
+//!     block   64 running sums in the terms' own type: term i goes to sum i % 64. The upper half of the sums is added
+//!             to the lower (sum l + 32 to sum l, then l + 16, then l + 8), and the 8 left are added up in wide_number
 //!     part    its blocks, one after the other, in wide_number
 //!     row     32 running sums in wide_number: part i goes to sum i % 32. These are halved to one
 //!

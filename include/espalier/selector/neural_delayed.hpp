@@ -27,8 +27,8 @@
 
 namespace espalier {
 
-//! The delayed tree of rounds in which no selector chooses: of all rounds if there is no selector; else of the first
-//! round of a text, and of each round at whose beginning the models' states are not known.
+//! The shape of the tree in rounds in which no selector chooses. Without a selector these are all rounds. With one,
+//! they are the first round of a text, and each round that begins while the models' states are not known.
 struct neural_delayed_options {
   std::int32_t paths = 2;   //!< K, independent paths
   std::int32_t trunk = 2;   //!< L1, drafted tokens before the paths part

@@ -35,8 +35,8 @@ namespace espalier {
 //!
 //! - The draft is asked about one node at a time: if both models sample, a longer path is nearly always worth more than
 //!   a second one.
-//! - The probability that a draw is accepted is estimated from the largest probability of its row, calibrated by
-//!   recently accepted tokens. The drawn token's own probability would add nearly nothing.
+//! - The probability that a draw is accepted is estimated from the largest probability of its row, calibrated by which
+//!   draws were accepted or rejected recently. The drawn token's own probability would add nearly nothing.
 //! - A node is drawn from again at once if its next draw is likelier to be accepted than the one before, as with a
 //!   draft whose first choice is always wrong. The path goes on from the last of these draws.
 //!
@@ -148,7 +148,8 @@ class cost_aware_draws {
 
   void observe(tree_view tree, verdict v) {
     round_.keep();
-    // A verdict that was cut at a stop condition ends with a token of the tree, which was accepted, too.
+    // v.token is usually the target's own. If a stop condition cut the verdict, it is a drafted token that was
+    // accepted: then its node counts as taken.
     node_id taken = tree.find_child(v.accepted, v.token);
     for (node_id u = v.accepted; u != no_node; taken = u, u = tree.parent[u]) {
       std::int32_t n_draws = 0;
@@ -167,7 +168,8 @@ class cost_aware_draws {
   double tokens_per_second() const { return budget().tokens_per_second(); }
 
  private:
-  static constexpr double confidence_weight = 0.05;  // weight of the latest row in the mean
+  // Weight of the latest row in the mean if its node is certain to be reached; else times the probability of that.
+  static constexpr double confidence_weight = 0.05;
 
   struct round_state {
     draft_pauses pauses;
@@ -292,7 +294,7 @@ class cost_aware_draws {
   cost_aware_options options_;
   text_budget budget_;
   provisional<round_state> round_;
-  // Calibrations that begin with priors: the acceptance between two language models of one kind at temperature 1. Texts
+  // Calibrations of the acceptance of draws. Their priors fit two language models of one kind at temperature 1. Texts
   // of one pair of models differ little in how often first draws are accepted, so the prior of first draws weighs as
   // much as some thirty observations.
   acceptance_calibration first_draw_{{1.5, 0.3}, 6};  // for a first draw, by the largest probability of its row

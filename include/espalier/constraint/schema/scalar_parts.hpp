@@ -118,8 +118,8 @@ class decimal_range {
     return rest(0, true, true, 0);
   }
 
-  // The state from which the digits from place `at` on are read. at_low, at_high: whether the digits before `at` are
-  // the first digits of low_, of high_. `sum` is the remainder of their value modulo `multiple`.
+  // The state from which the digits from place `at` on are read. `at_low`: the digits before `at` are those of low_.
+  // `at_high`: they are those of high_. `sum`: the value of the digits before `at`, modulo `multiple`.
   std::int32_t rest(int at, bool at_low, bool at_high, std::int64_t sum) {
     const int left = n_before_ + n_after_ - at;
     if (left == 0) return sum == 0 ? end_ : none;
@@ -202,8 +202,9 @@ class common_patterns {
   void add(std::string pattern, bool searches) { all_.emplace_back(std::move(pattern), searches); }
 
   // The part that accepts the texts of `least` to `most` characters that match all patterns; if most < 0, of `least`
-  // characters or more. It is the deterministic automaton of the patterns side by side, with a state for each number of
-  // characters. No value if it has more than most_states states.
+  // characters or more. It follows the automaton of side_by_side() and counts characters: it has one place for each
+  // state of that automaton, number of characters and position inside a character. No value if there are more than
+  // most_states places.
   std::optional<nfa_part> part(byte_nfa& nfa, std::int32_t least, std::int32_t most) const {
     std::vector<std::int32_t> starts;
     byte_dfa dfa = side_by_side(starts);
@@ -296,7 +297,8 @@ class common_patterns {
     return n;
   }
 
-  // True if every pattern can still be read on in a state. `starts` is that of side_by_side().
+  // True if, in a state, no pattern has failed yet: each has just ended or can go on. `starts` comes from
+  // side_by_side().
   static bool has_all(const byte_dfa& dfa, std::int32_t state, const std::vector<std::int32_t>& starts) {
     std::vector<char> has(starts.size(), 0);
     for (const byte_dfa::config& c : dfa.configs(state))
@@ -307,8 +309,9 @@ class common_patterns {
   std::vector<std::pair<std::string, bool>> all_;
 };
 
-// A format of strings that JSON Schema names: the pattern of the texts that are written, all of which are valid, and
-// their shortest and longest length in characters. longest is -1 if there is no longest length.
+// A format of strings that JSON Schema names. `pattern` describes the texts that a constraint allows: all of them are
+// valid, but some valid texts are left out. `shortest` and `longest` are their lengths in characters; longest is -1 if
+// there is no longest length.
 struct string_format {
   std::string pattern;
   std::int32_t shortest, longest;
@@ -317,8 +320,9 @@ struct string_format {
 inline constexpr std::string_view string_format_names =
     "date, time, date-time, uuid, ipv4, ipv6, email, hostname and uri";
 
-// The format of this name; its pattern is empty if the name is not one of string_format_names. If `is_short`, texts are
-// known to have less than 64 characters, and the pattern does not limit the lengths of its parts.
+// The format of this name; its pattern is empty if the name is not one of string_format_names. `is_short`: the schema
+// allows fewer than 64 characters. No host label, and no part before the @ of an email, can then be too long, so the
+// pattern does not limit these.
 //
 // Source      RFC 3339 (without leap seconds and the year 0000, which many programs refuse), RFC 4122, RFC 4291
 //             (without dotted parts), RFC 5321 (dot-strings at a host of two or three labels), RFC 1123, RFC 3986 (a

@@ -19,8 +19,8 @@
 
 namespace espalier::cuda {
 
-//! espalier::contiguous_kv in the memory of the device: each sequence has room for `capacity` rows. Every commit
-//! compacts: it keeps all rows that it is given.
+//! espalier::contiguous_kv in the memory of the device: each sequence has room for `capacity` rows. There is no
+//! commit_mode: a commit always moves the kept rows together, so that it can keep every row that it is given.
 //!
 //! Shapes      as kv_view, one page of `capacity` slots for each sequence
 //! Complexity  commit: one launch, reads and writes each row that changes its slot once, keys and values of all layers:

@@ -26,8 +26,8 @@ struct emptied_unless_finished {
   }
 };
 
-// Saves or loads the rows of a sequence whose tokens are known, and these tokens. row(slot) calls the archive with the
-// numbers of one row.
+// Saves the leading rows of a sequence whose tokens the store remembers, kv.prefix(sequence), and these tokens; or
+// loads them in place of the rows that the sequence has. row(slot) calls the archive with the numbers of one row.
 //
 // Errors      input_error if the rows do not fit the store; the archive's errors. A sequence that was being loaded is
 //             then empty, or unchanged if not even its tokens could be read

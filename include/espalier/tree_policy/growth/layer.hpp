@@ -92,7 +92,8 @@ class layer {
           tree.append(u, best[i].token, detail::log_prob_of(static_cast<wide_number>(best[i].probability)));
   }
 
-  detail::list<node_id> nodes_;  // [budget] full size, not only reserved, so that a copy has the full room, too
+  // [budget] Both lists are resized, not reserved: a copy of a list keeps its size, but not its capacity.
+  detail::list<node_id> nodes_;
   detail::list<node_id> next_;
   std::size_t n_nodes_ = 0;
 };
