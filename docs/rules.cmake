@@ -3,8 +3,10 @@
 #
 # Lines have at most 100 columns, tables and code aside; every target of a link exists, and so does each header that is
 # named.
-# A link to a heading names a heading of that page. The table of parts in README.md says which are on the device, and the table
-# of docs/versions.md which components are stable. Pages that a benchmark recorded begin with a comment, and may be wider.
+# A link to a heading names a heading of that page. The table of parts in README.md says which are on the device, and
+# the table
+# of docs/versions.md which components are stable. Pages that a benchmark recorded begin with a comment, and may be
+# wider.
 cmake_minimum_required(VERSION 3.24)
 file(GLOB pages "${ROOT}/*.md" "${ROOT}/docs/*.md" "${ROOT}/docs/algorithms/*.md"
   "${ROOT}/docs/benchmarks/*.md")

@@ -14,7 +14,8 @@ root_doc = "README"
 include_patterns = ["*.md", ".github/S*.md", ".github/C*.md", "docs/**.md", "examples/**.md", "tests/**.md"]
 exclude_patterns = ["build", "build-*"]
 myst_heading_anchors = 6
-# Code stays as it is where a lexer does not know all of it. Pages that are read from other pages alone are in no table of contents.
+# Code stays as it is where a lexer does not know all of it. Pages that are read from other pages alone are in no
+# table of contents.
 suppress_warnings = ["misc.highlighting_failure", "toc.not_included", "myst.header"]
 
 html_theme = "furo"
