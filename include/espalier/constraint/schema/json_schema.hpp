@@ -319,10 +319,9 @@ class schema_parser : private keyword_reader {
     all.push_back(bound);
   }
 
-  // True for some usual patterns that restrict nothing. ^.*$ and ^(.*)$ count among them, though by themselves they
-  // match no text with a line break.
+  // Returns whether a pattern is one of the usual ones that restrict nothing.
   static bool is_open(const std::string& text) {
-    for (const char* open : {"", "^", "$", ".*", "^.*$", "^.*", ".*$", "^(.*)$"}) {
+    for (const char* open : {"", "^", "$", ".*", "^.*", ".*$"}) {
       if (text == open) return true;
     }
     return false;
@@ -364,6 +363,9 @@ class schema_parser : private keyword_reader {
     nfa_part inside = nfa_->nothing();
     if (all.empty()) {
       inside = free_text(*nfa_, least, most, group < 0);
+    } else if (all.size() == 1 && (all[0].first == "^.*$" || all[0].first == "^(.*)$")) {
+      // Any text without line breaks, whose length is counted without a state for each character.
+      inside = nfa_->times(regex_parser(*nfa_, ".", character_form::json_string).parse(), least, most);
     } else if (all.size() == 1 && !has_length) {
       inside = regex_parser(*nfa_, all[0].first, character_form::json_string).parse(all[0].second);
     } else {
