@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -95,8 +96,11 @@ class attention_worker {
       transpose_keys(place);
       in_blocks<score_block>(0, n, [&](int first, auto width) { score(first, place, width); });
     }
-    for (int i = 0; i < n; ++i)
-      weigh(t, t.row_begin + i / heads, t.head_begin + i % heads, i);
+    for (int row = t.row_begin; row < t.row_end; ++row) {
+      const auto seen = rows_.seen(row);
+      for (int i = 0; i < heads; ++i)
+        weigh(t, seen, t.head_begin + i, (row - t.row_begin) * heads + i);
+    }
     std::fill_n(sums_.data(), n * head_dim_, 0.0F);
     const auto of_prefix = [&](int i) { return rows_.values[static_cast<std::size_t>(i)]; };
     for (int first = rows_.hidden; first < rows_.prefix; first += value_run)
@@ -186,9 +190,8 @@ class attention_worker {
   }
 
   // Writes the weights of a row's tokens over the scores of a query, 0 for tokens before the window, and their sum to
-  // totals_.
-  void weigh(const task& t, int row, int head, int query) {
-    const auto seen = rows_.seen(row);
+  // totals_. `seen` has the places behind the prefix that the row sees.
+  void weigh(const task& t, std::span<const std::int32_t> seen, int head, int query) {
     const int tokens = rows_.prefix + static_cast<int>(seen.size());
     const int before = rows_.first_token(tokens), within = tokens - before;
     float* scores = scores_of(query);
