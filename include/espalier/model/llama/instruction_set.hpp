@@ -109,7 +109,12 @@ inline bool processor_has(instruction_set set) {
   return set == instruction_set::portable;
 }
 
+// Returns the set that products are fastest with. A program compiled with ESPALIER_INSTRUCTION_SET=avx2, or another
+// name of the enumeration, takes that set wherever the processor has it, to be measured beside the others.
 inline instruction_set best_instruction_set() {
+#if defined(ESPALIER_INSTRUCTION_SET)
+  if (processor_has(instruction_set::ESPALIER_INSTRUCTION_SET)) return instruction_set::ESPALIER_INSTRUCTION_SET;
+#endif
   for (const instruction_set set : {instruction_set::neon_i8mm, instruction_set::neon, instruction_set::amx,
                                     instruction_set::avx512, instruction_set::avx_vnni, instruction_set::avx2}) {
     if (processor_has(set)) return set;
