@@ -20,15 +20,15 @@
 #include "espalier/cost/mean_costs.hpp"
 #include "espalier/tree_policy/cost_aware/cost_aware_options.hpp"
 #include "model_costs.hpp"
+#include "priced_arguments.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
-#include "table_arguments.hpp"
 #include "text_writer.hpp"
 #include "timed_texts.hpp"
 
 namespace {
 
-struct arguments : bench::table_arguments {
+struct arguments : bench::priced_arguments {
   bench::cost_aware_run how;
   std::string adversarial = ESPALIER_BENCH_MODELS "/adversarial.jsonl";
   std::string costs;
@@ -64,18 +64,21 @@ int find_adversarial(models::model_set& models, const arguments& a) {
   return 0;
 }
 
-// The costs of passes: from a file, or the mean of the last six measurements of two seconds, made ten seconds or a
-// little more apart (the first six at once). Other programs of the machine change from second to second, and so do the
+// The costs of passes: by a table of prices, from a file, or the mean of the last six measurements of two seconds, made
+// ten seconds or a little more apart (the first six at once). Other programs of the machine change from second to second, and so do the
 // costs.
 class recent_costs {
  public:
-  recent_costs(models::model_set& models, const std::string& file)
-      : models_(models), from_file_(!file.empty()), last_(first(file)), mean_(espalier::mean_costs(last_)) {}
+  recent_costs(models::model_set& models, const std::string& file, const models::price_table* price)
+      : models_(models),
+        is_given_(price != nullptr || !file.empty()),
+        last_(first(file, price)),
+        mean_(espalier::mean_costs(last_)) {}
 
   const espalier::cost_model& get() const { return mean_; }
 
   void refresh() {
-    if (from_file_ || clock::now() - since_ < std::chrono::seconds(10)) return;
+    if (is_given_ || clock::now() - since_ < std::chrono::seconds(10)) return;
     last_.erase(last_.begin());
     last_.push_back(measured());
     mean_ = espalier::mean_costs(last_);
@@ -84,8 +87,9 @@ class recent_costs {
  private:
   using clock = std::chrono::steady_clock;
 
-  std::vector<espalier::cost_model> first(const std::string& file) {
-    if (from_file_) return {models::read_model_costs(models_, file)};
+  std::vector<espalier::cost_model> first(const std::string& file, const models::price_table* price) {
+    if (price != nullptr) return {bench::costs_of(*price, file)};
+    if (is_given_) return {models::read_model_costs(models_, file)};
     std::vector<espalier::cost_model> six;
     while (six.size() < 6)
       six.push_back(measured());
@@ -102,7 +106,7 @@ class recent_costs {
   }
 
   models::model_set& models_;
-  bool from_file_;
+  bool is_given_;
   clock::time_point since_;
   std::vector<espalier::cost_model> last_;
   espalier::cost_model mean_;
@@ -111,7 +115,7 @@ class recent_costs {
 bench::cost_aware_results measure(models::model_set& models, recent_costs& costs, std::string name,
                                   const std::vector<bench::timed_method>& methods,
                                   std::vector<bench::prompt_domain> domains, int tokens, int repeats, bool sampled,
-                                  std::uint64_t first_seed) {
+                                  std::uint64_t first_seed, const models::price_table* price) {
   std::vector<std::string> names;
   for (const bench::timed_method& method : methods)
     names.push_back(method.name);
@@ -120,7 +124,7 @@ bench::cost_aware_results measure(models::model_set& models, recent_costs& costs
     for (int i = 1; sampled && i < repeats; ++i)
       domain.prompts.insert(domain.prompts.end(), once.begin(), once.end());
   }
-  bench::text_writer writer(models);
+  bench::text_writer writer(models, price);
   bench::timed_texts texts(
       methods.size(), domains, sampled ? 1 : repeats, name.c_str(), [&](std::size_t m, std::size_t d, std::size_t p) {
         if (m == 0) costs.refresh();
@@ -137,18 +141,19 @@ bench::cost_aware_results measure(models::model_set& models, recent_costs& costs
 bench::cost_aware_regime measure(models::model_set& models, recent_costs& costs, const std::string& name,
                                  const std::vector<bench::timed_method>& methods,
                                  const std::vector<bench::prompt_domain>& domains, const bench::cost_aware_run& how,
-                                 bool sampled) {
+                                 bool sampled, const models::price_table* price) {
   bench::cost_aware_results all =
-      measure(models, costs, name + ", all methods", methods, domains, how.tokens, 1, sampled, 0);
+      measure(models, costs, name + ", all methods", methods, domains, how.tokens, 1, sampled, 0, price);
   std::vector<bench::timed_method> finalists;
   for (const std::size_t m : all.finalists(how.finalists))
     finalists.push_back(methods[m]);
   bench::cost_aware_results finals =
-      measure(models, costs, name, finalists, domains, how.tokens, how.repeats, sampled, 1'000'000);
+      measure(models, costs, name, finalists, domains, how.tokens, how.repeats, sampled, 1'000'000, price);
   return {std::move(all), std::move(finals)};
 }
 
 int run(const arguments& a) {
+  const auto price = a.load_price();
   auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = 320});
   if (!a.find.empty()) return find_adversarial(models, a);
   auto domains = bench::read_prompt_domains(a.prompts, models, a.domains, a.how.tokens + 257);
@@ -160,12 +165,14 @@ int run(const arguments& a) {
   for (bench::prompt_domain& domain : domains) {
     if (std::ssize(domain.prompts) > a.how.measure) domain.prompts.resize(static_cast<std::size_t>(a.how.measure));
   }
-  recent_costs costs(models, a.costs);
+  recent_costs costs(models, a.costs, price.get());
   std::vector<bench::cost_aware_regime> regimes;
-  regimes.push_back(measure(models, costs, "greedy", bench::greedy_methods(costs.get()), domains, a.how, false));
-  regimes.push_back(measure(models, costs, "sampled", bench::sampled_methods(costs.get()), domains, a.how, true));
+  regimes.push_back(
+      measure(models, costs, "greedy", bench::greedy_methods(costs.get()), domains, a.how, false, price.get()));
+  regimes.push_back(
+      measure(models, costs, "sampled", bench::sampled_methods(costs.get()), domains, a.how, true, price.get()));
   const bench::cost_aware_report report(regimes, a.how);
-  bench::deliver(report, a, a.plot);
+  bench::deliver(report, a, a.plot, price.get());
   return 0;
 }
 

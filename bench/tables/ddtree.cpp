@@ -15,15 +15,15 @@
 #include "ddtree_results.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/forward/prefill.hpp"
+#include "priced_arguments.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
-#include "table_arguments.hpp"
 #include "text_writer.hpp"
 #include "timed_texts.hpp"
 
 namespace {
 
-struct arguments : bench::table_arguments {
+struct arguments : bench::priced_arguments {
   bench::ddtree_run how;
   bool quick = false;
   std::string plot;
@@ -49,8 +49,8 @@ std::uint64_t seed_of(std::size_t temperature, std::size_t domain, std::size_t p
 
 class measurement {
  public:
-  measurement(models::model_set& models, const bench::ddtree_run& how)
-      : how_(how), methods_(*models.block), writer_(models) {}
+  measurement(models::model_set& models, const bench::ddtree_run& how, const models::price_table* price)
+      : how_(how), methods_(models.block->block_length()), writer_(models, price) {}
 
   void run(bench::ddtree_results& results, const std::vector<bench::prompt_domain>& choosing,
            const std::vector<bench::prompt_domain>& measured) {
@@ -140,6 +140,7 @@ class measurement {
 };
 
 int run(const arguments& a) {
+  const auto price = a.load_price();
   auto models = models::model_set::load(
       a.models, {.threads = a.threads, .max_rows = a.how.largest + espalier::prefill::default_chunk});
   if (!models.block) {
@@ -154,10 +155,10 @@ int run(const arguments& a) {
     results.domains.push_back(domain.name);
     results.n_prompts.push_back(domain.prompts.size());
   }
-  measurement(models, a.how).run(results, choosing, domains);
+  measurement(models, a.how, price.get()).run(results, choosing, domains);
   bench::progress("");
   const bench::ddtree_report report(results, a.how);
-  bench::deliver(report, a, a.plot);
+  bench::deliver(report, a, a.plot, price.get());
   return 0;
 }
 

@@ -11,10 +11,8 @@
 #include <vector>
 
 #include "espalier/decoder/round.hpp"
-#include "espalier/drafter/block_diffusion.hpp"
 #include "espalier/drafter/factorised.hpp"
 #include "espalier/drafter/no_drafter.hpp"
-#include "espalier/model/llama/block_draft_model.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
@@ -92,15 +90,13 @@ struct sharp_setting {
 //! Makes the methods of the rows.
 class ddtree_methods {
  public:
-  explicit ddtree_methods(espalier::block_draft_model& block) : block_(block) {}
+  explicit ddtree_methods(int block_length) : block_length_(block_length) {}
 
-  int block_length() const { return block_.block_length(); }
+  int block_length() const { return block_length_; }
 
   //! The method of a row; `setting` is a length or a budget, if the method has one.
   block_method make(std::size_t row, int setting) const {
-    const auto block = [&model = block_](text_writer&, const text_options&) {
-      return espalier::block_diffusion(model);
-    };
+    const auto block = [](text_writer& writer, const text_options&) { return writer.block(); };
     const auto draft = [](text_writer& writer, const text_options&) { return writer.draft(); };
     const espalier::target_only verifier;
     const std::string text = std::to_string(setting);
@@ -117,9 +113,8 @@ class ddtree_methods {
         const sharp_setting sharp = sharp_setting::of(setting);
         return block_method_of(
             text,
-            [&model = block_, sharp](text_writer&, const text_options&) {
-              return espalier::factorised(espalier::block_diffusion(model),
-                                          {.temperature = static_cast<float>(sharp.percent) / 100});
+            [sharp](text_writer& writer, const text_options&) {
+              return espalier::factorised(writer.block(), {.temperature = static_cast<float>(sharp.percent) / 100});
             },
             espalier::best_first({.budget = sharp.budget, .max_depth = block_length()}), verifier);
       }
@@ -133,9 +128,9 @@ class ddtree_methods {
         // DySpec's draft temperature, if the target's is 0.
         return block_method_of(
             text,
-            [&model = block_](text_writer&, const text_options& how) {
+            [](text_writer& writer, const text_options& how) {
               const float temperature = std::max(how.decoding.text.sampling.temperature, 0.6F);
-              return espalier::factorised(espalier::block_diffusion(model), {.temperature = temperature});
+              return espalier::factorised(writer.block(), {.temperature = temperature});
             },
             espalier::dyspec_greedy({.budget = setting}), espalier::residual_walk());
       default:
@@ -190,7 +185,7 @@ class ddtree_methods {
     return espalier::dynatree(o);
   }
 
-  espalier::block_draft_model& block_;
+  int block_length_;
 };
 
 }  // namespace bench

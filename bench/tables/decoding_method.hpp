@@ -31,7 +31,8 @@ struct decoding_method {
 //! Decodes greedily with a pair of models.
 class greedy_writer {
  public:
-  explicit greedy_writer(models::model_set& models) : writer_(models) {}
+  explicit greedy_writer(models::model_set& models, const models::price_table* price = nullptr)
+      : writer_(models, price) {}
 
   //! Writes max_tokens tokens, also past an end of text; neither model has seen the prompt before.
   written_text write(const decoding_method& method, std::span<const espalier::token_id> prompt, int max_tokens) {

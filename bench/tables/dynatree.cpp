@@ -13,10 +13,10 @@
 #include "decoding_method.hpp"
 #include "interval.hpp"
 #include "markdown_table.hpp"
+#include "priced_arguments.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
 #include "speedup_plot.hpp"
-#include "table_arguments.hpp"
 #include "timed_texts.hpp"
 #include "tuning.hpp"
 
@@ -26,7 +26,7 @@ using bench::decoding_method;
 using bench::interval;
 using bench::markdown_table;
 
-struct arguments : bench::table_arguments {
+struct arguments : bench::priced_arguments {
   int tokens = 256;
   int repeats = 3;
   int tune = 5;
@@ -77,10 +77,15 @@ std::string share_of(double tokens, double length) {
   return length == 0 ? "" : fmt::format("{:.1f} %", 100 * tokens / length);
 }
 
+// A report that is made.
 struct report_texts {
-  std::string markdown;
-  nlohmann::json json;
-  std::string plot;
+  std::string tables;
+  nlohmann::json figures;
+  std::string picture;
+
+  const std::string& markdown() const { return tables; }
+  const nlohmann::json& json() const { return figures; }
+  const std::string& plot() const { return picture; }
 };
 
 constexpr const char* fixed_name = "fixed tree";
@@ -195,15 +200,15 @@ report_texts make_report(const std::vector<decoding_method>& list, const bench::
   for (const markdown_table* t : {&throughput, &speedup, &ablation, &tokens_a_round, &efficiency, &latency, &stations})
     text += t->text();
   report_texts out;
-  out.markdown = text;
-  out.json = {{"bench", "dynatree"},
-              {"prompts", n_prompts},
-              {"tokens_each", a.tokens},
-              {"repeats", a.repeats},
-              {"best_tree_over_plain", {over_plain.mean, over_plain.half_width}},
-              {"best_tree_over_best_chain", {over_chain.mean, over_chain.half_width}},
-              {"methods", methods}};
-  out.plot = bench::speedup_plot("Speedup over plain decoding", setting, groups, bars);
+  out.tables = text;
+  out.figures = {{"bench", "dynatree"},
+                 {"prompts", n_prompts},
+                 {"tokens_each", a.tokens},
+                 {"repeats", a.repeats},
+                 {"best_tree_over_plain", {over_plain.mean, over_plain.half_width}},
+                 {"best_tree_over_best_chain", {over_chain.mean, over_chain.half_width}},
+                 {"methods", methods}};
+  out.picture = bench::speedup_plot("Speedup over plain decoding", setting, groups, bars);
   return out;
 }
 
@@ -226,10 +231,11 @@ std::vector<decoding_method> published_methods(const std::vector<std::string>& a
 }
 
 int run(const arguments& a) {
+  const auto price = a.load_price();
   auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = 320});
   auto domains = bench::read_prompt_domains(a.prompts, models, a.domains, a.tokens);
   const std::vector<bench::prompt_domain> tuning = bench::take_first_prompts(domains, a.tune);
-  bench::greedy_writer writer(models);
+  bench::greedy_writer writer(models, price.get());
   std::vector<decoding_method> methods = published_methods(a.methods);
   const bench::tuned_methods best = bench::tune(writer, tuning, a.tokens);
   methods.push_back({"first paper, tuned", best.first_paper});
@@ -240,9 +246,7 @@ int run(const arguments& a) {
                                      return writer.write(methods[m], domains[d].prompts[p], a.tokens).stats;
                                    });
   const report_texts report = make_report(methods, written, domains, a);
-  bench::report(report.markdown, a.markdown);
-  if (!a.json.empty()) bench::write_file(a.json, report.json.dump(1));
-  if (!a.plot.empty()) bench::write_file(a.plot, report.plot);
+  bench::deliver(report, a, a.plot, price.get());
   return 0;
 }
 

@@ -19,16 +19,16 @@
 #include "espalier/tree_policy/plain.hpp"
 #include "espalier/tree_policy/sampled_chain.hpp"
 #include "espalier/verifier/target_only.hpp"
+#include "priced_arguments.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
-#include "table_arguments.hpp"
 #include "text_writer.hpp"
 #include "timed_texts.hpp"
 #include "tree_rounds.hpp"
 
 namespace {
 
-struct arguments : bench::table_arguments {
+struct arguments : bench::priced_arguments {
   bench::dyspec_run how;
   bool quick = false;
   std::string plot;
@@ -58,9 +58,9 @@ class measurement {
   static constexpr int large_budget = 256;
   static constexpr int paper_budget = 768;  // as in appendix B.1
 
-  measurement(models::model_set& models, const bench::dyspec_run& how)
+  measurement(models::model_set& models, const bench::dyspec_run& how, const models::price_table* price)
       : how_(how),
-        writer_(models),
+        writer_(models, price),
         rounds_(models, bench::dyspec_draft, large_budget + 1, how.trials),
         hot_rounds_(models, {.temperature = 1.0F}, large_budget + 1, how.trials),
         drafts_(models, bench::dyspec_draft, paper_budget + 1, 1) {}
@@ -245,6 +245,7 @@ class measurement {
 };
 
 int run(const arguments& a) {
+  const auto price = a.load_price();
   auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = measurement::large_budget + 64});
   auto domains = bench::read_prompt_domains(a.prompts, models, a.domains, a.how.tokens + measurement::paper_budget + 1);
   const auto choosing = bench::take_first_prompts(domains, a.how.tune);
@@ -255,10 +256,10 @@ int run(const arguments& a) {
     results.n_prompts.push_back(domain.prompts.size());
     results.n_decoded.push_back(std::min(domain.prompts.size(), static_cast<std::size_t>(a.how.decode)));
   }
-  const bench::timed_texts texts = measurement(models, a.how).run(results, choosing, domains);
+  const bench::timed_texts texts = measurement(models, a.how, price.get()).run(results, choosing, domains);
   bench::progress("");
   const bench::dyspec_report report(results, texts, a.how);
-  bench::deliver(report, a, a.plot);
+  bench::deliver(report, a, a.plot, price.get());
   return 0;
 }
 

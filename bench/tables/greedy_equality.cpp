@@ -79,7 +79,7 @@ method over(std::string name, PolicyT policy, MakeDrafterT make_drafter) {
 // Every policy of the registry, with trees of at most this many nodes if it has a budget.
 constexpr std::int32_t most_nodes = 16;
 
-std::vector<method> methods_of(models::model_set& models) {
+std::vector<method> methods_of(const models::model_set& models) {
   std::vector<method> list;
   const auto draft = [](bench::text_writer& writer) { return writer.draft(); };
   boost::hana::for_each(espalier::tree_policies, [&]<class PartT>(PartT policy) {
@@ -94,7 +94,7 @@ std::vector<method> methods_of(models::model_set& models) {
   const espalier::chain chain({.length = 15});
   const espalier::best_first best_first({.budget = most_nodes});
   if (models.block) {
-    const auto block = [&model = *models.block](auto&) { return espalier::block_diffusion(model); };
+    const auto block = [](auto& writer) { return writer.block(); };
     list.push_back(over("chain, block draft", chain, block));
     list.push_back(over("best-first, block draft", best_first, block));
     list.push_back(over("dyspec-greedy, block draft", espalier::dyspec_greedy({.budget = most_nodes}),

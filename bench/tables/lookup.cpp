@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "../../examples/generate/priced_models.hpp"
 #include "espalier/cost/mean_costs.hpp"
 #include "espalier/cost/measure_costs.hpp"
 #include "espalier/decoder/decoder.hpp"
@@ -30,15 +31,15 @@
 #include "espalier/verifier/target_only.hpp"
 #include "markdown_table.hpp"
 #include "model_set.hpp"
+#include "priced_arguments.hpp"
 #include "prompt_set.hpp"
-#include "table_arguments.hpp"
 #include "timed_texts.hpp"
 
 namespace {
 
 using tokens = std::vector<espalier::token_id>;
 
-struct arguments : bench::table_arguments {
+struct arguments : bench::priced_arguments {
   int tokens = 192;
   int measure = 4;
   int repeats = 5;
@@ -49,7 +50,7 @@ struct arguments : bench::table_arguments {
 // A target whose passes are computed, but whose outcome is dictated: after each position comes the token of a given
 // text.
 struct dictated_target {
-  espalier::llama_backend& target;
+  generate::host_model target;
   std::span<const espalier::token_id> text;
   tokens chosen{};
   std::vector<float> logits{};
@@ -83,20 +84,31 @@ struct kind {
   std::vector<tokens> dictated{};
 };
 
+// The target and its prices.
+struct writer {
+  const models::model_set& models;
+  generate::priced_models& passes;
+  bool is_priced;
+
+  generate::host_model target() const { return generate::host_model(passes.target); }
+};
+
 struct method {
   std::string name;
   bool is_static;
-  std::function<espalier::statistics(models::model_set&, const kind&, std::size_t prompt, int n_tokens)> write;
+  std::function<espalier::statistics(const writer&, const kind&, std::size_t prompt, int n_tokens)> write;
 };
 
 template <class BackendT, class DrafterT, class PolicyT>
-espalier::statistics write_over(BackendT&& target, const models::model_set& models, const tokens& prompt,
-                                float temperature, int n_tokens, DrafterT drafter, PolicyT policy, tokens* text) {
-  espalier::recurrent_kv kv = models.make_cache(models.target);
+espalier::statistics write_over(BackendT&& target, const writer& by, const tokens& prompt, float temperature,
+                                int n_tokens, DrafterT drafter, PolicyT policy, tokens* text) {
+  espalier::recurrent_kv kv = by.models.make_cache(by.models.target);
   auto decode = espalier::make_decoder(drafter, policy, espalier::target_only(), kv, target,
                                        {.text = {.sampling = {.temperature = temperature}, .seed = 7}});
   espalier::statistics stats;
-  const auto written = decode.generate(prompt, {.max_tokens = n_tokens}, std::ref(stats));
+  const auto written = decode.generate(prompt, {.max_tokens = n_tokens}, [&](const espalier::round_record& round) {
+    stats(by.is_priced ? by.passes.priced(round) : round);
+  });
   if (text != nullptr) text->assign(written.begin(), written.end());
   return stats;
 }
@@ -104,14 +116,14 @@ espalier::statistics write_over(BackendT&& target, const models::model_set& mode
 // The method of these parts. make() gives a drafter and policy() a policy; both are made anew for each text.
 template <class MakeT, class PolicyT>
 method over(std::string name, bool is_static, MakeT make, PolicyT policy) {
-  return {
-      std::move(name), is_static, [=](models::model_set& models, const kind& of, std::size_t p, int n_tokens) {
-        if (of.dictated.empty()) {
-          return write_over(models.target, models, of.prompts[p], of.temperature, n_tokens, make(), policy(), nullptr);
-        }
-        return write_over(dictated_target{models.target, of.dictated[p]}, models, of.prompts[p], 0,
-                          static_cast<int>(of.dictated[p].size() - of.prompts[p].size()), make(), policy(), nullptr);
-      }};
+  return {std::move(name), is_static, [=](const writer& by, const kind& of, std::size_t p, int n_tokens) {
+            if (of.dictated.empty()) {
+              return write_over(by.target(), by, of.prompts[p], of.temperature, n_tokens, make(), policy(), nullptr);
+            }
+            return write_over(dictated_target{by.target(), of.dictated[p]}, by, of.prompts[p], 0,
+                              static_cast<int>(of.dictated[p].size() - of.prompts[p].size()), make(), policy(),
+                              nullptr);
+          }};
 }
 
 std::vector<method> methods_of(const espalier::cost_model& costs, std::int32_t vocab) {
@@ -144,14 +156,13 @@ std::vector<method> methods_of(const espalier::cost_model& costs, std::int32_t v
 
 // The texts of all kinds: prompts of all domains; and copies, in which the target's text at temperature 1 is repeated
 // with a few other tokens.
-std::vector<kind> kinds_of(models::model_set& models, const arguments& a) {
+std::vector<kind> kinds_of(models::model_set& models, const writer& by, const arguments& a) {
   std::vector<kind> kinds{{"free, temperature 1", 1}, {"greedy", 0}, {"copied with changes", 0}};
   std::mt19937 random(11);
   for (const bench::prompt_domain& domain : bench::read_prompt_domains(a.prompts, models, a.domains, 2 * a.tokens)) {
     for (std::size_t p = 0; p < domain.prompts.size() && p < static_cast<std::size_t>(a.measure); ++p) {
       tokens passage;
-      write_over(models.target, models, domain.prompts[p], 1, a.tokens, espalier::no_drafter(), espalier::plain(),
-                 &passage);
+      write_over(by.target(), by, domain.prompts[p], 1, a.tokens, espalier::no_drafter(), espalier::plain(), &passage);
       tokens prompt = domain.prompts[p];
       prompt.insert(prompt.end(), passage.begin(), passage.end());
       kinds[0].prompts.push_back(domain.prompts[p]);
@@ -193,8 +204,9 @@ class report {
         "duration; methods take turns prompt by prompt. Times are of what follows the first round. *Free*: the target "
         "samples at temperature 1, the same text for each method. *Greedy*: temperature 0. *Copied*: the prompt ends "
         "with {} tokens of the target's, and what is written is dictated: these again, each replaced with "
-        "probability 1/{}; passes are the target's own. cost-aware has its defaults and the mean of {} measurements "
-        "of what passes cost: rows of 1, 2, 4, 8, 16 and 32 take {} of a row after 256 tokens.\n",
+        "probability 1/{}; passes are the target's own. cost-aware has its defaults, and the prices that are counted "
+        "or, by the clock, the mean of {} measurements of what passes cost: rows of 1, 2, 4, 8, 16 and 32 take {} of a "
+        "row after 256 tokens.\n",
         a_.tokens, kinds_[0].prompts.size(), a_.repeats, a_.tokens, a_.change, n_costs, row_prices());
     bench::markdown_table table("Speedup over plain decoding, and tokens a round", names());
     for (std::size_t m = 0; m < methods_.size(); ++m) {
@@ -270,18 +282,20 @@ class report {
 
 int run(const arguments& a) {
   auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = 320});
-  const std::vector<kind> kinds = kinds_of(models, a);
-  const espalier::cost_model costs = costs_of(models, a.quick ? 1 : report::n_costs);
+  const auto price = a.load_price();
+  generate::priced_models passes(models, price.get());
+  const writer by{models, passes, price != nullptr};
+  const std::vector<kind> kinds = kinds_of(models, by, a);
+  const espalier::cost_model costs = price ? price->costs : costs_of(models, a.quick ? 1 : report::n_costs);
   const std::vector<method> methods = methods_of(costs, models.target.vocab_size());
   std::vector<bench::prompt_domain> domains;
   for (const kind& k : kinds)
     domains.push_back({k.name, k.prompts, k.temperature});
   const bench::timed_texts texts(
       methods.size(), domains, a.repeats, "look-up",
-      [&](std::size_t m, std::size_t k, std::size_t p) { return methods[m].write(models, kinds[k], p, a.tokens); });
+      [&](std::size_t m, std::size_t k, std::size_t p) { return methods[m].write(by, kinds[k], p, a.tokens); });
   const report made(methods, kinds, texts, costs, a);
-  bench::report(made.markdown(), a.markdown);
-  if (!a.json.empty()) bench::write_file(a.json, made.json().dump(1));
+  bench::deliver(made, a, price.get());
   return 0;
 }
 

@@ -19,17 +19,17 @@
 #include "nde_report.hpp"
 #include "offline_texts.hpp"
 #include "pair_costs.hpp"
+#include "priced_arguments.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
 #include "sampled_writer.hpp"
-#include "table_arguments.hpp"
 #include "text_writer.hpp"
 #include "timed_texts.hpp"
 #include "verifier_results.hpp"
 
 namespace {
 
-struct arguments : bench::table_arguments {
+struct arguments : bench::priced_arguments {
   bench::verifier_run how{.tokens = 128, .spacing = 16, .trials = 2, .tune = 3, .decode = 12};
   std::vector<std::string> verifiers{"target-only", "naive-tree", "spectr", "specinfer", "khisti"};
   std::string selectors = ESPALIER_BENCH_MODELS "/selector";
@@ -55,8 +55,9 @@ void add_arguments(bench::program& program, arguments& a) {
 
 class measurement {
  public:
-  measurement(models::model_set& models, const arguments& a, const espalier::cost_model& costs)
-      : models_(models), a_(a), costs_(costs), static_writer_(models), writer_(models) {}
+  measurement(models::model_set& models, const arguments& a, const espalier::cost_model& costs,
+              const models::price_table* price)
+      : models_(models), a_(a), costs_(costs), static_writer_(models, price), writer_(models, price) {}
 
   void run(bench::nde_results& results, const std::vector<bench::prompt_domain>& domains) {
     plan(results);
@@ -155,6 +156,7 @@ class measurement {
 };
 
 int run(const arguments& a) {
+  const auto price = a.load_price();
   auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = 320});
   auto domains =
       bench::read_prompt_domains(a.prompts, models, a.domains, a.how.tokens + bench::root_trees::most_nodes + 1);
@@ -174,15 +176,15 @@ int run(const arguments& a) {
     settings.domains.push_back(domain.name);
     settings.n_decoded.push_back(domain.prompts.size());
   }
-  const espalier::cost_model costs = bench::pair_costs(models, a.costs);
+  const espalier::cost_model costs = bench::pair_costs(models, a.costs, price.get());
   {
     bench::offline_texts offline(models, a.how, costs, a.threads);
     for (std::size_t s = 0; s < settings.samplings.size(); ++s)
       settings.choosing.push_back(offline.choosing(settings.samplings[s], s, choosing));
   }
-  measurement(models, a, costs).run(results, domains);
+  measurement(models, a, costs, price.get()).run(results, domains);
   const bench::nde_report report(results, a.how);
-  bench::deliver(report, a, a.plot);
+  bench::deliver(report, a, a.plot, price.get());
   return 0;
 }
 

@@ -339,7 +339,7 @@ class nde_report {
   }
 
   std::string cost_table() const {
-    markdown_table text("What the selector takes, microseconds a round",
+    markdown_table text("What the selector takes by the clock, microseconds a round",
                         {"network", "reading the target's row", "divergences", "share of a round", "ms a round"},
                         "verifier");
     for (std::size_t i = 0; i < r_.neural.size(); ++i) {

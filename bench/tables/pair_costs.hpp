@@ -10,14 +10,18 @@
 #include "espalier/model/llama/model_identity.hpp"
 #include "model_costs.hpp"
 #include "model_set.hpp"
+#include "priced_arguments.hpp"
 #include "report_file.hpp"
 
 namespace bench {
 
-//! The costs of the pair's passes on this machine: from a file, or, if none is named, measured now in 20 seconds.
+//! The costs of the pair's passes: by a table of prices, if `price` is one; on this machine, from a file or, if none is
+//! named, measured now in 20 seconds.
 //!
-//! Errors      those of models::read_model_costs
-inline espalier::cost_model pair_costs(models::model_set& models, const std::string& file) {
+//! Errors      those of models::read_model_costs; input_error for both a table and a file
+inline espalier::cost_model pair_costs(models::model_set& models, const std::string& file,
+                                       const models::price_table* price) {
+  if (price != nullptr) return costs_of(*price, file);
   if (!file.empty()) return models::read_model_costs(models, file);
   // Longer than a decoder's warm-up, since other programs of the machine change within seconds and a benchmark takes
   // minutes.

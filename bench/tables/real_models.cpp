@@ -24,11 +24,10 @@
 #include "../../examples/generate/pairings.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/cost/hardware_name.hpp"
-#include "price_table.hpp"
+#include "priced_arguments.hpp"
 #include "prompt_set.hpp"
 #include "real_models_report.hpp"
 #include "report_file.hpp"
-#include "table_arguments.hpp"
 #include "timed_texts.hpp"
 
 #if defined(ESPALIER_BENCH_LLAMA_CPP)
@@ -49,7 +48,7 @@ namespace {
 
 using tokens = std::vector<espalier::token_id>;
 
-struct arguments : bench::table_arguments {
+struct arguments : bench::priced_arguments {
   arguments() {
     models.model.clear();
     prompts = ESPALIER_BENCH_MODELS "/smollm2/prompts.jsonl";
@@ -63,7 +62,6 @@ struct arguments : bench::table_arguments {
   std::vector<std::string> verifiers;
   std::string plot;
   bool integer = false;
-  std::string price;
   bool quick = false;
   bool greedy = false;
   std::string selectors;
@@ -239,8 +237,7 @@ int run(const arguments& a) {
     if (a.parts.verifiers.find(verifier) == nullptr)
       espalier::raise<espalier::input_error>("there is no verifier ", verifier, ".");
   }
-  std::shared_ptr<const models::price_table> price;
-  if (!a.price.empty()) price = std::make_shared<models::price_table>(models::price_table::load(a.price));
+  const auto price = a.load_price();
   const std::vector<float> temperatures = a.greedy ? std::vector<float>{0} : std::vector<float>{0, 0.7F};
   const models::model_paths paths = a.models.resolved();
   std::vector<std::vector<contestant>> lists;
@@ -291,14 +288,13 @@ int run(const arguments& a) {
   };
   const bench::real_models_report report(
       fmt::format("`{}`, {:.0f} MB of weights as held, {} products{}{}; {}. {} prompts a kind at most, up to {} tokens "
-                  "each or to the end of the answer, {} runs of each, of which the one of median duration counts.{}",
+                  "each or to the end of the answer, {} runs of each, of which the one of median duration counts.",
                   models.paths.model, static_cast<double>(models.target.weight_bytes()) / 1e6,
                   a.integer ? "integer" : "exact", drafting("draft", models.paths.draft),
                   drafting("head", models.paths.head) + drafting("block draft", models.paths.block),
-                  espalier::hardware_name(models.target.n_threads()), a.measure, a.tokens, a.repeats,
-                  price ? " " + price->in_words() : std::string()),
-      price ? price->file : std::string(), methods, kinds, regimes);
-  bench::deliver(report, a, a.plot);
+                  espalier::hardware_name(models.target.n_threads()), a.measure, a.tokens, a.repeats),
+      methods, kinds, regimes);
+  bench::deliver(report, a, a.plot, price.get());
   return 0;
 }
 
@@ -316,7 +312,6 @@ int bench::real_models(int argc, char** argv, const generate::parts& own) {
   program.add("--methods", a.methods, "only these methods, beside plain; none: all that generate knows");
   program.add("--verifiers", a.verifiers, "only these verifiers, with every method that they suit; none: its best one");
   program.add("--integer", a.integer, "products in integers, weights in 8 bits");
-  program.add("--price", a.price, "count seconds as passes cost on another machine, by a table of bench/prices");
   program.add("--plot", a.plot, "also draw the speedups to this file, as SVG");
   program.add("--greedy", a.greedy, "greedy alone, nothing at temperature 0.7");
   program.add("--selectors", a.selectors, "networks for neural-delayed; if not given, those that generate takes");

@@ -41,10 +41,9 @@ struct real_model_texts {
 //! The tables of real models as Markdown, JSON and a plot. Plain decoding is the first method.
 class real_models_report {
  public:
-  //! `price` names the table of prices in whose seconds texts were counted; empty: they were timed.
-  real_models_report(std::string setting, std::string price, std::vector<named_method> methods,
-                     const std::vector<prompt_domain>& kinds, const std::vector<real_model_texts>& regimes)
-      : setting_(std::move(setting)), price_(std::move(price)), methods_(std::move(methods)), regimes_(regimes) {
+  real_models_report(std::string setting, std::vector<named_method> methods, const std::vector<prompt_domain>& kinds,
+                     const std::vector<real_model_texts>& regimes)
+      : setting_(std::move(setting)), methods_(std::move(methods)), regimes_(regimes) {
     for (const prompt_domain& kind : kinds) {
       kinds_.push_back(kind.name);
       n_prompts_ += kind.prompts.size();
@@ -56,12 +55,12 @@ class real_models_report {
     std::string text = fmt::format(
         "## Real models\n\n{}\n\nA *speedup* is the tokens a second of a method over those of plain decoding after the "
         "same prompt, its reading included; ± is the 95 % interval over the prompts of a kind, and *mean* that of the "
-        "kinds, each counting alike. Methods take turns prompt by prompt. cost-aware has {}. chain and best-first "
+        "kinds, each counting alike. Methods take turns prompt by prompt. cost-aware has the prices that are counted "
+        "or, by "
+        "the clock, what `generate` measures before its first text, which no text's time holds. chain and best-first "
         "come in several sizes, every other method with its defaults. Where texts are drawn, or are another engine's, "
         "they differ in words and in length.\n",
-        setting_,
-        price_.empty() ? "what `generate` measures before its first text, which no text's time holds"
-                       : "the prices that are counted");
+        setting_);
     for (const real_model_texts& regime : regimes_)
       text += summary(regime) + table(regime);
     return text;
@@ -108,9 +107,7 @@ class real_models_report {
     for (std::size_t i = 1; i < regimes_.size(); ++i)
       groups.push_back("mean, " + regimes_[i].name);
     return speedup_plot("Real models: tokens a second over plain decoding's",
-                        fmt::format("{} prompts, {}{}", n_prompts_, regimes_.front().name,
-                                    price_.empty() ? "" : "; seconds at the prices of " + price_ + ", not the clock's"),
-                        groups, series);
+                        fmt::format("{} prompts, {}", n_prompts_, regimes_.front().name), groups, series);
   }
 
  private:
@@ -176,7 +173,6 @@ class real_models_report {
   }
 
   std::string setting_;
-  std::string price_;
   std::vector<named_method> methods_;
   std::vector<std::string> kinds_;  // the kinds, and their mean
   std::size_t n_prompts_ = 0;

@@ -24,7 +24,8 @@ struct pair_sampling {
 //! Decodes with a static tree and any of the registry's verifiers; neither model has seen the prompt before.
 class sampled_writer {
  public:
-  explicit sampled_writer(models::model_set& models) : writer_(models) {}
+  explicit sampled_writer(models::model_set& models, const models::price_table* price = nullptr)
+      : writer_(models, price) {}
 
   espalier::statistics write_plainly(const espalier::sampling_options& sampling,
                                      std::span<const espalier::token_id> prompt, int max_tokens, std::uint64_t seed) {

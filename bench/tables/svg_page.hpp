@@ -36,6 +36,13 @@ inline std::string svg_page(double width, double height, const std::string& titl
       width, height, title);
 }
 
+//! Returns a page with a note in small type under its title.
+inline std::string svg_with_note(std::string page, const std::string& note) {
+  const std::string end = "</svg>\n";
+  return page.replace(page.rfind(end), end.size(),
+                      "<text class=\"soft\" x=\"18\" y=\"42\" font-size=\"11\">" + note + "</text>\n" + end);
+}
+
 //! A legend with colours and names, from left to right, `columns` a line; the first line is `y` from the top.
 inline std::string svg_legend(const std::vector<std::string>& names, double y, std::size_t columns, double spacing) {
   std::string svg;

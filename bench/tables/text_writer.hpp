@@ -6,11 +6,14 @@
 #include <utility>
 #include <vector>
 
+#include "../../examples/generate/priced_models.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/statistics.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/block_diffusion.hpp"
 #include "espalier/kv_store/recurrent.hpp"
 #include "model_set.hpp"
+#include "price_table.hpp"
 
 namespace bench {
 
@@ -28,19 +31,28 @@ struct text_options {
 };
 
 //! Decodes with any drafter, policy and verifier, and the target of a folder of models; no model has seen the prompt
-//! before.
+//! before. With a table of prices, the seconds of statistics and of observed rounds are those that passes cost by the
+//! table; without one they are the clock's.
 class text_writer {
  public:
-  explicit text_writer(models::model_set& models)
-      : models_(models),
+  explicit text_writer(models::model_set& models, const models::price_table* price = nullptr)
+      : is_priced_(price != nullptr),
+        passes_(models, price),
         compacting_(models.make_cache(models.target)),
         truncating_(models.make_cache(models.target, espalier::commit_mode::truncate)),
         draft_kv_(models.make_cache(models.draft_model())) {}
+  text_writer(const text_writer&) = delete;
+  text_writer& operator=(const text_writer&) = delete;
 
   //! The autoregressive draft; all drafts that this makes share one cache.
   auto draft(espalier::sampling_options sampling = {.temperature = 1.0F}) {
-    return espalier::autoregressive(models_.draft_model(), draft_kv_, sampling);
+    return espalier::autoregressive(generate::host_model(passes_.draft), draft_kv_, sampling);
   }
+
+  //! The block draft.
+  //!
+  //! Pre         the folder has one
+  auto block() { return espalier::block_diffusion(generate::host_block(passes_.block)); }
 
   //! Writes max_tokens tokens, also past an end of text, and calls the observer for each round.
   template <class DrafterT, class PolicyT, class VerifierT, class ObserverT>
@@ -48,12 +60,17 @@ class text_writer {
                      std::span<const espalier::token_id> prompt, const text_options& how, ObserverT&& observer) {
     auto& kv = how.commit == espalier::commit_mode::compact ? compacting_ : truncating_;
     auto decode = espalier::make_decoder(std::forward<DrafterT>(drafter), std::forward<PolicyT>(policy),
-                                         std::forward<VerifierT>(verifier), kv, models_.target, how.decoding);
+                                         std::forward<VerifierT>(verifier), kv, generate::host_model(passes_.target),
+                                         how.decoding);
     // A decoder would use rows of the prompt that the cache still holds; here each method must read the whole prompt.
     kv.truncate(0, 0);
     draft_kv_.truncate(0, 0);
     written_text result;
-    const auto observe = espalier::observe_all(result.stats, observer);
+    const auto observe = [&](const espalier::round_record& round) {
+      const espalier::round_record seen = is_priced_ ? passes_.priced(round) : round;
+      result.stats(seen);
+      observer(seen);
+    };
     const auto tokens = decode.generate(prompt, {.max_tokens = how.max_tokens}, observe);
     result.tokens.assign(tokens.begin(), tokens.end());
     return result;
@@ -68,7 +85,8 @@ class text_writer {
   }
 
  private:
-  models::model_set& models_;
+  bool is_priced_;
+  generate::priced_models passes_;
   espalier::recurrent_kv compacting_;
   espalier::recurrent_kv truncating_;
   espalier::recurrent_kv draft_kv_;

@@ -14,10 +14,10 @@
 #include "espalier/cost/cost_model.hpp"
 #include "offline_texts.hpp"
 #include "pair_costs.hpp"
+#include "priced_arguments.hpp"
 #include "prompt_set.hpp"
 #include "report_file.hpp"
 #include "sampled_writer.hpp"
-#include "table_arguments.hpp"
 #include "timed_texts.hpp"
 #include "verifier_report.hpp"
 #include "verifier_results.hpp"
@@ -26,7 +26,7 @@ namespace {
 
 using espalier::statistics;
 
-struct arguments : bench::table_arguments {
+struct arguments : bench::priced_arguments {
   bench::verifier_run how;
   bool quick = false;
   std::string plot;
@@ -47,8 +47,9 @@ void add_arguments(bench::program& program, arguments& a) {
 
 class measurement {
  public:
-  measurement(models::model_set& models, const bench::verifier_run& how, const espalier::cost_model& costs, int threads)
-      : how_(how), writer_(models), offline_(models, how, costs, threads) {}
+  measurement(models::model_set& models, const bench::verifier_run& how, const espalier::cost_model& costs, int threads,
+              const models::price_table* price)
+      : how_(how), writer_(models, price), offline_(models, how, costs, threads) {}
 
   void run(bench::verifier_results& results, const std::vector<bench::prompt_domain>& choosing,
            const std::vector<bench::prompt_domain>& measured) {
@@ -127,6 +128,7 @@ class measurement {
 };
 
 int run(const arguments& a) {
+  const auto price = a.load_price();
   auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = 320});
   auto domains =
       bench::read_prompt_domains(a.prompts, models, a.domains, a.how.tokens + bench::root_trees::most_nodes + 1);
@@ -139,10 +141,10 @@ int run(const arguments& a) {
     results.n_prompts.push_back(domain.prompts.size());
     results.n_decoded.push_back(std::min(domain.prompts.size(), static_cast<std::size_t>(a.how.decode)));
   }
-  const espalier::cost_model costs = bench::pair_costs(models, {});
-  measurement(models, a.how, costs, a.threads).run(results, choosing, domains);
+  const espalier::cost_model costs = bench::pair_costs(models, {}, price.get());
+  measurement(models, a.how, costs, a.threads, price.get()).run(results, choosing, domains);
   const bench::verifier_report report(results, costs, a.how);
-  bench::deliver(report, a, a.plot);
+  bench::deliver(report, a, a.plot, price.get());
   return 0;
 }
 
