@@ -155,7 +155,10 @@ bench::cost_aware_regime measure(models::model_set& models, recent_costs& costs,
 int run(const arguments& a) {
   const auto price = a.load_price();
   auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = 320});
-  if (!a.find.empty()) return find_adversarial(models, a);
+  if (!a.find.empty()) {
+    if (price) espalier::raise<espalier::input_error>("--find-adversarial takes no time: --price does not go with it.");
+    return find_adversarial(models, a);
+  }
   auto domains = bench::read_prompt_domains(a.prompts, models, a.domains, a.how.tokens + 257);
   if (a.how.tune > 0) bench::take_first_prompts(domains, a.how.tune);
   if (!a.adversarial.empty()) {

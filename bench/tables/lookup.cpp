@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Compares ways of decoding without a draft model: chains over prompt look-up and n-grams, chains and trees over counts,
-// and policies that adapt, on free text, greedy text, and text that is copied with changes.
+// Compares ways of decoding without a draft model: chains over prompt look-up and n-grams, chains and trees over
+// counts, and policies that adapt, on free text, greedy text, and text that is copied with changes.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -84,11 +84,10 @@ struct kind {
   std::vector<tokens> dictated{};
 };
 
-// The target and its prices.
+// What writes: the target, whose passes are counted where there are prices.
 struct writer {
   const models::model_set& models;
   generate::priced_models& passes;
-  bool is_priced;
 
   generate::host_model target() const { return generate::host_model(passes.target); }
 };
@@ -106,9 +105,8 @@ espalier::statistics write_over(BackendT&& target, const writer& by, const token
   auto decode = espalier::make_decoder(drafter, policy, espalier::target_only(), kv, target,
                                        {.text = {.sampling = {.temperature = temperature}, .seed = 7}});
   espalier::statistics stats;
-  const auto written = decode.generate(prompt, {.max_tokens = n_tokens}, [&](const espalier::round_record& round) {
-    stats(by.is_priced ? by.passes.priced(round) : round);
-  });
+  const auto written = decode.generate(prompt, {.max_tokens = n_tokens},
+                                       [&](const espalier::round_record& round) { stats(by.passes.priced(round)); });
   if (text != nullptr) text->assign(written.begin(), written.end());
   return stats;
 }
@@ -204,7 +202,7 @@ class report {
         "duration; methods take turns prompt by prompt. Times are of what follows the first round. *Free*: the target "
         "samples at temperature 1, the same text for each method. *Greedy*: temperature 0. *Copied*: the prompt ends "
         "with {} tokens of the target's, and what is written is dictated: these again, each replaced with "
-        "probability 1/{}; passes are the target's own. cost-aware has its defaults, and the prices that are counted "
+        "probability 1/{}; passes are the target's own. cost-aware has its defaults, and the costs of --price "
         "or, by the clock, the mean of {} measurements of what passes cost: rows of 1, 2, 4, 8, 16 and 32 take {} of a "
         "row after 256 tokens.\n",
         a_.tokens, kinds_[0].prompts.size(), a_.repeats, a_.tokens, a_.change, n_costs, row_prices());
@@ -281,12 +279,13 @@ class report {
 };
 
 int run(const arguments& a) {
+  const auto price = a.load_price(false);
   auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = 320});
-  const auto price = a.load_price();
   generate::priced_models passes(models, price.get());
-  const writer by{models, passes, price != nullptr};
+  const writer by{models, passes};
   const std::vector<kind> kinds = kinds_of(models, by, a);
-  const espalier::cost_model costs = price ? price->costs : costs_of(models, a.quick ? 1 : report::n_costs);
+  const espalier::cost_model costs =
+      price ? price->costs.without_draft() : costs_of(models, a.quick ? 1 : report::n_costs);
   const std::vector<method> methods = methods_of(costs, models.target.vocab_size());
   std::vector<bench::prompt_domain> domains;
   for (const kind& k : kinds)

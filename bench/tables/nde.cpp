@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/model/llama/model_identity.hpp"
 #include "espalier/selector/files/selector_file.hpp"
 #include "nde_methods.hpp"
 #include "nde_report.hpp"
@@ -141,7 +142,9 @@ class measurement {
 
   espalier::delayed_selector load(const std::string& verifier) const {
     const espalier::selector_file file = espalier::load_selector(a_.selectors + "/" + verifier + ".safetensors");
-    espalier::require_origin(file, {costs_.target, costs_.draft, models_.target.vocab_size(), verifier});
+    espalier::require_origin(
+        file, {espalier::model_identity(models_.paths.model), espalier::model_identity(models_.paths.draft),
+               models_.target.vocab_size(), verifier});
     return file.selector;
   }
 

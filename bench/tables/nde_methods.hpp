@@ -23,7 +23,7 @@
 
 namespace bench {
 
-//! The choices of a verifier's selector, and the time that they took.
+//! The choices of a verifier's selector, and the time that they took by the clock, also where texts are priced.
 struct selector_record {
   std::array<std::int64_t, espalier::delayed_action::count> actions{};  //!< rounds by action; rounds without a choice
                                                                         //!< are not counted
@@ -32,7 +32,7 @@ struct selector_record {
   double choosing = 0;                                                  //!< seconds in the network
   double reading = 0;    //!< seconds in reading the target's row and state
   double comparing = 0;  //!< seconds in entropies and divergences
-  double total = 0;      //!< seconds of the rounds
+  double total = 0;      //!< seconds of the texts, their prompts included
 
   std::int64_t chosen() const {
     std::int64_t sum = 0;
@@ -127,13 +127,15 @@ template <class PartT>
 espalier::statistics write_neurally(text_writer& writer, const PartT& verifier, timed_neural_delayed& policy,
                                     selector_record& record, std::span<const espalier::token_id> prompt,
                                     const text_options& how) {
-  const auto note = [&](const espalier::round_record& round) {
+  const auto note = [&](const espalier::round_record&) {
     if (policy.chosen()) ++record.actions[static_cast<std::size_t>(espalier::delayed_action::number(policy.action()))];
     ++record.rounds;
-    record.total += round.seconds.total();
   };
   auto drafter = writer.draft(how.decoding.text.sampling);
-  return writer.write(drafter, policy, verifier.make(), prompt, how, note).stats;
+  const auto start = std::chrono::steady_clock::now();
+  const espalier::statistics stats = writer.write(drafter, policy, verifier.make(), prompt, how, note).stats;
+  record.total += detail::seconds_since(start);
+  return stats;
 }
 
 }  // namespace bench

@@ -12,7 +12,7 @@
 
 namespace bench {
 
-//! The arguments of a program of tables whose texts can be counted at the prices of another machine.
+//! The arguments of a program of tables whose seconds can be counted at the prices of another machine.
 struct priced_arguments : table_arguments {
   std::string price;  //!< file of a table of prices; empty: seconds are the clock's
 
@@ -23,12 +23,15 @@ struct priced_arguments : table_arguments {
            "believe it");
   }
 
-  //! Returns the table that was named, or null.
+  //! Returns the table that was named, or null. `drafts`: whether the program has a draft, so that the table needs one.
   //!
-  //! Errors      those of price_table::load
-  std::shared_ptr<const models::price_table> load_price() const {
+  //! Errors      those of price_table::load; model_error for a table that lacks the draft
+  std::shared_ptr<const models::price_table> load_price(bool drafts = true) const {
     if (price.empty()) return nullptr;
-    return std::make_shared<models::price_table>(models::price_table::load(price));
+    const auto table = std::make_shared<models::price_table>(models::price_table::load(price));
+    if (drafts && !table->has_draft())
+      espalier::raise<espalier::model_error>(price, " has no prices of a draft, which this program's methods need.");
+    return table;
   }
 };
 

@@ -55,8 +55,8 @@ class real_models_report {
     std::string text = fmt::format(
         "## Real models\n\n{}\n\nA *speedup* is the tokens a second of a method over those of plain decoding after the "
         "same prompt, its reading included; ± is the 95 % interval over the prompts of a kind, and *mean* that of the "
-        "kinds, each counting alike. Methods take turns prompt by prompt. cost-aware has the prices that are counted "
-        "or, by "
+        "kinds, each counting alike. Methods take turns prompt by prompt. cost-aware believes the table of --price or, "
+        "by "
         "the clock, what `generate` measures before its first text, which no text's time holds. chain and best-first "
         "come in several sizes, every other method with its defaults. Where texts are drawn, or are another engine's, "
         "they differ in words and in length.\n",

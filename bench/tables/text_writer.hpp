@@ -36,8 +36,7 @@ struct text_options {
 class text_writer {
  public:
   explicit text_writer(models::model_set& models, const models::price_table* price = nullptr)
-      : is_priced_(price != nullptr),
-        passes_(models, price),
+      : passes_(models, price),
         compacting_(models.make_cache(models.target)),
         truncating_(models.make_cache(models.target, espalier::commit_mode::truncate)),
         draft_kv_(models.make_cache(models.draft_model())) {}
@@ -67,7 +66,7 @@ class text_writer {
     draft_kv_.truncate(0, 0);
     written_text result;
     const auto observe = [&](const espalier::round_record& round) {
-      const espalier::round_record seen = is_priced_ ? passes_.priced(round) : round;
+      const espalier::round_record seen = passes_.priced(round);
       result.stats(seen);
       observer(seen);
     };
@@ -85,7 +84,6 @@ class text_writer {
   }
 
  private:
-  bool is_priced_;
   generate::priced_models passes_;
   espalier::recurrent_kv compacting_;
   espalier::recurrent_kv truncating_;

@@ -350,8 +350,7 @@ class verifier_report {
       draft.push_back(rows <= most_paths ? fmt::format("{:.3f}", 1e3 * costs_.draft_pass(rows, context_shown)) : "");
     }
     markdown_table text(
-        fmt::format("Milliseconds of a pass by its rows after {} tokens, measured at the beginning of the run",
-                    context_shown),
+        fmt::format("Milliseconds of a pass by its rows after {} tokens, by which settings were chosen", context_shown),
         columns, "model");
     text.row("target", target);
     text.row("draft", draft);

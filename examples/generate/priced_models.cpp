@@ -21,6 +21,7 @@ priced_models::priced_models(models::model_set& models, const models::price_tabl
 }
 
 espalier::round_record priced_models::priced(const espalier::round_record& round) {
+  if (target.prices == nullptr) return round;
   espalier::round_record result = round;
   result.seconds = {};
   result.seconds.target_forward = std::exchange(target.seconds, 0.0);

@@ -22,7 +22,8 @@ struct priced_models {
   //! Without a table nothing is counted.
   priced_models(models::model_set& models, const models::price_table* table);
 
-  //! A round's record in which the seconds are the prices of the passes since the last call.
+  //! A round's record in which the seconds are the prices of the passes since the last call; without a table the record
+  //! itself.
   espalier::round_record priced(const espalier::round_record& round);
 };
 

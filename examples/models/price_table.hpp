@@ -47,8 +47,8 @@ struct price_table {
   //! A sentence that says whose seconds are counted.
   std::string in_words() const {
     return "Seconds are not this machine's: passes are counted at the prices of " + file + ", for " + costs.target +
-           (has_draft() ? " with " + costs.draft + " as its draft" : std::string(" without a draft")) + " on " +
-           costs.hardware + " (" + source + ").";
+           (has_draft() ? " with " + costs.draft + " as the draft, whatever drafts," : std::string(" without a draft")) +
+           " on " + costs.hardware + " (" + source + ").";
   }
 
   nlohmann::ordered_json json() const {

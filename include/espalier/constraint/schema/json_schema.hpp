@@ -767,7 +767,7 @@ class schema_parser : private keyword_reader {
 //! 15 digits and no exponent. Where a whole number is required, 1.0 may be written for 1, except in drafts 3 and 4.
 //! Strings may have \u escapes, but not those with a pattern, a format or excluded values, and not names of properties.
 //! Properties that the schema does not name may occur twice. So not every text that the schema allows can be written,
-//! but every text that is written is allowed, except that the patterns ^.*$ and ^(.*)$ let line breaks through.
+//! but every text that is written is allowed.
 //!
 //! A schema may have these keywords. Keywords of older drafts have the meaning that they have there:
 //!   any value      type (one or a list; without it and without enum, the type that the keywords belong to), enum
