@@ -125,8 +125,10 @@ TEST_CASE("all output says whose seconds are counted", "[generate][price]") {
   CHECK(json::parse(run(asked + "--compare --repeats 1 --method chain --json").out).at("price") == object.at("price"));
   for (const char* more : {"", "--compare --repeats 1 --method chain"}) {
     const outcome shown = run(asked + more);
-    CHECK(contains(shown.out, "Seconds are not this machine's: passes are counted at the prices of " + path +
-                                  ", for large with small as its draft on a clock of sand (reckoned for a test)."));
+    CHECK(contains(
+        shown.out,
+        "Seconds are not this machine's: passes are counted at the prices of " + path +
+            ", for large with small as the draft, whatever drafts, on a clock of sand (reckoned for a test)."));
   }
   CHECK_FALSE(contains(run("--threads 1 --prompt 'Once' --max-tokens 4 --method chain").out, "not this machine's"));
 }
