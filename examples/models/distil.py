@@ -23,6 +23,7 @@ class Target:
         import transformers
 
         self.path, self.device, self.reader = path, device, None
+        self.name = os.path.basename(os.path.abspath(path))
         if os.path.isfile(path):
             folder, file = os.path.split(path)
             self.place = {"pretrained_model_name_or_path": folder or ".", "gguf_file": file}
@@ -231,8 +232,6 @@ def draft_config(target, args):
         raise SystemExit(f"--width {width} is more than the target's, {most}.")
     if width % heads or width // heads % 2:
         raise SystemExit(f"--width {width} must be --heads {heads} times an even number.")
-    c = target.config
-    theta = (getattr(c, "rope_parameters", None) or {}).get("rope_theta") or getattr(c, "rope_theta", None)
     return {
         "vocab_size": target.vocab,
         "hidden_size": width,
@@ -241,9 +240,9 @@ def draft_config(target, args):
         "num_key_value_heads": heads,
         "head_dim": width // heads,
         "intermediate_size": max(1, round(width / 6)) * 16,
-        "rope_theta": theta or 10000.0,
+        "rope_theta": angles_of(target),
         "rms_norm_eps": 1e-5,
-        "max_position_embeddings": getattr(c, "max_position_embeddings", None) or 2048,
+        "max_position_embeddings": positions_of(target),
     }
 
 
@@ -258,7 +257,8 @@ def measured(draft, rows, valid, size):
     return {"first choice": float(first), "accepted of 5": of_5, "accepted of 7": of_7}
 
 
-def distil(args):
+def target_of(args):
+    """Returns the target, after a check that the arguments fit it and one another; sets the threads."""
     if args.texts < 1 or args.batch < 1 or args.new < 2:
         raise SystemExit("--texts and --batch must be 1 or more, --new 2 or more.")
     if args.device != "cpu":
@@ -266,11 +266,17 @@ def distil(args):
     torch.set_num_threads(args.threads)
     torch.set_float32_matmul_precision("high")
     target = Target(args.target, torch.bfloat16 if args.precision == "bf16" else torch.float32, args.device)
-    config = draft_config(target, args)
-    if args.longest + args.new > config["max_position_embeddings"]:
+    positions = positions_of(target)
+    if args.longest + args.new > positions:
         raise SystemExit(
-            f"--longest {args.longest} and --new {args.new} are more than the target's {config['max_position_embeddings']} positions."
+            f"--longest {args.longest} and --new {args.new} are more than the target's {positions} positions."
         )
+    return target
+
+
+def write_all(args, target):
+    """What the target writes after the prompts kept apart and after the others: for each ids, valid and the prompts' lengths, as
+    write_texts returns them."""
     prompts = read_prompts(args.prompts, target, args.longest)
     if args.held_out:
         held_out = read_prompts(args.held_out, target, args.longest)
@@ -281,7 +287,7 @@ def distil(args):
     if not prompts:
         raise SystemExit(f"{args.prompts} has no other prompt than those kept apart for measuring.")
 
-    header = {"target": os.path.basename(os.path.abspath(args.target)), "vocabulary": target.vocab}
+    header = {"target": target.name, "vocabulary": target.vocab}
     header |= {"seed": args.seed, "new tokens": args.new}
     rng = np.random.default_rng(args.seed)
     order = np.concatenate([rng.permutation(len(prompts)) for _ in range(-(-args.texts // len(prompts)))])
@@ -292,7 +298,24 @@ def distil(args):
         return write_texts(os.path.join(args.work, name), target, *what, header, args)
 
     held_out = texts("held_out.jsonl", held_out, np.zeros(len(held_out)), range(len(held_out)))
-    rows, valid, _ = texts("texts.jsonl", prompts, temperature, order[: args.texts])
+    return held_out, texts("texts.jsonl", prompts, temperature, order[: args.texts])
+
+
+def positions_of(target):
+    """Number of positions that a text may have."""
+    return getattr(target.config, "max_position_embeddings", None) or 2048
+
+
+def angles_of(target):
+    """The base of the target's rotary angles."""
+    c = target.config
+    return (getattr(c, "rope_parameters", None) or {}).get("rope_theta") or getattr(c, "rope_theta", None) or 10000.0
+
+
+def distil(args):
+    target = target_of(args)
+    config = draft_config(target, args)
+    held_out, (rows, valid, _) = write_all(args, target)
 
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
@@ -302,7 +325,7 @@ def distil(args):
     opt = Optimizer(model, args.muon_lr, args.adam_lr, 0.02, args.precision == "bf16")
     path = os.path.join(args.work, "distil.pt")
     state = begin(args, model, opt, path)
-    if state.setdefault("target", header["target"]) != header["target"]:
+    if state.setdefault("target", target.name) != target.name:
         raise SystemExit(f"the checkpoint {path} is of a draft for {state['target']}; --fresh begins anew.")
     divergence = torch.compile(divergence_of_logits, dynamic=False) if args.compile else divergence_of_logits
 

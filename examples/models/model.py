@@ -263,14 +263,18 @@ class Muon:
 
 
 class Optimizer:
-    """Muon for the matrices, AdamW for the embedding and the norms, cut into tasks that any worker can do. All state
-    lies in shared memory."""
+    """Muon for the matrices, AdamW for the embedding, the output matrix and the norms, cut into tasks that any worker can
+    do. All state lies in shared memory."""
 
     def __init__(self, model, muon_lr, adam_lr, decay, half):
         self.muon_lr, self.adam_lr = muon_lr, adam_lr
         named = list(model.named_parameters())
-        self.muon = Muon([p for n, p in named if p.dim() == 2 and "embed" not in n], decay=decay, half=half)
-        self.rest = [p for n, p in named if p.dim() != 2 or "embed" in n]
+
+        def by_muon(name, p):
+            return p.dim() == 2 and "embed" not in name and "lm_head" not in name
+
+        self.muon = Muon([p for n, p in named if by_muon(n, p)], decay=decay, half=half)
+        self.rest = [p for n, p in named if not by_muon(n, p)]
         self.first = [torch.zeros_like(p) for p in self.rest]
         self.second = [torch.zeros_like(p) for p in self.rest]
         self.tasks = [None] + [m[i : i + 4] for m in self.muon.groups.values() for i in range(0, len(m), 4)]
@@ -457,30 +461,29 @@ def quantise(w):
 
 
 def write_folder(folder, weights, settings):
-    """A model's folder: model.safetensors, whose matrices are int8 rows, and config.json, the settings and what all models have.
-    Returns the bytes of the former."""
+    """A model's folder: model.safetensors, whose matrices are int8 rows, and config.json, the settings and, where they say nothing
+    else, what all models have. Returns the bytes of the former."""
     from safetensors.torch import save_file
 
     tensors = {}
     for name, w in weights.items():
-        w = w.float().contiguous()
         if w.dim() == 2:
-            tensors[name], tensors[name + "_scale"] = quantise(w)
+            tensors[name], tensors[name + "_scale"] = quantise(w.float().contiguous())
         else:
-            tensors[name] = w
+            tensors[name] = w.float().contiguous() if w.is_floating_point() else w.contiguous()
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "model.safetensors")
     save_file(tensors, path + ".tmp", metadata={"format": "pt"})
     os.chmod(path + ".tmp", 0o644)
     os.replace(path + ".tmp", path)
     settings = {
-        **settings,
         "hidden_act": "silu",
         "attention_bias": False,
         "mlp_bias": False,
         "tie_word_embeddings": True,
         "torch_dtype": "float32",
         "quantization_config": {"quant_method": "espalier_int8_rows"},
+        **settings,
     }
     with open(os.path.join(folder, "config.json"), "w") as f:
         json.dump(settings, f, indent=2)

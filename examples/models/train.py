@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
 """Trains the bundled models: a tokenizer, a small Llama (the target), a smaller one (its draft) and a
-block-diffusion draft. distil makes a draft for any target.
+block-diffusion draft. distil trains a smaller model, and head an EAGLE-3 head, for any target.
 
     pip install torch sentencepiece safetensors numpy transformers
     pip install accelerate gguf    # for a target in a GGUF file
@@ -10,8 +10,8 @@ The commands, in order: tokenizer, target, export, write, draft, block, export, 
 the pair of examples/embedded: tokenizer, target, export, write, draft, export, image, measure. --work keeps checkpoints and token
 streams; target, draft and block resume when they are started again. --data needs gsm8k_train.jsonl, gsm8k_test.jsonl,
 python_code_train.txt, python_code_test.txt, tinyshakespeare.txt, wikitext2_raw_valid.txt (trained on) and
-wikitext2_raw_test.txt (held out). distil needs neither the others nor --data: the target writes texts after prompts, a draft is
-trained on them, exported and measured, and what was interrupted goes on when it is started again."""
+wikitext2_raw_test.txt (held out). distil and head need neither the others nor --data: the target writes texts after prompts, a
+draft is trained on them, exported and measured, and what was interrupted goes on when it is started again."""
 
 import argparse
 import json
@@ -24,6 +24,7 @@ import torch
 
 from block import BLOCK, BlockDraft, Blocks, agreement, block_hits, block_loss, step_hits
 from distil import distil
+from head import head
 from model import (
     DRAFT,
     TARGET,
@@ -536,29 +537,41 @@ def main():
     b.add_argument(
         "--position-decay", type=float, default=7, help="position i of a block weighs exp(-(i - 1) / this)"
     )
-    o = training(
-        "distil", distil, "distils a draft for any target, or resumes", 20, 0.02, 0.003, longer=False
-    )
     needed = {"required": True, "default": argparse.SUPPRESS}
-    o.add_argument("--target", **needed, help="folder or GGUF file of a model that transformers loads")
-    o.add_argument("--prompts", **needed, help='JSON lines, each with "text" (a user\'s message) or "tokens"')
-    o.add_argument("--out", **needed, help="folder of the draft")
-    o.add_argument(
-        "--held-out",
-        default="",
-        help="prompts to measure with; if not given, every 16th of --prompts, at most 128",
-    )
-    o.add_argument("--texts", type=int, default=30720, help="texts that the target writes")
-    o.add_argument("--batch", type=int, default=256, help="texts at a time")
-    o.add_argument("--longest", type=int, default=128, help="tokens of a prompt; longer ones are left out")
-    o.add_argument("--new", type=int, default=256, help="tokens that the target writes after each")
+
+    def for_any_target(name, run, text, minutes, adam_lr):
+        c = training(name, run, text, minutes, 0.02, adam_lr, longer=False)
+        c.add_argument("--target", **needed, help="folder or GGUF file of a model that transformers loads")
+        c.add_argument("--prompts", **needed, help='JSON lines, each with "text" (a user\'s message) or "tokens"')
+        c.add_argument("--out", **needed, help="folder of what is trained")
+        c.add_argument(
+            "--held-out",
+            default="",
+            help="prompts to measure with; if not given, every 16th of --prompts, at most 128",
+        )
+        c.add_argument("--texts", type=int, default=30720, help="texts that the target writes")
+        c.add_argument("--batch", type=int, default=256, help="texts at a time")
+        c.add_argument("--longest", type=int, default=128, help="tokens of a prompt; longer ones are left out")
+        c.add_argument("--new", type=int, default=256, help="tokens that the target writes after each")
+        c.add_argument(
+            "--hard",
+            type=float,
+            default=0.2,
+            help="weight of the cross entropy with the target's first choice (for head: among its tokens)",
+        )
+        c.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+        return c
+
+    o = for_any_target("distil", distil, "distils a draft for any target, or resumes", 20, 0.003)
     o.add_argument("--width", type=int, default=192, help="of the draft")
     o.add_argument("--layers", type=int, default=4)
     o.add_argument("--heads", type=int, default=3)
-    o.add_argument(
-        "--hard", type=float, default=0.2, help="weight of the cross entropy with the target's first choice"
-    )
-    o.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    h = for_any_target("head", head, "trains an EAGLE-3 head for any target, or resumes", 60, 0.001)
+    h.add_argument("--vocab", type=int, default=8192, help="tokens that the head can draft: the texts' usual ones")
+    h.add_argument("--inner", type=int, default=0, help="width of the feed-forward block, 0: the target's")
+    h.add_argument("--steps", type=int, default=5, help="tokens that the head drafts in a row in training")
+    h.add_argument("--decay", type=float, default=0.8, help="the token drafted j-th, from 0, weighs this to the power of j")
+    h.add_argument("--length", type=int, default=384, help="tokens of each text, its prompt included, that the head learns from")
     m = command("measure", measure, "agreement of draft and target, held-out losses of the exported weights")
     m.add_argument("--prompts", type=int, default=64, help="prompts a domain, 0: no agreement")
     m.add_argument("--length", type=int, default=128, help="tokens written from each")
