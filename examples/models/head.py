@@ -28,10 +28,10 @@ class HeadAttention(nn.Module):
         self.o_proj = nn.Linear(self.h * self.d, c["hidden_size"], bias=False)
 
     def forward(self, x, cos, sin, before):
-        """Returns the attention's output for the rows of one step. before: keys and values of the earlier steps' rows, to which this
-        step's are added. Row r of step j sees the rows 1 to r - j of step 0, and of each step i from 1 to j the row r - j + i: the
-        path that leads to it. Row 0, whose token has no state before it, is seen by the path that begins there alone, since drafting
-        makes no row for it otherwise."""
+        """Returns the attention's output for the rows of one step. before: keys and values of the earlier steps' rows, to
+        which this step's are added. Row r of step j sees the rows 1 to r - j of step 0, and of each step i from 1 to j the
+        row r - j + i: the path that leads to it. Row 0, whose token has no state before it, is seen by the path that
+        begins there alone, since drafting makes no row for it otherwise."""
         b, t, _ = x.shape
         q = rotate(self.q_proj(x).view(b, t, self.h, self.d).transpose(1, 2), cos, sin)
         k = rotate(self.k_proj(x).view(b, t, self.kv, self.d).transpose(1, 2), cos, sin)
@@ -93,9 +93,9 @@ class Head(nn.Module):
         self.register_buffer("sin", torch.cat((angle, angle), -1).sin(), persistent=False)
 
     def forward(self, tokens, states, steps):
-        """Yields for each of so many steps its rows' last states [batch][length][width], after the norm, of which lm_head makes logits. tokens
-        [batch][length][width] are embeddings, states [batch][length][3 * width] the target's at the same positions. Row r of a step
-        has read the token at r and a state of r - 1, and says what comes after r."""
+        """Yields for each of so many steps its rows' last states [batch][length][width], after the norm, of which lm_head
+        makes logits. tokens [batch][length][width] are embeddings, states [batch][length][3 * width] the target's at the
+        same positions. Row r of a step has read the token at r and a state of r - 1, and says what comes after r."""
         length = tokens.shape[1]
         cos, sin = self.cos[:length], self.sin[:length]
         state, before = self.fc(states).float(), []
@@ -108,9 +108,9 @@ class Head(nn.Module):
 
 
 class States:
-    """The target's states at every token of some texts, one text behind the other: the inputs of layers 2 and n / 2 and of the third
-    last, which a head reads if its config names none; the last state, after the final norm; and the logarithm of the sum of its
-    logits' exponentials. They are kept in a file, which says of what it is."""
+    """The target's states at every token of some texts, one text behind the other: the inputs of layers 2 and n / 2 and of
+    the third last, which a head reads if its config names none; the last state, after the final norm; and the logarithm of
+    the sum of its logits' exponentials. They are kept in a file, whose name tells the texts and the target."""
 
     def __init__(self, folder, name, target, rows, valid, precision):
         self.valid = valid.numpy()
@@ -193,8 +193,8 @@ def usual_tokens(rows, valid, count, vocab):
 
 @torch.no_grad()
 def head_hits(head, embedding, kept, rows, states, depth):
-    """Whether the i-th token that the head drafts is the text's, and those before it were right, if the pending token stands at each
-    place: [texts][length][depth]."""
+    """Whether the i-th token that the head drafts is the text's, if the pending token stands at each place and the tokens
+    drafted before it are the text's: [texts][length][depth]."""
     hits, device, width = [], embedding.device, embedding.shape[1]
     for i in range(0, len(rows), 4):
         at = list(range(i, min(i + 4, len(rows))))
@@ -209,9 +209,9 @@ def head_hits(head, embedding, kept, rows, states, depth):
 
 
 def divergence_of_rows(q, p, total, hard):
-    """KL(target || head) over the tokens of the head, plus hard times the cross entropy with the best of them, and how often the
-    head's first choice is that one. p: the target's logits; total: the logarithm of the sum of the exponentials of all of them.
-    """
+    """KL(target || head) over the tokens of the head, plus hard times the cross entropy with the best of them, and how
+    often the head's first choice is that one. p: the target's logits of these tokens; total: the logarithm of the sum of
+    the exponentials of all its logits."""
     q = q.float().log_softmax(-1)
     logp = p.float() - total[:, None]
     best = logp.argmax(-1)

@@ -42,8 +42,9 @@ def refusal(*arguments):
     raise AssertionError("nothing was refused")
 
 
-# The rows of all steps at once are those of drafting token by token: the rows before the pending token read the target's states, each
-# drafted row the state that the row before it left. Where the pending token is not the first, there is no row of the first token.
+# The rows of all steps at once are those of drafting token by token: rows up to the pending token read the target's
+# states, each drafted row the state that the row before it left. Only where the pending token is the first is there a row
+# of the first token.
 torch.manual_seed(2)
 head = Head(
     {
