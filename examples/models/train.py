@@ -11,7 +11,8 @@ the pair of examples/embedded: tokenizer, target, export, write, draft, export, 
 streams; target, draft and block resume when they are started again. --data needs gsm8k_train.jsonl, gsm8k_test.jsonl,
 python_code_train.txt, python_code_test.txt, tinyshakespeare.txt, wikitext2_raw_valid.txt (trained on) and
 wikitext2_raw_test.txt (held out). distil and head need neither the others nor --data: the target writes texts after prompts, a
-draft is trained on them, exported and measured, and what was interrupted goes on when it is started again."""
+draft is trained on them, exported and measured, and what was interrupted goes on when it is started again; only the target's states,
+which head keeps in a file, are then computed from the first text on."""
 
 import argparse
 import json
