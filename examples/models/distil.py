@@ -324,9 +324,7 @@ def distil(args):
     model.to(args.device)
     opt = Optimizer(model, args.muon_lr, args.adam_lr, 0.02, args.precision == "bf16")
     path = os.path.join(args.work, "distil.pt")
-    state = begin(args, model, opt, path)
-    if state.setdefault("target", target.name) != target.name:
-        raise SystemExit(f"the checkpoint {path} is of a draft for {state['target']}; --fresh begins anew.")
+    state = begin(args, model, opt, path, target.name)
     divergence = torch.compile(divergence_of_logits, dynamic=False) if args.compile else divergence_of_logits
 
     def loss(m, ids, use):

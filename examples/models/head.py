@@ -118,6 +118,7 @@ class States:
         self.width = 4 * target.embedding.shape[1] + 1
         shape = (int(self.starts[-1]), self.width)
         made_of = hashlib.sha256(rows.numpy().tobytes() + self.valid.tobytes())
+        made_of.update(target.embedding.detach().cpu().view(torch.int16).numpy().tobytes())
         made_of.update(f"{target.name} {target.model.num_parameters()} {precision}".encode())
         path = os.path.join(folder, f"{name}-{made_of.hexdigest()[:12]}.states")
         if not os.path.exists(path):
@@ -260,9 +261,7 @@ def head(args):
     model = Head(config).to(device)
     opt = Optimizer(model, args.muon_lr, args.adam_lr, 0.02, args.precision == "bf16")
     path = os.path.join(args.work, "head.pt")
-    state = begin(args, model, opt, path)
-    if state.setdefault("target", target.name) != target.name:
-        raise SystemExit(f"the checkpoint {path} is of a head for {state['target']}; --fresh begins anew.")
+    state = begin(args, model, opt, path, target.name)
     if state["step"] == 0:
         kept, share = usual_tokens(rows, valid, config["draft_vocab_size"], target.vocab)
         print(f"{len(kept)} tokens of {target.vocab} are {100 * share:.2f} % of the texts", flush=True)

@@ -436,17 +436,19 @@ class Trainer:
             self.save(before + time.time() - begun)
 
 
-def begin(args, model, opt, path):
-    """The state to go on from: that of the checkpoint at path if there is one."""
+def begin(args, model, opt, path, target=None):
+    """The state to go on from: that of the checkpoint at path if there is one, which must be for the target of this name."""
     print(f"parameters {sum(p.numel() for p in model.parameters())}", flush=True)
     if not os.path.exists(path) or args.fresh:
-        return {"elapsed": 0.0, "step": 0, "tokens": 0}
+        return {"elapsed": 0.0, "step": 0, "tokens": 0, "target": target}
     try:
         c = torch.load(path, map_location="cpu")
     except (RuntimeError, EOFError, OSError, pickle.UnpicklingError) as fault:
         raise SystemExit(f"the checkpoint {path} is cut short or damaged ({fault}); --fresh begins anew.")
     if {n: w.shape for n, w in c["model"].items()} != {n: w.shape for n, w in model.state_dict().items()}:
         raise SystemExit(f"the checkpoint {path} is of a model of other sizes; --fresh begins anew.")
+    if c["state"].get("target") != target:
+        raise SystemExit(f"the checkpoint {path} is of a draft for {c['state'].get('target')}; --fresh begins anew.")
     model.load_state_dict(c["model"])
     for t, v in zip(opt.tensors(), c["opt"]):
         t.copy_(v)

@@ -11,8 +11,8 @@
 
 namespace models {
 
-//! The seconds that passes cost on some machine, from a file. Texts that are counted at these prices are written by the models at
-//! hand, and only their seconds are the table's.
+//! The seconds that passes cost on some machine, from a file. Texts that are counted at these prices are written by the
+//! models at hand, and only their seconds are the table's.
 struct price_table {
   std::string file;
   espalier::cost_model costs;
@@ -47,7 +47,8 @@ struct price_table {
   //! A sentence that says whose seconds are counted.
   std::string in_words() const {
     return "Seconds are not this machine's: passes are counted at the prices of " + file + ", for " + costs.target +
-           (has_draft() ? " with " + costs.draft + " as the draft, whatever drafts," : std::string(" without a draft")) +
+           (has_draft() ? " with " + costs.draft + " as the draft, whatever drafts,"
+                        : std::string(" without a draft")) +
            " on " + costs.hardware + " (" + source + ").";
   }
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: BSL-1.0
 """Distils a draft for a small target of random weights. Without torch or transformers it exits with 77: skipped."""
 
-import contextlib
-import io
 import json
 import os
 import re
@@ -17,29 +15,13 @@ try:
 except ImportError:
     sys.exit(77)
 
-sys.path[0] = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "models")
-import train  # noqa: E402
+from trainer import refusal, run  # noqa: E402 (the examples are importable from here on)
+
 from distil import Target  # noqa: E402
 from model import Llama, dequantised, exported  # noqa: E402
 
 SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
 SMALL = "--texts 12 --batch 5 --new 12 --longest 8 --width 16 --layers 1 --heads 2 --micro 64 --accumulate 1 --show 2"
-
-
-def run(*arguments):
-    sys.argv = ["train.py", *map(str, arguments)]
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        train.main()
-    return said.getvalue()
-
-
-def refusal(*arguments):
-    try:
-        run(*arguments)
-    except SystemExit as sentence:
-        return str(sentence)
-    raise AssertionError("nothing was refused")
 
 
 def write_tokenizer(folder, size):
