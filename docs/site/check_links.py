@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""check_links.py FOLDER: names each link of the pages in FOLDER that leads to no file there, or to no place on its page."""
+"""check_links.py FOLDER: names each link of the pages in FOLDER that leads to no file there, or to no place on its
+page."""
 import pathlib
 import sys
 import urllib.parse

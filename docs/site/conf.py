@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The site of ./run docs: the pages as they stand in the repository, whose links lead from file to file, by Sphinx and MyST."""
+"""The site of ./run docs: the pages as they stand in the repository, whose links lead from file to file, by Sphinx and
+MyST."""
 import pathlib
 import re
 
@@ -25,7 +26,8 @@ html_copy_source = False
 
 
 def add_contents(app, docname, source):
-    """Adds a table of contents: to the README the pages that it ends with, to a page with a folder of its name the pages there."""
+    """Adds a table of contents: to the README the pages that it ends with, to a page with a folder of its name the pages
+    there."""
     entries = []
     if docname == root_doc:
         more = source[0].split("## Read more")[1]
