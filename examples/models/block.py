@@ -43,15 +43,19 @@ class BlockAttention(Attention):
     """Rows of a block see the context in front of their block, and every row of it. Keys and values of both come from the
     same matrices."""
 
+    def __init__(self, c, norm=nn.Identity):
+        super().__init__(c)
+        self.q_norm, self.k_norm = norm(), norm()
+
     def forward(self, x, context, rows, before, seen):
         """x [batch][blocks][rows][width], context [batch][length][width], rows and before the cosines and sines at their
         positions, seen [batch][blocks][length]."""
         b, n, r, _ = x.shape
         t, group = context.shape[1], self.h // self.kv
-        q = rotate(self.q_proj(x).view(b, n, r, self.h, self.d).permute(0, 3, 1, 2, 4), *rows)
-        k = rotate(self.k_proj(x).view(b, n, r, self.kv, self.d).permute(0, 3, 1, 2, 4), *rows)
+        q = rotate(self.q_norm(self.q_proj(x).view(b, n, r, self.h, self.d)).permute(0, 3, 1, 2, 4), *rows)
+        k = rotate(self.k_norm(self.k_proj(x).view(b, n, r, self.kv, self.d)).permute(0, 3, 1, 2, 4), *rows)
         v = self.v_proj(x).view(b, n, r, self.kv, self.d).permute(0, 3, 1, 2, 4)
-        keys = rotate(self.k_proj(context).view(b, t, self.kv, self.d).transpose(1, 2), *before)
+        keys = rotate(self.k_norm(self.k_proj(context).view(b, t, self.kv, self.d)).transpose(1, 2), *before)
         values = self.v_proj(context).view(b, t, self.kv, self.d).transpose(1, 2)
         q = q.to(v.dtype) * self.d**-0.5
         q = q.reshape(b, self.kv, group, n * r, self.d)
@@ -68,56 +72,74 @@ class BlockAttention(Attention):
 
 
 class BlockLayer(Layer):
-    def __init__(self, c):
+    def __init__(self, c, norm=nn.Identity):
         super().__init__(c)
-        self.self_attn = BlockAttention(c)
+        self.self_attn = BlockAttention(c, norm)
 
     def forward(self, x, context, rows, before, seen):
         x = x + self.self_attn(self.input_layernorm(x), context, rows, before, seen)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
-class BlockDraft(nn.Module):
-    """Row 0 is the pending token beside the context's last row, row i the same with a learned vector for position i after it.
-    The target's embedding goes in, and reads the marginals off."""
+class BlockLayers(nn.Module):
+    """The layers of a block, over what the target's states of some layers become together. norm() makes the norm of each
+    head's queries and of its keys."""
 
-    def __init__(self, c):
+    def __init__(self, c, states, norm=nn.Identity):
         super().__init__()
         self.config = c
         width = c["hidden_size"]
-        self.fc = nn.Linear(len(c["target_layers"]) * width, width, bias=False)
+        self.fc = nn.Linear(states * width, width, bias=False)
         self.hidden_norm = RMSNorm(width, c["rms_norm_eps"])
-        self.pending_norm = RMSNorm(width, c["rms_norm_eps"])
-        self.pending_proj = nn.Linear(width, width, bias=False)
-        self.mask_embed = nn.Parameter(torch.zeros(c["block_size"] - 1, width))
-        self.layers = nn.ModuleList(BlockLayer(c) for _ in range(c["num_hidden_layers"]))
+        self.layers = nn.ModuleList(BlockLayer(c, norm) for _ in range(c["num_hidden_layers"]))
         self.norm = RMSNorm(width, c["rms_norm_eps"])
-        for name, p in self.named_parameters():
-            if p.dim() == 2:
-                std = 0.5 if "embed" in name else 0.6 / math.sqrt(p.shape[1])
-                if name.endswith(("o_proj.weight", "down_proj.weight")):
-                    std /= math.sqrt(2 * c["num_hidden_layers"])
-                nn.init.normal_(p, std=std)
         inv = c["rope_theta"] ** (-torch.arange(0, c["head_dim"], 2).float() / c["head_dim"])
         angle = torch.arange(c["max_position_embeddings"] + c["block_size"]).float()[:, None] * inv
         self.register_buffer("cos", torch.cat((angle, angle), -1).cos(), persistent=False)
         self.register_buffer("sin", torch.cat((angle, angle), -1).sin(), persistent=False)
 
+    def begin(self):
+        """Draws the matrices, those that write to the stream smaller."""
+        for name, p in self.named_parameters():
+            if p.dim() == 2:
+                std = 0.5 if "embed" in name else 0.6 / math.sqrt(p.shape[1])
+                if name.endswith(("o_proj.weight", "down_proj.weight")):
+                    std /= math.sqrt(2 * self.config["num_hidden_layers"])
+                nn.init.normal_(p, std=std)
+
+    def through(self, x, context, anchors):
+        """The last states, after the norm, of the rows x [batch][blocks][rows][width] of blocks that begin at anchors
+        [batch][blocks]; context [batch][length][width]."""
+        length, device = context.shape[1], x.device
+        at = anchors[:, :, None] + torch.arange(x.shape[2], device=device)
+        seen = torch.arange(length, device=device) < anchors[:, :, None]
+        there = self.cos[at][:, None], self.sin[at][:, None]
+        for layer in self.layers:
+            x = layer(x, context, there, (self.cos[:length], self.sin[:length]), seen)
+        return self.norm(x)
+
+
+class BlockDraft(BlockLayers):
+    """Row 0 is the pending token beside the context's last row, row i the same with a learned vector for position i after it.
+    The target's embedding goes in, and reads the marginals off."""
+
+    def __init__(self, c):
+        super().__init__(c, len(c["target_layers"]))
+        width = c["hidden_size"]
+        self.pending_norm = RMSNorm(width, c["rms_norm_eps"])
+        self.pending_proj = nn.Linear(width, width, bias=False)
+        self.mask_embed = nn.Parameter(torch.zeros(c["block_size"] - 1, width))
+        self.begin()
+
     def forward(self, states, pending, anchors, rows):
         """The last hidden states [batch][blocks][rows - 1][width] of the positions after the pending tokens, which stand at
         anchors [batch][blocks]; pending are their embeddings, states the target's features of the whole text.
         """
-        b, n = anchors.shape
         context = self.hidden_norm(self.fc(states))
-        root = self.pending_proj(self.pending_norm(pending)) + context[torch.arange(b)[:, None], anchors - 1]
+        root = self.pending_proj(self.pending_norm(pending))
+        root = root + context[torch.arange(len(anchors))[:, None], anchors - 1]
         x = root[:, :, None] + F.pad(self.mask_embed[: rows - 1], (0, 0, 1, 0))
-        at = anchors[:, :, None] + torch.arange(rows)
-        length = states.shape[1]
-        seen = torch.arange(length) < anchors[:, :, None]
-        there = self.cos[at][:, None], self.sin[at][:, None]
-        for layer in self.layers:
-            x = layer(x, context, there, (self.cos[:length], self.sin[:length]), seen)
-        return self.norm(x[:, :, 1:])
+        return self.through(x, context, anchors)[:, :, 1:]
 
     def compile_parts(self):
         torch._dynamo.config.cache_size_limit = 64

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSL-1.0
 """Trains the bundled models: a tokenizer, a small Llama (the target), a smaller one (its draft) and a
-block-diffusion draft. distil trains a smaller model, and head an EAGLE-3 head, for any target.
+block-diffusion draft. distil trains a smaller model, head an EAGLE-3 head and dflash a DFlash block, for any target.
 
     pip install torch sentencepiece safetensors numpy transformers
     pip install accelerate gguf    # for a target in a GGUF file
@@ -10,9 +10,9 @@ The commands, in order: tokenizer, target, export, write, draft, block, export, 
 the pair of examples/embedded: tokenizer, target, export, write, draft, export, image, measure. --work keeps checkpoints and token
 streams; target, draft and block resume when they are started again. --data needs gsm8k_train.jsonl, gsm8k_test.jsonl,
 python_code_train.txt, python_code_test.txt, tinyshakespeare.txt, wikitext2_raw_valid.txt (trained on) and
-wikitext2_raw_test.txt (held out). distil and head need neither the others nor --data: the target writes texts after prompts, a
-draft is trained on them, exported and measured, and what was interrupted goes on when it is started again; only the target's states,
-which head keeps in a file, are then computed from the first text on."""
+wikitext2_raw_test.txt (held out). distil, head and dflash need neither the others nor --data: the target writes texts after
+prompts, a draft is trained on them, exported and measured, and what was interrupted goes on when it is started again; only the
+target's states, which head and dflash keep in a file, are then computed from the first text on."""
 
 import argparse
 import json
@@ -24,6 +24,7 @@ import numpy as np
 import torch
 
 from block import BLOCK, BlockDraft, Blocks, agreement, block_hits, block_loss, step_hits
+from dflash import dflash
 from distil import distil
 from head import head
 from model import (
@@ -558,7 +559,7 @@ def main():
             "--hard",
             type=float,
             default=0.2,
-            help="weight of the cross entropy with the target's first choice (for head: among its tokens)",
+            help="weight of the cross entropy with the target's first choice (among the tokens that can be drafted)",
         )
         c.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
         return c
@@ -567,12 +568,22 @@ def main():
     o.add_argument("--width", type=int, default=192, help="of the draft")
     o.add_argument("--layers", type=int, default=4)
     o.add_argument("--heads", type=int, default=3)
-    h = for_any_target("head", head, "trains an EAGLE-3 head for any target, or resumes", 60, 0.001)
-    h.add_argument("--vocab", type=int, default=8192, help="tokens that the head can draft: the texts' usual ones")
-    h.add_argument("--inner", type=int, default=0, help="width of the feed-forward block, 0: the target's")
+
+    def on_states(name, run, text, decay):
+        h = for_any_target(name, run, text, 60, 0.001)
+        h.add_argument("--vocab", type=int, default=8192, help="tokens that can be drafted: the texts' usual ones")
+        h.add_argument("--inner", type=int, default=0, help="width of the feed-forward block, 0: the target's")
+        h.add_argument(
+            "--decay", type=float, default=decay, help="the token drafted j-th, from 0, weighs this to the power of j"
+        )
+        h.add_argument("--length", type=int, default=384, help="tokens of each text that are learnt from, with its prompt")
+        return h
+
+    h = on_states("head", head, "trains an EAGLE-3 head for any target, or resumes", 0.8)
     h.add_argument("--steps", type=int, default=5, help="tokens that the head drafts in a row in training")
-    h.add_argument("--decay", type=float, default=0.8, help="the token drafted j-th, from 0, weighs this to the power of j")
-    h.add_argument("--length", type=int, default=384, help="tokens of each text, its prompt included, that the head learns from")
+    f = on_states("dflash", dflash, "trains a DFlash block for any target, or resumes", 0.8)
+    f.add_argument("--layers", type=int, default=2)
+    f.add_argument("--block", type=int, default=8, help="rows of a block: the pending token and all that are drafted")
     m = command("measure", measure, "agreement of draft and target, held-out losses of the exported weights")
     m.add_argument("--prompts", type=int, default=64, help="prompts a domain, 0: no agreement")
     m.add_argument("--length", type=int, default=128, help="tokens written from each")
