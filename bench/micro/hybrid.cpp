@@ -176,8 +176,8 @@ int measure(const settings& s) {
   const double state_megabytes = 4e-6 * recurrent.layers * recurrent.state_size;
   const double gigabytes_a_second = read_floats * 4e-6 / median(reading);
   std::printf("%d layers, %d of them attention, %d wide; states of %d heads of %d x %d; %d threads.\n", config.n_layers,
-              config.n_attention_layers(), config.hidden_size, config.mamba.heads, config.mamba.head_dim,
-              config.mamba.state, s.threads);
+              config.n_attention_layers(), config.hidden_size, config.recurrence.heads, config.recurrence.head_dim,
+              config.recurrence.state, s.threads);
   std::printf("States are %.1f MB, read and written once a pass. Memory is read at %.1f GB/s.\n\n| weights | MB |",
               state_megabytes, gigabytes_a_second);
   for (const round_shape& shape : shapes)

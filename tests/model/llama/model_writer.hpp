@@ -91,7 +91,7 @@ inline file_text random_llama(const espalier::model_config& c, unsigned seed) {
   return file;
 }
 
-//! A Bamba with random weights, and with noise one that often agrees with that without.
+//! A hybrid with random weights, and with noise one that often agrees with that without.
 inline file_text random_hybrid(const espalier::model_config& config, unsigned seed, float noise = 0.0F) {
   std::mt19937 random(seed), more_random(seed + 1);
   // Of deviation 1, and the same on every machine.

@@ -167,7 +167,7 @@ class llama_backend {
                                  .max_positions = max_positions_,
                                  .arithmetic = options_.arithmetic,
                                  .max_inputs = (std::max)({config_.hidden_size, config_.mixed_size(),
-                                                           config_.intermediate_size, config_.mixture.size}),
+                                                           config_.activated_size(), config_.mixture.size}),
                                  .vocab_size = config_.vocab_size,
                                  .hidden_layers = options_.hidden_layers}};
   }
