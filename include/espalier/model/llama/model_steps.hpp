@@ -111,7 +111,7 @@ struct model_step {
   std::int32_t layer = -1;       // layer that the step belongs to; -1: none
   std::int32_t cache_layer = 0;  // rotate, attend: number of the layer among those with attention; recur: among the
                                  // recurrent ones
-  std::int32_t column = 0;       // multiply: first column of `to` that is written; gate: see there
+  std::int32_t column = 0;       // multiply: first column of `to` that is written; gate: column of the first gate
   std::int32_t next = 0;         // number of the next step with a matrix, whose weights may be fetched meanwhile
   std::int32_t window = 0;       // attend: tokens that a row sees, itself included; 0: all
   float limit = 0.0F;            // attend, cap: scores or logits stay within it; 0: no limit
