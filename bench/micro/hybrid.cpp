@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 //
-// Measures a hybrid of Mamba-2 and attention on the host: passes over trees beside a pass of one row.
+// Measures a hybrid of recurrent layers and attention on the host: passes over trees beside a pass of one row.
 //
-//   bench_micro_hybrid [--hidden N] [--layers N] [--rounds N] [--threads N] [--forms NAME,...]
+//   bench_micro_hybrid [--delta] [--hidden N] [--layers N] [--rounds N] [--threads N] [--forms NAME,...]
 //
 // The weights are random. Prints Markdown: milliseconds of a pass by its rows, the bytes that it must move, and the
 // speed at which the machine reads at the same time. Forms take turns; times are processor time divided by the threads,
@@ -33,6 +33,7 @@ using namespace espalier;
 struct settings {
   int hidden = 1024, layers = 24, state = 128, vocab = 32000;
   int rounds = 15, threads = 2, context = 256;
+  bool delta = false;
   std::vector<std::string> forms = {"f32", "q8_0", "integer"};
 };
 
@@ -154,8 +155,9 @@ class form {
 };
 
 int measure(const settings& s) {
-  const std::string text = hybrid_tensors::config_text(s.vocab, s.hidden, s.layers, s.hidden / 64, s.hidden / 256,
-                                                       s.hidden * 11 / 4, s.hidden / 32, s.state, 4096);
+  const std::string text = hybrid_tensors::config_text(
+      s.vocab, s.hidden, s.layers, s.hidden / 64, s.hidden / 256, s.hidden * 11 / 4, s.hidden / 32, s.state, 4096,
+      s.delta ? recurrence_kind::gated_delta : recurrence_kind::mamba2);
   const model_config config = model_config::parse(text, "hybrid");
   std::vector<form> forms;
   for (const std::string& name : s.forms)
@@ -176,8 +178,8 @@ int measure(const settings& s) {
   const double state_megabytes = 4e-6 * recurrent.layers * recurrent.state_size;
   const double gigabytes_a_second = read_floats * 4e-6 / median(reading);
   std::printf("%d layers, %d of them attention, %d wide; states of %d heads of %d x %d; %d threads.\n", config.n_layers,
-              config.n_attention_layers(), config.hidden_size, config.mamba.heads, config.mamba.head_dim,
-              config.mamba.state, s.threads);
+              config.n_attention_layers(), config.hidden_size, config.recurrence.heads, config.recurrence.head_dim,
+              config.recurrence.state, s.threads);
   std::printf("States are %.1f MB, read and written once a pass. Memory is read at %.1f GB/s.\n\n| weights | MB |",
               state_megabytes, gigabytes_a_second);
   for (const round_shape& shape : shapes)
@@ -203,7 +205,9 @@ int measure(const settings& s) {
 
 int main(int argc, char** argv) {
   settings s;
-  bench::program program("bench_micro_hybrid", "What passes over trees take of a hybrid of Mamba-2 and attention.");
+  bench::program program("bench_micro_hybrid",
+                         "What passes over trees take of a hybrid of recurrent layers and attention.");
+  program.add("--delta", s.delta, "gated delta networks, not Mamba-2");
   program.add("--hidden", s.hidden, "width, a multiple of 256", 256, 1 << 13);
   program.add("--layers", s.layers, "layers, of which every fourth has attention", 2, 256);
   program.add("--state", s.state, "numbers of a channel's state", 1, 1024);

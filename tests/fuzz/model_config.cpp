@@ -24,7 +24,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const mixture_shape& m = c.mixture;
     const bool mixed = !c.has_mixtures() || (c.mixtures.size() == static_cast<std::size_t>(c.n_layers) && m.used > 0 &&
                                              m.used <= m.experts && m.size > 0);
-    if (!sound || !mixed) std::abort();
+    const recurrent_block_shape& r = c.recurrence;
+    const bool recurs = !c.is_hybrid() || (c.recurrent.size() == static_cast<std::size_t>(c.n_layers) && r.heads > 0 &&
+                                           r.heads % r.groups == 0 && r.head_dim > 0 && r.state > 0 && r.taps > 0 &&
+                                           c.n_attention_layers() > 0 && c.n_attention_layers() < c.n_layers);
+    if (!sound || !mixed || !recurs) std::abort();
   } catch (const model_error&) {
   }
   return 0;

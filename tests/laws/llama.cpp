@@ -33,10 +33,9 @@ recurrent_kv cache_for(const llama_backend& model, int n_sequences, commit_mode 
   return host_cache(model.config(), n_sequences, 64, {.commit = mode});
 }
 
-// A Bamba of random weights.
-llama_backend random_hybrid(float noise) {
+llama_backend random_hybrid(recurrence_kind kind, float noise) {
   const model_config config =
-      model_config::parse(hybrid_tensors::config_text(40, 32, 3, 4, 2, 48, 4, 24, 64), "config.json");
+      model_config::parse(hybrid_tensors::config_text(40, 32, 3, 4, 2, 48, 4, 24, 64, kind), "config.json");
   return model_writer::backend(config, model_writer::random_hybrid(config, 1, noise), {.threads = 1, .max_rows = 64});
 }
 
@@ -56,8 +55,8 @@ constexpr commit_mode modes[] = {commit_mode::compact, commit_mode::truncate};
 }  // namespace
 
 TEST_CASE("Backend laws: llama_backend, bitwise, models of many families, both commit modes") {
-  for (const char* name :
-       {"llama", "qwen3", "gpt_neox", "llama_int8_rows", "bamba", "phi3", "olmo3", "glm4", "qwen3_moe", "gpt_oss"}) {
+  for (const char* name : {"llama", "qwen3", "gpt_neox", "llama_int8_rows", "bamba", "phi3", "olmo3", "glm4",
+                           "qwen3_moe", "gpt_oss", "qwen3_next", "qwen3_5"}) {
     INFO(name);
     llama_backend model = golden(name);
     for (const commit_mode mode : modes)
@@ -67,7 +66,7 @@ TEST_CASE("Backend laws: llama_backend, bitwise, models of many families, both c
 }
 
 TEST_CASE("Drafter laws: autoregressive over llama_backend, bitwise") {
-  for (const char* name : {"llama", "bamba"}) {
+  for (const char* name : {"llama", "bamba", "qwen3_next"}) {
     llama_backend model = golden(name);
     const sampling_options sampling{.temperature = 1};
     // What a pass over the whole text gives, through the drafter's sampler.
@@ -133,7 +132,8 @@ TEST_CASE("greedy text over llama_backend equals plain decoding, up to a full co
 }
 
 TEST_CASE("greedy text of a hybrid equals plain decoding, with a hybrid as the draft, and with a model of attention") {
-  llama_backend target = random_hybrid(0), same = random_hybrid(0), other = random_hybrid(0.2F);
+  const recurrence_kind kind = GENERATE(recurrence_kind::mamba2, recurrence_kind::gated_delta);
+  llama_backend target = random_hybrid(kind, 0), same = random_hybrid(kind, 0), other = random_hybrid(kind, 0.2F);
   llama_backend attention = golden("qwen2");
   require_plain_text(target, {&same, &other, &attention});
   llama_backend second = golden("mistral");

@@ -15,6 +15,13 @@ Each folder has config.json, model.safetensors and golden.json:
                    Node 0 is the root (parent -1) and stands right after the prefix. Row u was computed by running the
                    plain sequence prefix + path from the root to u, on its own, and taking its last row.
 
+Of a model whose files hold a head that drafts (tensors mtp.*), head.json has
+
+    text           [n_text]                       the tokens above
+    logits         [steps][...][vocab]            logits[k][j]: the head's row after the first j + 2 tokens of the text and
+                                                  the k tokens after them as a drafted path
+    drafts         [n_text - 1][steps]            what the head drafts greedily after the first j + 2 tokens
+
 The arithmetic is float64 throughout, on weights that were first rounded to the stored type (numbers keep 8 decimals): transformers itself
 computes norms, rotary angles, softmaxes and Mamba's scan in float32, so those are replaced here, and the results are compared with the
 unaltered float32 model (deviation printed, and at most 1e-4 of the largest logit).
@@ -50,7 +57,10 @@ from transformers.models.olmo3 import modeling_olmo3
 from transformers.models.phi3 import modeling_phi3
 from transformers.models.qwen2 import modeling_qwen2
 from transformers.models.qwen3 import modeling_qwen3
+from transformers.models.qwen3_5 import modeling_qwen3_5
+from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe
 from transformers.models.qwen3_moe import modeling_qwen3_moe
+from transformers.models.qwen3_next import modeling_qwen3_next
 from transformers.models.smollm3 import modeling_smollm3
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -120,6 +130,32 @@ QWEN3_MOE = {
 QWEN3_MOE_PLAIN = {
     **QWEN3_MOE, "num_hidden_layers": 4, "norm_topk_prob": False, "decoder_sparse_step": 2, "mlp_only_layers": [3],
     "use_sliding_window": True, "sliding_window": 4, "tie_word_embeddings": True}
+# Key heads are shared by two value heads. The gates of attention and of the shared expert matter, too.
+DELTA = {
+    **{k: v for k, v in SMALL.items() if k != "rope_theta"}, "hidden_act": "silu", "partial_rotary_factor": 0.5,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 10, "linear_value_head_dim": 10,
+    "linear_conv_kernel_dim": 4, "tie_word_embeddings": False}
+QWEN3_NEXT = {
+    "architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", **DELTA, "num_hidden_layers": 3, "full_attention_interval": 3,
+    "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 20, "shared_expert_intermediate_size": 28,
+    "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []}
+# Only the second layer has experts. Keys and values are of different sizes.
+QWEN3_NEXT_PLAIN = {
+    **QWEN3_NEXT, "norm_topk_prob": False, "decoder_sparse_step": 2, "attention_bias": True,
+    "layer_types": ["full_attention", "linear_attention", "linear_attention"], "linear_value_head_dim": 6,
+    "linear_conv_kernel_dim": 2, "tie_word_embeddings": True}
+# The language model of a model that sees pictures, as it is published.
+QWEN3_5 = {
+    "architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "tie_word_embeddings": True,
+    "text_config": {
+        "model_type": "qwen3_5_text", **DELTA, "num_hidden_layers": 3, "mtp_num_hidden_layers": 1, "tie_word_embeddings": True,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"]}}
+QWEN3_5_MOE = {
+    "architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text",
+    **{k: v for k, v in DELTA.items() if k != "intermediate_size"}, "num_hidden_layers": 2,
+    "layer_types": ["linear_attention", "full_attention"], "num_experts": 6, "num_experts_per_tok": 2,
+    "moe_intermediate_size": 20, "shared_expert_intermediate_size": 12}
 GPT_OSS = {
     "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "hidden_act": "silu", **SMALL, "hidden_size": 32,
     "intermediate_size": 32, "rms_norm_eps": 1e-5, "num_local_experts": 5, "num_experts_per_tok": 2,
@@ -157,6 +193,8 @@ GLM4 = {
     "architectures": ["Glm4ForCausalLM"], "model_type": "glm4", "hidden_act": "silu", **SMALL, "hidden_size": 24,
     "pad_token_id": None, "attention_bias": True, "partial_rotary_factor": 0.5, "tie_word_embeddings": False}
 
+LESS_ONE = ("Gemma", "Qwen3Next", "Qwen3_5")  # the weights of their norms are scales minus 1
+
 CASES = [
     ("llama", LLAMA, "F32", 1),
     ("llama_f16", LLAMA, "F16", 1),
@@ -183,6 +221,10 @@ CASES = [
     ("mixtral", MIXTRAL, "F32", 13),
     ("qwen3_moe", QWEN3_MOE, "F32", 14),
     ("qwen3_moe_plain", QWEN3_MOE_PLAIN, "F32", 15),
+    ("qwen3_next", QWEN3_NEXT, "F32", 25, 1, True),
+    ("qwen3_next_plain", QWEN3_NEXT_PLAIN, "F32", 22),
+    ("qwen3_5", QWEN3_5, "F32", 23, 1, True),
+    ("qwen3_5_moe", QWEN3_5_MOE, "F32", 24),
     ("gpt_oss", GPT_OSS, "F16", 16),
     ("gpt_oss_mxfp4", {**GPT_OSS, "swiglu_limit": 1.5, "swiglu_alpha": 1.25}, "MXFP4", 17),
 ]
@@ -215,7 +257,28 @@ def scan(x, dt, A, B, C, chunk_size, D, dt_bias, dt_limit, **kwargs):
     return torch.stack(rows, 1)
 
 
+def delta_norm(self, x, gate):
+    x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
+    return self.weight * x * torch.nn.functional.silu(gate)
+
+
+def delta_rule(query, key, value, g, beta, **kwargs):
+    """The recurrence token by token, as Yang, Kautz and Hatamizadeh define it (2024, equation 10)."""
+    heads = value.shape[2] // key.shape[2]
+    query, key = ((x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) + 1e-6)).repeat_interleave(heads, 2) for x in (query, key))
+    query = query / query.shape[-1] ** 0.5
+    state, rows = torch.zeros(*value.shape[:1], *value.shape[2:], key.shape[3], dtype=value.dtype), []
+    for t in range(value.shape[1]):
+        state = state * g[:, t].exp()[..., None, None]
+        change = beta[:, t, :, None] * (value[:, t] - (state * key[:, t, :, None]).sum(-1))
+        state = state + change[..., None] * key[:, t, :, None]
+        rows.append((state * query[:, t, :, None]).sum(-1))
+    return torch.stack(rows, 1), None
+
+
 def rotary(self, x, position_ids, layer_type=None):
+    if position_ids.dim() == 3:  # positions in text, height and width, which are the same in a text
+        position_ids = position_ids[0]
     prefix = f"{layer_type}_" if layer_type else ""
     rope = self.config.rope_parameters
     if layer_type:
@@ -264,14 +327,19 @@ class Float64:
     modules = [modeling_llama, modeling_mistral, modeling_qwen2, modeling_qwen3, modeling_gemma, modeling_gemma2,
                modeling_gemma3, modeling_gpt_neox, modeling_bamba, modeling_phi3, modeling_olmo2, modeling_olmo3,
                modeling_granite, modeling_smollm3, modeling_glm4, modeling_mixtral, modeling_qwen3_moe,
-               modeling_gpt_oss]
+               modeling_gpt_oss, modeling_qwen3_next, modeling_qwen3_5, modeling_qwen3_5_moe]
 
     @classmethod
     def islands(cls):
         for module in cls.modules:
             for name in dir(module):
                 if name.endswith("RMSNorm"):
-                    yield getattr(module, name), "forward", gemma_norm if name.startswith("Gemma") else rms_norm
+                    yield getattr(module, name), "forward", (
+                        gemma_norm if name.startswith(LESS_ONE) else rms_norm)
+                if name.endswith("RMSNormGated") and name.startswith("Qwen"):
+                    yield getattr(module, name), "forward", delta_norm
+                if name == "torch_chunk_gated_delta_rule":
+                    yield module, name, delta_rule
                 if name.endswith("RotaryEmbedding"):
                     yield getattr(module, name), "forward", rotary
                 if name.endswith("TopKRouter"):
@@ -279,6 +347,7 @@ class Float64:
             yield module, "eager_attention_forward", attention
         yield modeling_bamba.BambaRMSNormGated, "forward", gated_norm
         yield modeling_bamba, "mamba2_chunk_scan", scan
+        yield torch.Tensor, "float", lambda x: x  # the decays of Qwen3-Next
 
     def __enter__(self):
         self.saved = []
@@ -308,7 +377,8 @@ def random_weights(model, seed):
         elif name.endswith("bias"):
             p.data = torch.randn(p.shape, generator=g) * 0.2
         else:
-            whole = 0.0 if model.config.model_type.startswith("gemma") else 1.0
+            less_one = ("gemma", "qwen3_next", "qwen3_5")
+            whole = 0.0 if model.config.model_type.startswith(less_one) and "linear_attn" not in name else 1.0
             p.data = whole + torch.randn(p.shape, generator=g) * 0.25
 
 
@@ -358,10 +428,53 @@ def run(model, tokens):
     return logits, torch.stack(states)
 
 
+class Head(torch.nn.Module):
+    """A head that drafts, from a target's own files, as llama.cpp computes it (src/models/qwen3next.cpp, qwen35.cpp)."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.config = config = model.config
+        norm, layer, width = type(model.model.norm), type(model.model.layers[0]), config.hidden_size
+        self.fc = torch.nn.Linear(2 * width, width, bias=False)
+        self.pre_fc_norm_embedding, self.pre_fc_norm_hidden, self.norm = (
+            norm(width, eps=config.rms_norm_eps) for _ in range(3))
+        self.layers = torch.nn.ModuleList([layer(config, config.layer_types.index("full_attention"))])
+
+    @torch.no_grad()
+    def forward(self, model, text, states):
+        """The row after a text, of which the first tokens have the target's states and the others the head's own."""
+        states = list(states)
+        while True:
+            n = len(states)
+            token = model.model.embed_tokens(torch.tensor(text[1:n + 1]))
+            both = torch.cat((self.pre_fc_norm_embedding(token), self.pre_fc_norm_hidden(torch.stack(states))), -1)
+            x, positions = self.fc(both)[None], torch.arange(n)[None]
+            mask = torch.full((n, n), -torch.inf, dtype=x.dtype).triu(1)[None, None]
+            x = self.layers[0](x, position_embeddings=model.model.rotary_emb(x, positions), attention_mask=mask,
+                               position_ids=positions)
+            states.append(self.norm(x[0, -1]))
+            if n + 1 == len(text):
+                return model.lm_head(states[-1])
+
+
+def head_golden(head, model, tokens, last, steps=3):
+    states = model.model.norm(last)
+    logits = [[head(model, tokens[:j + 2 + k], states[:j + 1]) for j in range(len(tokens) - 1 - k)] for k in range(steps)]
+    drafts = []
+    for length in range(2, len(tokens) + 1):
+        path = []
+        for _ in range(steps):
+            path.append(int(head(model, tokens[:length] + path, states[:length - 1]).argmax()))
+        drafts.append(path)
+    return {"text": tokens, "tokens": [], "logits": [numbers(torch.stack(step)) for step in logits], "drafts": drafts}
+
+
 def published(tensors, family):
-    """The tensors as published checkpoints have them: each matrix of each expert apart, except gpt-oss's, and GPT-NeoX's
-    and Mixtral's own names."""
-    if family == "gpt_oss":
+    """The tensors as published checkpoints have them: each matrix of each expert apart, except gpt-oss's and
+    Qwen3.5's, and GPT-NeoX's, Mixtral's and Qwen3.5's own names."""
+    if family == "qwen3_5_text":
+        return {n.replace("model.", "model.language_model.", 1): w for n, w in tensors.items()}
+    if family in ("gpt_oss", "qwen3_5_moe_text"):
         return tensors
     gate, up, down = ("w1", "w3", "w2") if family == "mixtral" else ("gate_proj", "up_proj", "down_proj")
     out = {}
@@ -398,9 +511,10 @@ def save(stored, path, n_shards):
         f.write("\n")
 
 
-def make(folder, config, kind, seed, n_shards=1):
-    tokens = [t % config["vocab_size"] for t in TOKENS]
-    tree = {**TREE, **{k: [t % config["vocab_size"] for t in TREE[k]] for k in ("prefix", "tokens")}}
+def make(folder, config, kind, seed, n_shards=1, has_head=False):
+    vocab_size = config.get("text_config", config)["vocab_size"]
+    tokens = [t % vocab_size for t in TOKENS]
+    tree = {**TREE, **{k: [t % vocab_size for t in TREE[k]] for k in ("prefix", "tokens")}}
     path = os.path.join(HERE, folder)
     shutil.rmtree(path, ignore_errors=True)
     os.makedirs(path)
@@ -415,14 +529,19 @@ def make(folder, config, kind, seed, n_shards=1):
     with open(os.path.join(path, "config.json"), "w") as f:
         json.dump(config, f, indent=2)
         f.write("\n")
-    plain = {k: v for k, v in config.items() if k not in ("quantization_config", "torch_dtype")}
+    plain = config.get("text_config", config)
+    plain = {k: v for k, v in plain.items() if k not in ("quantization_config", "torch_dtype")}
     settings = AutoConfig.for_model(plain.pop("model_type"), **plain)
     settings._attn_implementation = settings._experts_implementation = "eager"
     model = AutoModelForCausalLM.from_config(settings, attn_implementation="eager").eval().float()
     random_weights(model, seed)
     names = {n for n, _ in model.named_parameters()}
     stored, exact = store({n: w for n, w in model.state_dict().items() if n in names}, kind)
-    save(published(stored, settings.model_type), path, n_shards)
+    head = Head(model) if has_head else torch.nn.Module()
+    if has_head:
+        random_weights(head, seed + 100)
+    head_stored, head_exact = store(head.state_dict(), kind)
+    save(published({**stored, **{"mtp." + n: w for n, w in head_stored.items()}}, settings.model_type), path, n_shards)
 
     model.load_state_dict({n: w.float() for n, w in exact.items()}, strict=False)
     plain32, _ = run(model, tokens)
@@ -430,6 +549,11 @@ def make(folder, config, kind, seed, n_shards=1):
         model = model.double()
         model.load_state_dict(exact, strict=False)
         logits, states = run(model, tokens)
+        if has_head:
+            head.double().load_state_dict(head_exact)
+            with open(os.path.join(path, "head.json"), "w") as f:
+                json.dump(head_golden(head, model, tokens, states[-1]), f, separators=(",", ":"))
+                f.write("\n")
         n = len(tree["tokens"])
         depths, rows = [], []
         for u in range(n):

@@ -20,6 +20,7 @@
 #include "espalier/drafter/feature_steps.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/kv_store/contiguous.hpp"
+#include "espalier/kv_store/recurrent.hpp"
 #include "espalier/model/llama/draft_kind.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/tree_policy/best_first.hpp"
@@ -30,7 +31,8 @@
 #include "espalier/verifier/target_only.hpp"
 #include "raises.hpp"
 
-// The references were computed in float64 by speculators' own classes from the very weights in the folders.
+// The references were computed in float64 by speculators' own classes, or by the layers of transformers, from the very
+// weights in the folders.
 
 namespace {
 
@@ -40,7 +42,7 @@ namespace fs = std::filesystem;
 static_assert(FeatureStepDrafter<feature_steps<draft_head_model>, llama_backend>);
 static_assert(SharedDrafter<feature_steps<draft_head_model>>);
 
-const std::string heads = std::string(ESPALIER_TEST_DATA) + "/golden/heads";
+const std::string models = std::string(ESPALIER_TEST_DATA) + "/golden/", heads = models + "heads";
 
 nlohmann::json json_of(const std::string& path) {
   std::ifstream file(path);
@@ -71,7 +73,7 @@ struct recording_head {
 };
 
 // Passes a text through the target, whose states of its rows are then readable.
-void pass_text(llama_backend& target, contiguous_kv& kv, const std::vector<token_id>& text) {
+void pass_text(llama_backend& target, auto& kv, const std::vector<token_id>& text) {
   kv.truncate(0, 0);
   forward_batch batch;
   batch.begin_sequence(0, 0, static_cast<std::int32_t>(text.size()));
@@ -81,15 +83,15 @@ void pass_text(llama_backend& target, contiguous_kv& kv, const std::vector<token
 }
 
 // The target may be the head's own folder.
-void check_golden(const std::string& name, int threads, const std::string& target_name = "target") {
-  INFO(name << ", " << threads << " threads");
-  llama_backend target = llama_backend::load(heads + "/" + target_name, {.threads = threads});
-  draft_head_model model = draft_head_model::load(heads + "/" + name, target);
-  const nlohmann::json golden = json_of(heads + "/" + name + "/golden.json");
+void check_golden(const std::string& folder, int threads, const std::string& target_folder, const char* file) {
+  INFO(folder << ", " << threads << " threads");
+  llama_backend target = llama_backend::load(target_folder, {.threads = threads});
+  draft_head_model model = draft_head_model::load(folder, target);
+  const nlohmann::json golden = json_of(folder + "/" + file);
   const auto text = golden["text"].get<std::vector<token_id>>();
   const auto tokens = golden["tokens"].get<std::vector<token_id>>();
   REQUIRE(std::vector<token_id>(model.tokens().begin(), model.tokens().end()) == tokens);
-  contiguous_kv kv(target.config().n_layers, target.config().kv_size(), 1, 32);
+  recurrent_kv kv = host_cache(target.config(), 1, 32);
   pass_text(target, kv, text);
   std::vector<std::int32_t> rows(text.size());
   for (std::size_t i = 0; i < rows.size(); ++i)
@@ -172,8 +174,36 @@ struct damaged {
 TEST_CASE("a head's logits and greedy drafts are those of speculators, for every layout and switch") {
   for (const int threads : {1, 3}) {
     for (const char* name : {"plain", "midlayer", "each", "together", "mtp"})
-      check_golden(name, threads);
-    check_golden("beside", threads, "beside");
+      check_golden(heads + "/" + name, threads, heads + "/target", "golden.json");
+    check_golden(heads + "/beside", threads, heads + "/beside", "golden.json");
+  }
+}
+
+TEST_CASE("heads in the files of Qwen3-Next and Qwen3.5 give the logits and greedy drafts of their definition") {
+  for (const int threads : {1, 3}) {
+    for (const char* name : {"qwen3_next", "qwen3_5"})
+      check_golden(models + name, threads, models + name, "head.json");
+  }
+}
+
+TEST_CASE("a hybrid writes with trees over its own head what it writes alone") {
+  for (const char* name : {"qwen3_next", "qwen3_5"}) {
+    INFO(name);
+    llama_backend target = llama_backend::load(models + name, {.threads = 2});
+    recurrent_kv kv = host_cache(target.config(), 1, 128);
+    const auto write = [&](auto&& drafter, auto policy, auto verifier) {
+      auto decode = make_decoder(drafter, policy, verifier, kv, target);
+      decode.begin(std::vector<token_id>{5, 17, 30, 3}, {.max_tokens = 60});
+      while (decode.step()) {
+      }
+      const auto text = decode.current().tokens();
+      return std::vector<token_id>(text.begin(), text.end());
+    };
+    const std::vector<token_id> plainly = write(no_drafter(), plain(), target_only());
+    CHECK(plainly.size() == 64);
+    draft_head_model model = draft_head_model::load(models + name, target);
+    CHECK(write(feature_steps(model), chain({.length = 4}), greedy()) == plainly);
+    CHECK(write(feature_steps(model), dynatree({.budget = 12}), greedy()) == plainly);
   }
 }
 

@@ -157,3 +157,17 @@ TEST_CASE("exponentials of scores are relative to the greatest") {
     CHECK(static_cast<double>(total) == Approx(expected));
   }
 }
+
+TEST_CASE("gates multiply a row by their sigmoids, or by what SiLU makes of them") {
+  constexpr int n = 37;
+  const std::vector<float> gates = ramp(n, -9.0F, 0.5F), x = ramp(n, 1.0F, 0.25F);
+  std::vector<float> by_sigmoid = x, by_silu = x;
+  times_sigmoid(by_sigmoid.data(), gates.data(), n);
+  times_silu(by_silu.data(), gates.data(), n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const double gate = gates[i], expected = x[i] / (1.0 + std::exp(-gate));
+    CHECK(by_sigmoid[i] == Approx(expected).epsilon(1e-6));
+    CHECK(by_silu[i] == Approx(expected * gate).epsilon(1e-6));
+    CHECK(sigmoid(gates[i]) == Approx(1.0 / (1.0 + std::exp(-gate))).epsilon(1e-6));
+  }
+}

@@ -31,18 +31,18 @@ namespace {
 
 constexpr int positions = 400;
 
-model_config shape() {
-  return model_config::parse(hybrid_tensors::config_text(40, 32, 3, 4, 2, 48, 4, 24, positions), "config.json");
+model_config shape(recurrence_kind kind) {
+  return model_config::parse(hybrid_tensors::config_text(40, 32, 3, 4, 2, 48, 4, 24, positions, kind), "config.json");
 }
 
-llama_backend random_hybrid(float noise) {
-  const model_config config = shape();
+llama_backend random_hybrid(recurrence_kind kind, float noise) {
+  const model_config config = shape(kind);
   return model_writer::backend(config, model_writer::random_hybrid(config, 1, noise), {.threads = 1, .max_rows = 96});
 }
 
 // Room for passes of a few dozens, so that rows are overwritten before a text ends.
-recurrent_kv small_cache(int n_sequences = 1) {
-  return host_cache(shape(), n_sequences, positions, {.rows = 128});
+recurrent_kv small_cache(recurrence_kind kind, int n_sequences = 1) {
+  return host_cache(shape(kind), n_sequences, positions, {.rows = 128});
 }
 
 // Fails in one of its passes, before it or after.
@@ -67,10 +67,11 @@ struct faulty_backend {
 
 // A decoder, its draft, and how often a part may fail.
 struct composition {
-  llama_backend target = random_hybrid(0), draft = random_hybrid(0.2F);
+  recurrence_kind kind;
+  llama_backend target = random_hybrid(kind, 0), draft = random_hybrid(kind, 0.2F);
   faulty_backend faulty{target}, faulty_draft{draft};
-  recurrent_kv kv = small_cache();
-  autoregressive<faulty_backend&, recurrent_kv> drafter{faulty_draft, small_cache()};
+  recurrent_kv kv = small_cache(kind);
+  autoregressive<faulty_backend&, recurrent_kv> drafter{faulty_draft, small_cache(kind)};
 
   auto decoder() { return make_decoder(drafter, dynatree({.budget = 12}), greedy(), kv, faulty, {.prefill_rows = 20}); }
 };
@@ -86,9 +87,9 @@ std::vector<token_id> prompt_of(int n) {
   return prompt;
 }
 
-std::vector<token_id> plain_text(const std::vector<token_id>& prompt, int n) {
-  llama_backend model = random_hybrid(0);
-  recurrent_kv kv = small_cache();
+std::vector<token_id> plain_text(recurrence_kind kind, const std::vector<token_id>& prompt, int n) {
+  llama_backend model = random_hybrid(kind, 0);
+  recurrent_kv kv = small_cache(kind);
   std::vector<token_id> text = prompt;
   std::vector<llama_driver::row_type> rows = llama_driver::plainly(model, kv, text);
   for (int i = 0; i < n; ++i) {
@@ -113,9 +114,10 @@ std::vector<float> drafted_by(auto& drafter, const std::vector<token_id>& text) 
 }  // namespace
 
 TEST_CASE("a hybrid gives the same bits on one thread and on three, for wide heads too") {
-  const std::string text = hybrid_tensors::config_text(50, 128, 2, 4, 2, 96, 2, 144, 64);
+  const recurrence_kind kind = GENERATE(recurrence_kind::mamba2, recurrence_kind::gated_delta);
+  const std::string text = hybrid_tensors::config_text(50, 128, 2, 4, 2, 96, 2, 144, 64, kind);
   const model_config config = model_config::parse(text, "config.json");
-  CHECK(config.mamba.head_dim == 128);
+  CHECK(config.recurrence.head_dim == 128);
   const model_writer::file_text file = model_writer::random_hybrid(config, 3);
   llama_backend one = model_writer::backend(config, file, {.threads = 1}),
                 three = model_writer::backend(config, file, {.threads = 3});
@@ -126,13 +128,14 @@ TEST_CASE("a hybrid gives the same bits on one thread and on three, for wide hea
 }
 
 TEST_CASE("a text of a hybrid goes on where a part failed, before its pass or after") {
+  const recurrence_kind kind = GENERATE(recurrence_kind::mamba2, recurrence_kind::gated_delta);
   const std::vector<token_id> prompt = prompt_of(120);
-  const std::vector<token_id> expected = plain_text(prompt, 40);
+  const std::vector<token_id> expected = plain_text(kind, prompt, 40);
   int failures = 0;
   for (const bool target_fails : {true, false}) {
     for (const bool after : {true, false}) {
       for (int n = 0; n < 24; n += target_fails ? 1 : 3) {
-        composition c;
+        composition c{kind};
         faulty_backend& faulty = target_fails ? c.faulty : c.faulty_draft;
         faulty.fail_at = n;
         faulty.after = after;
@@ -153,14 +156,15 @@ TEST_CASE("a text of a hybrid goes on where a part failed, before its pass or af
 }
 
 TEST_CASE("texts of a hybrid are edited, resumed, saved and loaded") {
-  composition c;
+  const recurrence_kind kind = GENERATE(recurrence_kind::mamba2, recurrence_kind::gated_delta);
+  composition c{kind};
   auto decode = c.decoder();
   std::vector<token_id> prompt = prompt_of(120);
   const auto require_text = [&](int n) {
     decode.begin(prompt, {.max_tokens = n});
     while (decode.step()) {
     }
-    CHECK(text_of(decode) == plain_text(prompt, n));
+    CHECK(text_of(decode) == plain_text(kind, prompt, n));
   };
   require_text(30);
   prompt.resize(113);  // what is before it is read again
@@ -185,14 +189,15 @@ TEST_CASE("texts of a hybrid are edited, resumed, saved and loaded") {
   CHECK(c.kv.size(0) > static_cast<int>(text.size()) - 1);
   while (decode.step()) {
   }
-  CHECK(text_of(decode) == plain_text(text, 12));
+  CHECK(text_of(decode) == plain_text(kind, text, 12));
 }
 
 TEST_CASE("a draft that is rejected leaves the state of what was committed") {
-  llama_backend target = random_hybrid(0), draft = random_hybrid(0.5F);
+  const recurrence_kind kind = GENERATE(recurrence_kind::mamba2, recurrence_kind::gated_delta);
+  llama_backend target = random_hybrid(kind, 0), draft = random_hybrid(kind, 0.5F);
   const std::vector<token_id> prompt = prompt_of(200);
-  recurrent_kv kv = small_cache();
-  autoregressive drafter(draft, small_cache());
+  recurrent_kv kv = small_cache(kind);
+  autoregressive drafter(draft, small_cache(kind));
   auto decode = make_decoder(drafter, chain({.length = 4}), greedy(), kv, target, {.prefill_rows = 20});
   decode.begin(prompt, {.max_tokens = 60});
   int n_rejected = 0;
@@ -201,16 +206,17 @@ TEST_CASE("a draft that is rejected leaves the state of what was committed") {
     n_rejected += decode.last_round().committed.size() < 5 ? 1 : 0;
     // What it drafts next is what a drafter says that has read the text anew.
     const std::vector<token_id> text = text_of(decode);
-    autoregressive fresh(draft, small_cache());
+    autoregressive fresh(draft, small_cache(kind));
     fresh.reserve(4);
     CHECK(drafted_by(drafter, text) == drafted_by(fresh, text));
   }
   CHECK(n_rejected > 5);
-  CHECK(text_of(decode) == plain_text(prompt, 60));
+  CHECK(text_of(decode) == plain_text(kind, prompt, 60));
 }
 
 TEST_CASE("a round of a hybrid allocates nothing") {
-  composition c;
+  const recurrence_kind kind = GENERATE(recurrence_kind::mamba2, recurrence_kind::gated_delta);
+  composition c{kind};
   auto decode = c.decoder();
   decode.begin(prompt_of(120), {.max_tokens = 60});
   for (int i = 0; i < 6; ++i)
@@ -222,15 +228,16 @@ TEST_CASE("a round of a hybrid allocates nothing") {
 }
 
 TEST_CASE("several texts of a hybrid are written in one pass, each with its own state") {
-  llama_backend target = random_hybrid(0), draft = random_hybrid(0.2F);
-  recurrent_kv kv = small_cache(3), draft_kv = small_cache(3);
+  const recurrence_kind kind = GENERATE(recurrence_kind::mamba2, recurrence_kind::gated_delta);
+  llama_backend target = random_hybrid(kind, 0), draft = random_hybrid(kind, 0.2F);
+  recurrent_kv kv = small_cache(kind, 3), draft_kv = small_cache(kind, 3);
   autoregressive drafter(draft, draft_kv);
   auto decode =
       make_batch_decoder(drafter, dynatree({.budget = 8}), greedy(), kv, target, {.max_texts = 3, .prefill_rows = 24});
   std::map<text_id, std::vector<token_id>> expected;
   for (const int n : {5, 140, 1, 123, 9}) {
     const std::vector<token_id> prompt = prompt_of(n);
-    expected[decode.add(prompt, {.max_tokens = 20})] = plain_text(prompt, 20);
+    expected[decode.add(prompt, {.max_tokens = 20})] = plain_text(kind, prompt, 20);
   }
   std::size_t n_ended = 0;
   while (!decode.idle()) {
@@ -246,7 +253,8 @@ TEST_CASE("several texts of a hybrid are written in one pass, each with its own 
 }
 
 TEST_CASE("what cannot be done with a recurrent state is an error that names it") {
-  llama_backend model = random_hybrid(0);
+  constexpr recurrence_kind kind = recurrence_kind::gated_delta;
+  llama_backend model = random_hybrid(kind, 0);
   const auto message = [&](auto& kv, auto&& fill) {
     forward_batch batch;
     fill(batch);
@@ -264,7 +272,7 @@ TEST_CASE("what cannot be done with a recurrent state is an error that names it"
   other.layers = 1;
   recurrent_kv wrong(1, model.config().kv_size(), other, 1, 16);
   CHECK(says(message(wrong, one_row), "the cache keeps states of 1 recurrent layers", "the model has 2 of"));
-  recurrent_kv kv = small_cache();
+  recurrent_kv kv = small_cache(kind);
   kv.append(0, 4);
   CHECK(message(kv, [](forward_batch& batch) {
           batch.begin_sequence(0, 0, 4);
@@ -285,19 +293,19 @@ TEST_CASE("what cannot be done with a recurrent state is an error that names it"
              "sequence 0 of a pass has 2 committed rows, and the cache 0"));
   kv.truncate(0, 0);
   // Too few rows for the rounds.
-  llama_backend draft = random_hybrid(0.2F);
-  recurrent_kv few = host_cache(shape(), 1, positions, {.rows = 40});
+  llama_backend draft = random_hybrid(kind, 0.2F);
+  recurrent_kv few = host_cache(shape(kind), 1, positions, {.rows = 40});
   CHECK(message_of<option_error>([&] {
-          autoregressive drafter(draft, small_cache());
+          autoregressive drafter(draft, small_cache(kind));
           make_decoder(drafter, dynatree({.budget = 12}), greedy(), few, model);
         }) == "option rows is 40, but passes of 76 tokens need 152: a recurrent state may be one pass behind.");
   CHECK(says(message_of<option_error>([&] {
-               autoregressive drafter(draft, host_cache(shape(), 1, positions, {.rows = 40}));
+               autoregressive drafter(draft, host_cache(shape(kind), 1, positions, {.rows = 40}));
                drafter.reserve(12);
              }),
              "option rows is 40, but passes of 64 tokens need 128"));
   // By default there are enough for a tree of 64 after 64 pending tokens, whatever the context.
-  const recurrent_kv by_default = host_cache(shape(), 1, 4096);
+  const recurrent_kv by_default = host_cache(shape(kind), 1, 4096);
   CHECK_NOTHROW(require_rows(by_default, 64 + 64));
   CHECK(says(message_of<option_error>([&] { require_rows(by_default, 64 + 65); }), "option rows is 256"));
 }

@@ -168,6 +168,86 @@ TEST_CASE("configs of mixtures of experts say which layers have one, and its sha
   CHECK_FALSE(parse(llama()).has_mixtures());
 }
 
+TEST_CASE("a Qwen3-Next config says which layers are delta networks, and has gates and a shared expert") {
+  nlohmann::json json = llama();
+  json["model_type"] = "qwen3_next";
+  json["num_hidden_layers"] = 5;
+  model_config c = parse(json);
+  CHECK(c.recurrent == std::vector<bool>{true, true, true, false, true});
+  CHECK(c.attention_gate);
+  CHECK(c.query_key_norm);
+  CHECK(c.norms_less_one);
+  CHECK(c.head_dim == 256);
+  CHECK(c.rotary_dims == 64);
+  CHECK(c.projected_size() == 2 * c.query_size() + 2 * c.kv_size());
+  CHECK(c.recurrence.kind == recurrence_kind::gated_delta);
+  CHECK(c.recurrence.heads == 32);
+  CHECK(c.recurrence.groups == 16);
+  CHECK(c.recurrence.taps == 4);
+  CHECK(c.recurrence.convolved() == 32 * 128 + 2 * 16 * 128);
+  CHECK(c.recurrence.projected() == 2 * 32 * 128 + 2 * 16 * 128 + 64);
+  CHECK(c.recurrence.group_of(3) == 1);
+  CHECK(c.recurrent_shape() == recurrent_shape{4, 32 * 128 * 128, 2 * c.recurrence.convolved() + 64, 3});
+  CHECK(c.mixture.experts == 512);
+  CHECK(c.mixture.used == 10);
+  CHECK(c.mixture.size == 512);
+  CHECK(c.mixture.shared_size == 512);
+  CHECK(c.mixture.routed_size() == 513);
+  CHECK(c.mixture.sums_to_one);
+  CHECK(c.mixtures == std::vector<bool>(5, true));
+  json["num_experts"] = 0;
+  CHECK_FALSE(parse(json).has_mixtures());
+  json["num_experts"] = 4;
+  json["num_experts_per_tok"] = 2;
+  json["mlp_only_layers"] = {1};
+  CHECK_FALSE(parse(json).is_mixture(1));
+  json["full_attention_interval"] = 2;
+  CHECK(parse(json).recurrent == std::vector<bool>{true, false, true, false, true});
+  json["layer_types"] = {"full_attention", "linear_attention", "linear_attention", "full_attention", "full_attention"};
+  CHECK(parse(json).recurrent == std::vector<bool>{false, true, true, false, false});
+  refused(json, "layer_types", {"full_attention"}, "one for each layer");
+  refused(json, "layer_types", std::vector<std::string>(5, "sliding_attention"), "one for each layer");
+  refused(json, "layer_types", std::vector<std::string>(5, "linear_attention"), "gives no layer attention");
+  refused(json, "linear_num_key_heads", 12, "must divide \"linear_num_value_heads\", 32");
+  refused(json, "linear_num_value_heads", 2000, "from 1 to 1024");
+  refused(json, "attn_output_gate", false, "must be true");
+  refused(json, "num_experts_per_tok", 5, "from 1 to 4");
+  refused(json, "shared_expert_intermediate_size", 0, "from 1");
+  json["layer_types"] = std::vector<std::string>(5, "full_attention");
+  CHECK_FALSE(parse(json).is_hybrid());
+  CHECK(parse(json).recurrent_shape() == recurrent_shape{});
+  CHECK(parse(json).attention_gate);
+}
+
+TEST_CASE("a Qwen3.5 config is of a language model, or has one beside a part that sees pictures") {
+  nlohmann::json text = llama();
+  text["model_type"] = "qwen3_5_text";
+  text["num_hidden_layers"] = 4;
+  CHECK(parse(text).layout == model_config::layout_type::qwen3_5);
+  CHECK_FALSE(parse(text).has_mixtures());
+  CHECK(parse(text).n_attention_layers() == 1);
+  nlohmann::json whole{{"model_type", "qwen3_5"}, {"tie_word_embeddings", false}, {"text_config", text}};
+  CHECK(parse(whole).layout == model_config::layout_type::qwen3_5_beside_vision);
+  CHECK(parse(whole).tensor_prefix.empty());
+  CHECK_FALSE(parse(whole).tied_embeddings);
+  whole.erase("tie_word_embeddings");
+  CHECK(parse(whole).tied_embeddings);
+  whole["text_config"] = {{"model_type", "qwen3_5_text"}};
+  CHECK(parse(whole).hidden_size == 4096);
+  CHECK(parse(whole).n_attention_layers() == 8);
+  CHECK(parse(whole).n_kv_heads == 4);
+  refused(whole, "text_config", {{"model_type", "qwen3_5_moe_text"}}, "must be \"qwen3_5_text\"");
+  whole["model_type"] = "qwen3_5_moe";
+  whole["text_config"]["model_type"] = "qwen3_5_moe_text";
+  const model_config c = parse(whole);
+  CHECK(c.mixture.experts == 256);
+  CHECK(c.mixture.used == 8);
+  CHECK(c.mixture.sums_to_one);
+  CHECK(c.intermediate_size == 512);
+  CHECK(c.n_kv_heads == 2);
+  CHECK(c.mixtures == std::vector<bool>(40, true));
+}
+
 TEST_CASE("a gpt-oss config has sinks, biases, limited activations and windows in every other layer") {
   nlohmann::json json = llama();
   json["model_type"] = "gpt_oss";
@@ -485,19 +565,20 @@ TEST_CASE("a Bamba says which layers have attention, and the shape of the others
   const model_config config = parse(json);
   CHECK(config.n_attention_layers() == 1);
   CHECK(config.recurrent == std::vector<bool>{true, true, false, true});
-  CHECK(config.mamba.head_dim == 8);
-  CHECK(config.mamba.convolved() == 64 + 2 * 20);
+  CHECK(config.recurrence.head_dim == 8);
+  CHECK(config.recurrence.convolved() == 64 + 2 * 20);
   CHECK(config.rotary_dims == config.head_dim / 2);
   CHECK(config.recurrent_shape() == recurrent_shape{3, 64 * 32, 2 * 104 + 16, 3});
   CHECK(parse(llama()).recurrent_shape() == recurrent_shape{});
   json["time_step_limit"] = nlohmann::json::array({0.5, {{"__float__", "Infinity"}}});
-  CHECK(parse(json).mamba.least_step == 0.5F);
-  CHECK(std::isinf(parse(json).mamba.greatest_step));
+  CHECK(parse(json).recurrence.least_step == 0.5F);
+  CHECK(std::isinf(parse(json).recurrence.greatest_step));
   refused(json, "time_step_limit", {2.0, 1.0}, "the lower first");
   refused(json, "time_step_limit", 3, "two numbers");
-  refused(json, "attn_layer_indices", nlohmann::json::array(), "one or more of the 4 layers");
-  refused(json, "attn_layer_indices", {4}, "from 0");
-  refused(json, "attn_layer_indices", {"1"}, "from 0");
+  refused(json, "attn_layer_indices", nlohmann::json::array(),
+          "a list of one or more layers, from 0 to 3, which have attention");
+  refused(json, "attn_layer_indices", {4}, "from 0 to 3");
+  refused(json, "attn_layer_indices", {"1"}, "from 0 to 3");
   refused(json, "mamba_n_heads", 7, "must divide");
   refused(json, "mamba_n_groups", 3, "must divide \"mamba_n_heads\", 8");
   refused(json, "mamba_d_head", 9, "\"mamba_n_heads\", 8");

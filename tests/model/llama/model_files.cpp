@@ -283,6 +283,62 @@ TEST_CASE("what sets the younger families apart is read from a GGUF file") {
   refused(with("nextn_predict_layers", 1, "glm4"), "must be 0: layers that only draft are not supported");
 }
 
+TEST_CASE("a GGUF file says which layers are delta networks, and their shape") {
+  const auto qwen = [](const std::string& architecture) {
+    gguf_writer::file_text file = llama(architecture);
+    const auto add = [&](const char* key, int value) { file.add(architecture + ".ssm." + key, value); };
+    add("time_step_rank", 4), add("group_count", 2), add("state_size", 10), add("conv_kernel", 3);
+    add("inner_size", 24);
+    file.add(architecture + ".full_attention_interval", 2);
+    return file;
+  };
+  const auto changed = [&](const std::string& key, const auto& value) {
+    gguf_writer::file_text file = qwen("qwen35");
+    file.add("qwen35." + key, value);
+    return file;
+  };
+  model_config c = config_of(qwen("qwen35"));
+  CHECK(c.layout == model_config::layout_type::gguf_qwen3_5);
+  CHECK(c.recurrent == std::vector<bool>{true, false});
+  CHECK(c.recurrence.is_delta());
+  CHECK(c.recurrence.head_dim == 6);
+  CHECK(c.recurrence.convolved() == 24 + 2 * 2 * 10);
+  CHECK(c.recurrence.taps == 3);
+  CHECK(c.recurrence.group_of(1) == 1);
+  CHECK(c.attention_gate);
+  CHECK(c.query_key_norm);
+  CHECK_FALSE(c.norms_less_one);
+  refused(llama("qwen35"), "lacks \"qwen35.ssm.time_step_rank\"");
+  refused(changed("nextn_predict_layers", 2),
+          "\"qwen35.nextn_predict_layers\" is 2, but must be a whole number from 0");
+  refused(changed("nextn_predict_layers", 1), "gives no layer attention");
+  const auto listed = [&](const std::string& flags) {
+    return [&, flags](gguf_writer::file_text file) {
+      file.add_raw(
+          "qwen35.attention.recurrent_layers", 9,
+          gguf_writer::bytes_of(std::uint32_t{7}) + gguf_writer::bytes_of(std::uint64_t{flags.size()}) + flags);
+      return file;
+    }(qwen("qwen35"));
+  };
+  CHECK(config_of(listed(std::string{'\0', '\1'})).recurrent == std::vector<bool>{false, true});
+  CHECK_FALSE(config_of(listed(std::string(2, '\0'))).is_hybrid());
+  refused(listed("\1"), "must be a list with true or false for each layer");
+  gguf_writer::file_text drafting = listed(std::string{'\0', '\1'});
+  drafting.add("qwen35.nextn_predict_layers", 1);
+  c = config_of(drafting);
+  CHECK(c.n_layers == 1);
+  CHECK(c.draft_layers == 1);
+  CHECK_FALSE(c.is_hybrid());
+  gguf_writer::file_text uneven = llama("qwen35");
+  uneven.add("qwen35.ssm.time_step_rank", 4);
+  uneven.add("qwen35.ssm.group_count", 3);
+  uneven.add("qwen35.ssm.state_size", 8);
+  uneven.add("qwen35.ssm.conv_kernel", 4);
+  uneven.add("qwen35.ssm.inner_size", 24);
+  refused(uneven, "\"qwen35.ssm.group_count\" is 3, but must be a divisor of ssm.time_step_rank, 4");
+  refused(qwen("qwen3next"), "lacks \"qwen3next.expert_count\"");
+}
+
 TEST_CASE("a GGUF file that no family here has written is refused, with what is supported") {
   refused(gguf_writer::file_text(), "lacks \"general.architecture\"");
   refused(llama("mamba"),

@@ -200,6 +200,14 @@ TEST_CASE("a tensor that the model has no place for is named, but those that cha
   check("llama_f16/model.gguf", "blk.0.attn_rot_embd.weight", true);
   check("llama_f16/model.gguf", "blk.0.attn_sub_norm.weight", false);
   check("gpt_neox/model.gguf", "blk.0.attn_k.bias", false);
+  check("qwen3_next", "mtp.layers.0.mlp.gate.bias", true);
+  check("qwen3_next", "model.layers.0.linear_attn.conv1d.bias", false);
+  check("qwen3_5", "model.visual.patch_embed.proj.weight", true);
+  check("qwen3_5", "model.embed_tokens.weight", false);
+  check("qwen3_5_moe", "model.visual.patch_embed.proj.weight", false);
+  check("qwen3_next/model.gguf", "blk.3.nextn.embed_tokens.weight", true);  // layer 3 of 4 only drafts
+  check("qwen3_next/model.gguf", "blk.2.nextn.eh_proj.weight", false);
+  check("qwen3_next/model.gguf", "blk.4.nextn.eh_proj.weight", false);
 }
 
 TEST_CASE("a tied head may be in the file if it is the embedding") {

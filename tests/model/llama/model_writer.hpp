@@ -46,7 +46,7 @@ inline espalier::safetensors_file open(const std::string& text) {
   return {std::make_unique<std::istringstream>(text), "model.safetensors"};
 }
 
-//! A Llama model with random weights, mixtures of experts in the layers that the config says. Norm scales are near one.
+//! A Llama model with random weights, mixtures of experts, and shared ones, in the layers that the config says. Norm scales are near one.
 inline file_text random_llama(const espalier::model_config& c, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
@@ -83,6 +83,10 @@ inline file_text random_llama(const espalier::model_config& c, unsigned seed) {
       continue;
     }
     matrix(base + "mlp.gate.weight", c.mixture.experts, c.hidden_size);
+    if (c.mixture.shared_size > 0) {
+      matrix(base + "mlp.shared_expert_gate.weight", 1, c.hidden_size);
+      mlp(base + "mlp.shared_expert.", c.mixture.shared_size);
+    }
     for (int e = 0; e < c.mixture.experts; ++e)
       mlp(base + "mlp.experts." + std::to_string(e) + ".", c.mixture.size);
   }
@@ -91,7 +95,7 @@ inline file_text random_llama(const espalier::model_config& c, unsigned seed) {
   return file;
 }
 
-//! A Bamba with random weights, and with noise one that often agrees with that without.
+//! A hybrid with random weights, and with noise one that often agrees with that without.
 inline file_text random_hybrid(const espalier::model_config& config, unsigned seed, float noise = 0.0F) {
   std::mt19937 random(seed), more_random(seed + 1);
   // Of deviation 1, and the same on every machine.

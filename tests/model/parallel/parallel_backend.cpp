@@ -359,6 +359,7 @@ TEST_CASE("decoders on all ranks write the text of one") {
 
 TEST_CASE("a model with recurrent layers, or with mixtures of experts, is refused") {
   for (const auto& [model, words] : {std::pair("bamba", "recurrent layers (bamba) cannot be divided over ranks"),
+                                     std::pair("qwen3_5", "recurrent layers (qwen3_5_text) cannot be divided over"),
                                      std::pair("mixtral", "mixtures of experts (mixtral) cannot be divided over ranks"),
                                      std::pair("qwen3_moe", "mixtures of experts (qwen3_moe) cannot be divided over"),
                                      std::pair("qwen3_moe/model.gguf", "mixtures of experts (qwen3moe) cannot be")}) {

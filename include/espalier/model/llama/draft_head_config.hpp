@@ -46,7 +46,7 @@ struct draft_head_config : model_config {
     const std::string where = folder + "/config.json", text = detail::text_of_file(where);
     const nlohmann::json object = detail::parse_json_object(text, where);
     if (detail::draft_kind_in(object) == draft_kind::language_model && has_head_beside(folder))
-      return as_mtp(of_layer(object, where), object, layout_type::mtp_beside);
+      return as_mtp(of_layer(object, where, true), object, layout_type::mtp_beside);
     return parse(text, where);
   }
 
@@ -127,31 +127,41 @@ struct draft_head_config : model_config {
 
   // Turns the config of a transformer into that of an MTP head, which has one layer of the same kind.
   static draft_head_config as_mtp(draft_head_config config, const nlohmann::json& object, layout_type layout) {
-    const detail::json_reader json(object, config.where);
+    const detail::json_reader json(object.contains("text_config") ? object["text_config"] : object, config.where);
     for (const char* key : {"num_nextn_predict_layers", "mtp_num_hidden_layers"}) {
       if (json.integer_or(key, 1, 0, 1 << 12) > 1) json.refuse(key, *json.find(key), "1");
     }
+    if (json.flag_or("mtp_use_dedicated_embeddings", false))
+      json.refuse("mtp_use_dedicated_embeddings", true, "false: the target's embedding is used");
     config.layout = layout;
     config.n_layers = 1;
+    config.recurrent.clear();
+    config.recurrence = {};
+    if (config.has_mixtures()) config.mixtures.assign(1, true);
     config.paired_input = config.has_embedding = config.has_head = false;
     config.head_size = config.vocab_size;
     config.norm_output = true;
     return config;
   }
 
-  // Reads the config of the head's transformer.
-  static draft_head_config of_layer(const nlohmann::json& layer, const std::string& where) {
+  // Reads the config of the head's transformer: that of the target, if the head is in the target's own files.
+  static draft_head_config of_layer(const nlohmann::json& layer, const std::string& where, bool is_target = false) {
     draft_head_config config;
     static_cast<model_config&>(config) = model_config::parse(layer.dump(), where);
     const detail::json_reader json(layer, where);
-    if (config.family != "llama" && config.family != "qwen3")
-      json.refuse("model_type", *json.find("model_type"), "\"llama\" or \"qwen3\"");
+    // Qwen3-Next's and Qwen3.5's layers with attention.
+    const bool is_gated = is_target && config.attention_gate;
+    if (config.family != "llama" && config.family != "qwen3" && !is_gated) {
+      json.refuse("model_type", *json.find("model_type"), is_target ? "that of a Qwen3-Next or a Qwen3.5, " : "",
+                  "\"llama\" or \"qwen3\"");
+    }
     for (int i = 0; i < config.n_layers; ++i) {
       if (config.window_of(i) > 0)
         raise<model_error>(where, ": layer ", i, " has a window of ", config.window, " tokens, which a draft head ",
                            "must not have.");
     }
     config.layout = layout_type::eagle3;
+    config.tensor_prefix.clear();
     config.paired_input = true;
     config.tied_embeddings = false;
     config.where = where;

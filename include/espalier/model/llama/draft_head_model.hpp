@@ -70,7 +70,10 @@ struct draft_head_weights : model_weights {
     read.matrix(projects, c.hidden_size, inputs,
                 [&](int row, const weight_row& values) { projection.set_row(row, values); });
     const auto norm = [&](const std::string& name, int n, std::vector<float>& to) {
-      read.vector(name, n, [&](const float* values) { to.insert(to.end(), values, values + n); });
+      read.vector(name, n, [&](const float* values) {
+        for (int i = 0; i < n; ++i)
+          to.push_back(c.norms_less_one ? values[i] + 1.0F : values[i]);
+      });
     };
     if (c.is_mtp()) {
       norm(is_beside ? "mtp.pre_fc_norm_hidden.weight" : "mtp_layers.0.hidden_layernorm.weight", c.hidden_size,

@@ -29,14 +29,18 @@ template <class BodyT>
   n == simd_lanes ? simd_store(to, value) : simd_store_first(to, value, n);
 }
 
-// out = x / sqrt(mean(x^2) + epsilon) * scale. out may be x.
-inline void rms_norm(const float* x, int n, const float* scale, float epsilon, float* out) {
+inline float sum_of_squares(const float* x, int n) {
   simd_float squares{};
   in_lanes(n, [&](int i, auto many) {
     const simd_float v = simd_load_run(x + i, many);
     squares = multiply_add(v, v, squares);
   });
-  const float factor = 1.0F / std::sqrt(simd_sum(squares) / static_cast<float>(n) + epsilon);
+  return simd_sum(squares);
+}
+
+// out = x / sqrt(mean(x^2) + epsilon) * scale. out may be x.
+inline void rms_norm(const float* x, int n, const float* scale, float epsilon, float* out) {
+  const float factor = 1.0F / std::sqrt(sum_of_squares(x, n) / static_cast<float>(n) + epsilon);
   in_lanes(n, [&](int i, auto many) {
     simd_store_run(out + i, simd_load_run(x + i, many) * factor * simd_load_run(scale + i, many), many);
   });
@@ -83,6 +87,26 @@ inline void silu_times(float* gate, const float* up, int n) {
     const simd_float g = simd_load_run(gate + i, many);
     const simd_float sigmoid_inverse = simd_exp(simd_float{} - g) + 1.0F;
     simd_store_run(gate + i, g / sigmoid_inverse * simd_load_run(up + i, many), many);
+  });
+}
+
+inline float sigmoid(float x) {
+  return 1.0F / (1.0F + std::exp(-x));
+}
+
+// x = x * gate * sigmoid(gate).
+inline void times_silu(float* x, const float* gate, int n) {
+  in_lanes(n, [&](int i, auto many) {
+    const simd_float g = simd_load_run(gate + i, many);
+    simd_store_run(x + i, simd_load_run(x + i, many) * (g / (simd_exp(simd_float{} - g) + 1.0F)), many);
+  });
+}
+
+// x = x * sigmoid(gate).
+inline void times_sigmoid(float* x, const float* gate, int n) {
+  in_lanes(n, [&](int i, auto many) {
+    const simd_float g = simd_load_run(gate + i, many);
+    simd_store_run(x + i, simd_load_run(x + i, many) / (simd_exp(simd_float{} - g) + 1.0F), many);
   });
 }
 

@@ -10,7 +10,7 @@
 #include "espalier/kv_store/memory/float_block.hpp"
 #include "espalier/model/llama/elementwise.hpp"
 #include "espalier/model/llama/matrix_rows.hpp"
-#include "espalier/model/llama/model_config.hpp"
+#include "espalier/model/llama/mixture_shape.hpp"
 #include "espalier/model/llama/product_team.hpp"
 #include "espalier/model/llama/simd.hpp"
 #include "espalier/model/llama/thread_team.hpp"
@@ -51,12 +51,12 @@ class expert_choice {
 
   // Chooses for each row the experts with the greatest numbers, of equal ones those with the lower index.
   //
-  // Shapes: routed [rows][experts]
+  // Shapes: routed [rows][routed_size]
   // Pre: rows is at most max_rows
   void choose(const float* routed, int rows) {
     std::fill(next_.begin(), next_.end(), 0);
     for (int row = 0; row < rows; ++row)
-      choose_of(row, routed + static_cast<std::ptrdiff_t>(row) * shape_.experts);
+      choose_of(row, routed + static_cast<std::ptrdiff_t>(row) * shape_.routed_size());
     n_groups_ = 0;
     int begin = 0;
     for (int e = 0; e < shape_.experts; ++e) {
@@ -116,8 +116,8 @@ class expert_choice {
   std::size_t n_groups_ = 0;
 };
 
-// The computation of a transformer's mixtures of experts, with the working memory for it. The matrices of an expert are
-// read once for all rows that use it, and the matrices of other experts not at all.
+// The computation of a transformer's mixtures of experts, shared experts left out, with the working memory for it. The
+// matrices of an expert are read once for all rows that use it, and the matrices of other experts not at all.
 //
 // Law: bitwise, a row's result depends neither on the other rows nor on the number of threads: its experts' outputs are
 //      added in the order of the experts
@@ -125,7 +125,7 @@ class expert_mixture {
  public:
   // Numbers that a mixture reads and writes.
   struct rows_type {
-    const float* routed;  // [rows][experts]
+    const float* routed;  // [rows][routed_size]
     const float* from;    // [rows][hidden_size]; equal for all threads, but each may have a copy of its own
     float* to;            // [rows][hidden_size] to which the outputs are added
     int rows;

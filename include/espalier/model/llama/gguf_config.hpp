@@ -37,17 +37,23 @@ class gguf_config_reader {
       c_.output_norms = true;
       c_.input_norms = is("glm4");
     } else if (!is("llama") && !is("qwen2") && !is("qwen3") && !is("phi3") && !is("granite") && !is("smollm3") &&
-               !is("qwen3moe") && !is("gpt-oss")) {
+               !is("qwen3moe") && !is("gpt-oss") && !has_delta_networks()) {
       raise<model_error>(file_.where(), ": \"general.architecture\" is \"", architecture_,
                          "\", but must be one of llama (Mistral, Mixtral and SmolLM2, too), qwen2, qwen3, qwen3moe, "
                          "gemma, gemma2, gemma3, gptneox, phi3 (Phi-4-mini, too), olmo2 (OLMo 3, too), granite, "
-                         "smollm3, glm4, gpt-oss.");
+                         "smollm3, glm4, gpt-oss, qwen3next, qwen35, qwen35moe.");
     }
     if (is("gpt-oss")) c_.layout = model_config::layout_type::gguf_gpt_oss;
+    if (has_delta_networks()) {
+      c_.layout =
+          is("qwen3next") ? model_config::layout_type::gguf_qwen3_next : model_config::layout_type::gguf_qwen3_5;
+      c_.attention_gate = true;
+    }
     require_language_model();
     read_sizes();
     read_parts();
     read_mixtures();
+    if (has_delta_networks()) read_delta_networks();
     read_gemma();
     read_granite();
     read_windows();
@@ -60,6 +66,7 @@ class gguf_config_reader {
   static constexpr int most = 1 << 24;
 
   bool is(const char* name) const { return architecture_ == name; }
+  bool has_delta_networks() const { return is("qwen3next") || is("qwen35") || is("qwen35moe"); }
   std::string key(const char* name) const { return architecture_ + "." + name; }
   int integer(const char* name, int high) const { return static_cast<int>(data_.integer(key(name), 1, high)); }
   int integer_or(const char* name, int fallback, int low, int high) const {
@@ -98,6 +105,8 @@ class gguf_config_reader {
     c_.vocab_size = static_cast<int>(embedding->shape[0]);
     c_.hidden_size = integer("embedding_length", 1 << 20);
     c_.n_layers = integer("block_count", 1 << 12);
+    if (has_delta_networks()) c_.draft_layers = integer_or("nextn_predict_layers", 0, 0, c_.n_layers - 1);
+    c_.n_layers -= c_.draft_layers;
     c_.n_heads = integer_of_layers("attention.head_count", 1 << 12);
     const char* kv_heads = "attention.head_count_kv";
     c_.n_kv_heads = data_.has(key(kv_heads)) ? integer_of_layers(kv_heads, c_.n_heads) : c_.n_heads;
@@ -112,7 +121,9 @@ class gguf_config_reader {
     c_.head_dim = integer_or("attention.key_length", c_.hidden_size / c_.n_heads, 1, 1 << 12);
     if (integer_or("attention.value_length", c_.head_dim, 1, 1 << 12) != c_.head_dim)
       data_.refuse(key("attention.value_length"), c_.head_dim, ", as the keys' length is");
-    c_.intermediate_size = integer_of_layers("feed_forward_length", 1 << 22);
+    // A Qwen3.5 of experts alone has no other MLP.
+    c_.intermediate_size =
+        integer_of_layers(is("qwen35moe") ? "expert_feed_forward_length" : "feed_forward_length", 1 << 22);
     c_.max_positions = integer("context_length", most);
     const char* epsilon = c_.layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon";
     c_.norm_epsilon = static_cast<float>(data_.number(key(epsilon), 0.0, 1.0));
@@ -122,12 +133,13 @@ class gguf_config_reader {
   void read_parts() {
     const auto has = [&](const char* name) { return file_.find(name) != nullptr; };
     c_.tied_embeddings = !has("output.weight");
-    c_.joined_projections = is("gptneox") || has("blk.0.attn_qkv.weight");
+    const bool delta = has_delta_networks();
+    c_.joined_projections = is("gptneox") || (!delta && has("blk.0.attn_qkv.weight"));
     c_.joined_gate = is("phi3") || is("glm4");
     c_.query_bias = has(c_.joined_projections ? "blk.0.attn_qkv.bias" : "blk.0.attn_q.bias");
     c_.attention_out_bias = has("blk.0.attn_output.bias");
     c_.mlp_bias = !c_.joined_gate && has("blk.0.ffn_up.bias");
-    c_.query_key_norm = has("blk.0.attn_q_norm.weight");
+    c_.query_key_norm = delta || has("blk.0.attn_q_norm.weight");
     c_.attention_sinks = is("gpt-oss");
     c_.whole_query_key_norm = is("olmo2");
     c_.parallel_residual = is("gptneox") && data_.flag_or(key("use_parallel_residual"), true);
@@ -140,11 +152,41 @@ class gguf_config_reader {
     if (has("output.bias")) raise<model_error>(file_.where(), ": tensor \"output.bias\" is not supported.");
   }
 
+  // Reads which layers are gated delta networks, and their shape.
+  void read_delta_networks() {
+    recurrent_block_shape& r = c_.recurrence;
+    constexpr int most_of_each = 1 << 10;
+    r.kind = recurrence_kind::gated_delta;
+    r.heads = integer("ssm.time_step_rank", most_of_each);
+    r.groups = integer("ssm.group_count", r.heads);
+    r.state = integer("ssm.state_size", most_of_each);
+    r.taps = integer("ssm.conv_kernel", 64);
+    r.convolution_bias = false;
+    r.tiled_heads = !is("qwen3next");
+    const int inner = integer("ssm.inner_size", most_of_each * most_of_each);
+    if (r.heads % r.groups != 0) data_.refuse(key("ssm.group_count"), "a divisor of ssm.time_step_rank, ", r.heads);
+    if (inner % r.heads != 0) data_.refuse(key("ssm.inner_size"), "a multiple of ssm.time_step_rank, ", r.heads);
+    r.head_dim = inner / r.heads;
+    const std::string listed = key("attention.recurrent_layers");
+    const int period = integer_or("full_attention_interval", 4, 1, most);
+    std::vector<std::int64_t> flags;
+    if (data_.has(listed)) flags = data_.integers(listed);
+    const auto n = static_cast<std::size_t>(c_.n_layers);
+    if (data_.has(listed) && flags.size() != n + static_cast<std::size_t>(c_.draft_layers))
+      data_.refuse(listed, "a list with true or false for each layer");
+    for (std::size_t layer = 0; layer < n; ++layer)
+      c_.recurrent.push_back(flags.empty() ? (layer + 1) % static_cast<std::size_t>(period) != 0 : flags[layer] != 0);
+    if (c_.n_attention_layers() == 0)
+      raise<model_error>(file_.where(), ": \"", listed, "\", or \"", key("full_attention_interval"),
+                         "\", gives no layer attention.");
+    if (c_.n_attention_layers() == c_.n_layers) c_.recurrent.clear(), r = {};
+  }
+
   // Reads the shape of mixtures of experts. The layers that have a router have one.
   void read_mixtures() {
     mixture_shape& m = c_.mixture;
     constexpr int most_experts = 1 << 12;
-    const bool always = is("qwen3moe") || is("gpt-oss");
+    const bool always = is("qwen3moe") || is("gpt-oss") || is("qwen3next") || is("qwen35moe");
     m.experts = always ? integer("expert_count", most_experts) : integer_or("expert_count", 0, 0, most_experts);
     if (m.experts == 0) return;
     if (!is("llama") && !always) data_.refuse(key("expert_count"), "0, or missing, in this architecture");
@@ -152,6 +194,7 @@ class gguf_config_reader {
     // Llama's architecture (Mixtral) has one size for all MLPs.
     const char* size = "expert_feed_forward_length";
     m.size = data_.has(key(size)) || always ? integer_of_layers(size, 1 << 22) : c_.intermediate_size;
+    if (has_delta_networks()) m.shared_size = integer("expert_shared_feed_forward_length", 1 << 22);
     m.sums_to_one = data_.flag_or(key("expert_weights_norm"), true);
     // llama.cpp takes a missing number for 0.
     const auto allow = [&](const char* name, double usual) {

@@ -55,12 +55,12 @@ struct llama_options {
 
 //! A transformer on the host: Llama 2 and 3, SmolLM2, SmolLM3, Mistral, Mixtral, gpt-oss, Qwen2, Qwen2.5, Qwen3 with
 //! experts or without, Gemma 1 to 3, GPT-NeoX, Phi-3, Phi-4-mini, OLMo 2 and 3, Granite and GLM-4, from GGUF files and
-//! Hugging Face folders; and Bamba, most of whose layers are Mamba-2: it is read from folders only and needs a
-//! HostRecurrentStore. Matrices are held as option `weights` says. By default they are held as the file has them or as
-//! floats: load() measures within a second which makes passes faster. All other weights are F32. Option `arithmetic`
-//! chooses how weights are multiplied: exactly, so that logits are bitwise those of the weights as floats, or as
-//! integers, with weights of 8 bits and activations of 16 bits: docs/benchmarks.md says what that costs and how fast it
-//! is.
+//! Hugging Face folders; and models most of whose layers are recurrent, which need a HostRecurrentStore: Qwen3-Next and
+//! Qwen3.5 from both, Bamba from folders only. Matrices are held as option `weights` says. By default they are held as
+//! the file has them or as floats: load() measures within a second which makes passes faster. All other weights are
+//! F32. Option `arithmetic` chooses how weights are multiplied: exactly, so that logits are bitwise those of the
+//! weights as floats, or as integers, with weights of 8 bits and activations of 16 bits: docs/benchmarks.md says what
+//! that costs and how fast it is.
 //!
 //! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size()]
 //! Complexity  a pass reads the weights from main memory once, but of a mixture of experts only those that its rows
@@ -167,7 +167,7 @@ class llama_backend {
                                  .max_positions = max_positions_,
                                  .arithmetic = options_.arithmetic,
                                  .max_inputs = (std::max)({config_.hidden_size, config_.mixed_size(),
-                                                           config_.intermediate_size, config_.mixture.size}),
+                                                           config_.activated_size(), config_.mixture.size}),
                                  .vocab_size = config_.vocab_size,
                                  .hidden_layers = options_.hidden_layers}};
   }

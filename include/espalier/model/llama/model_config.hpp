@@ -4,8 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <fstream>
-#include <iterator>
+#include <initializer_list>
 #include <limits>
 #include <string>
 #include <string_view>
@@ -14,39 +13,11 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/model/files/json_reader.hpp"
-#include "espalier/model/llama/mamba_shape.hpp"
+#include "espalier/model/llama/mixture_shape.hpp"
+#include "espalier/model/llama/recurrent_block_shape.hpp"
 #include "espalier/model/llama/rope_scaling.hpp"
 
 namespace espalier {
-
-namespace detail {
-
-inline std::string text_of_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) raise<model_error>(path, " cannot be opened.");
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-}  // namespace detail
-
-//! The shape of a mixture of experts, which stands in the place of an MLP: a router gives a number for each expert, and
-//! of the experts, each an MLP of its own, a row uses the few with the greatest numbers. The outputs of these are added
-//! up, each multiplied by a factor: the softmax of the expert's number among those of all experts.
-//!
-//! Source      Shazeer et al., Outrageously Large Neural Networks: The Sparsely-Gated Mixture-of-Experts Layer (2017);
-//!             Jiang et al., Mixtral of Experts (2024)
-struct mixture_shape {
-  int experts = 0;          //!< number of experts of a layer; 0: the model has no mixtures
-  int used = 0;             //!< number of experts that a row uses
-  int size = 0;             //!< intermediate size of an expert
-  bool sums_to_one = true;  //!< the factors of a row are divided by their sum
-  bool biased = false;      //!< the router and the experts' products have biases
-  //! limit, gain: with a limit of 0, an expert's activation is SiLU(gate) * up. Otherwise it is
-  //! gate * sigmoid(gain * gate) * (up + 1), where a gate above limit counts as limit, and up is brought between -limit
-  //! and limit.
-  float limit = 0.0F;
-  float gain = 1.0F;
-};
 
 //! The shape of a transformer, as a Hugging Face config.json or a GGUF file gives it. Each difference between families
 //! is a flag or a number here, so that one pass runs them all.
@@ -54,11 +25,12 @@ struct mixture_shape {
 //! Errors      model_error that names the file, the key, its value and what is allowed
 //! Source      transformers: configuration_llama, _mistral, _qwen2, _qwen3, _gemma, _gemma2, _gemma3, _mistral3,
 //!             _gpt_neox, _bamba, _phi3, _olmo2, _olmo3, _granite, _smollm3, _glm4,
-//!             _mixtral, _qwen3_moe, _gpt_oss
+//!             _mixtral, _qwen3_moe, _gpt_oss, _qwen3_next, _qwen3_5, _qwen3_5_moe
 struct model_config {
   //! The way in which a file names the tensors. Draft heads: eagle3 and mtp are the names that speculators writes,
   //! eagle3_midlayer those of SafeAILab and SpecForge, mtp_beside those in a target's own files. gpt_oss_mxfp4: as
-  //! gpt_oss, with the experts' weights and their exponents in two tensors of bytes.
+  //! gpt_oss, with the experts' weights and their exponents in two tensors of bytes. qwen3_5_beside_vision: as
+  //! qwen3_5, in a file that also holds a part that sees pictures.
   enum class layout_type {
     llama,
     gemma2,
@@ -68,8 +40,13 @@ struct model_config {
     mixtral,
     gpt_oss,
     gpt_oss_mxfp4,
+    qwen3_next,
+    qwen3_5,
+    qwen3_5_beside_vision,
     gguf,
     gguf_gpt_oss,
+    gguf_qwen3_next,
+    gguf_qwen3_5,
     eagle3,
     eagle3_midlayer,
     mtp,
@@ -116,6 +93,8 @@ struct model_config {
   float attention_scale = 0.0F;  //!< factor of the scores; 0: 1 / sqrt(head_dim)
   float attention_cap = 0.0F;    //!< scores become cap * tanh(score / cap); 0: they stay
   float logit_cap = 0.0F;        //!< the same for logits
+  bool attention_gate = false;   //!< the query projection also gives a gate for each output of attention, which is
+                                 //!< multiplied by the gate's sigmoid
   bool attention_sinks = false;  //!< each query head has a number that counts as the score of a token without a value
   float logit_divisor = 1.0F;    //!< logits are divided by it: detail::model_tensors divides the scale of the final
                                  //!< norm by it
@@ -129,8 +108,9 @@ struct model_config {
   bool has_head = true;       //!< false: the output matrix of another model is used
   int head_size = 0;          //!< number of tokens that have a row of the output matrix; 0: all
 
-  mamba_shape mamba{};            //!< shape of the layers in `recurrent`
-  std::vector<bool> recurrent{};  //!< [n_layers] whether a layer is Mamba-2 instead of attention; empty: none is
+  recurrent_block_shape recurrence{};  //!< shape of the blocks of the layers in `recurrent`
+  std::vector<bool> recurrent{};  //!< [n_layers] whether a layer has a recurrent block instead of attention; empty:
+                                  //!< none has
 
   mixture_shape mixture{};       //!< shape of the mixtures of the layers in `mixtures`
   std::vector<bool> mixtures{};  //!< [n_layers] whether a layer has a mixture of experts for an MLP; empty: none has
@@ -141,22 +121,26 @@ struct model_config {
                                 //!< side
   bool joined_projections = false;  //!< in the file, query, key and value are one matrix, rows in that order
   bool joined_gate = false;         //!< in the file, gate and up are one matrix, rows in that order
-  bool norms_less_one = false;      //!< the file holds the scale of each norm minus 1
+  bool norms_less_one = false;      //!< the file holds the scale of each norm minus 1, but not of a recurrent block's
+  int draft_layers = 0;             //!< layers behind the last one in the file, which only draft and are not read
 
   int query_size() const { return n_heads * head_dim; }
   int kv_size() const { return n_kv_heads * head_dim; }
-  int projected_size() const { return query_size() + 2 * kv_size(); }
+  //! Number of outputs of an attention layer's projection: queries, keys, values and, if there are any, gates.
+  int projected_size() const { return (attention_gate ? 2 : 1) * query_size() + 2 * kv_size(); }
   //! Number of scales of the norm of queries, and of the norm of keys.
   int query_norm_size() const { return whole_query_key_norm ? query_size() : head_dim; }
   int key_norm_size() const { return whole_query_key_norm ? kv_size() : head_dim; }
   //! Returns whether the products of attention and MLP are added to the stream as they are.
   bool adds_products() const { return !output_norms && residual_scale == 1.0F; }
-  //! Returns the greatest number of inputs of attention_out in any layer: outputs of attention, or of Mamba-2 if that
-  //! is more.
-  int mixed_size() const { return (std::max)(query_size(), mamba.inner()); }
+  //! Returns the greatest number of inputs of attention_out in any layer: outputs of attention, or of a recurrent block
+  //! if that is more.
+  int mixed_size() const { return (std::max)(query_size(), recurrence.inner()); }
+  //! Returns the greatest number of inputs of `down` outside of experts that not all rows use.
+  int activated_size() const { return (std::max)(intermediate_size, mixture.shared_size); }
   bool is_hybrid() const { return !recurrent.empty(); }
   bool is_recurrent(int layer) const { return is_hybrid() && recurrent[static_cast<std::size_t>(layer)]; }
-  bool is_gguf() const { return layout == layout_type::gguf || layout == layout_type::gguf_gpt_oss; }
+  bool is_gguf() const { return layout >= layout_type::gguf && layout <= layout_type::gguf_qwen3_5; }
   bool has_mixtures() const { return !mixtures.empty(); }
   bool is_mixture(int layer) const { return has_mixtures() && mixtures[static_cast<std::size_t>(layer)]; }
   //! Number of layers with attention: a cache holds their keys and values.
@@ -165,7 +149,7 @@ struct model_config {
   }
   //! Shape of the states that a cache holds for the recurrent layers; with 0 layers if there are none.
   espalier::recurrent_shape recurrent_shape() const {
-    return is_hybrid() ? mamba.kept(n_layers - n_attention_layers()) : espalier::recurrent_shape{};
+    return is_hybrid() ? recurrence.kept(n_layers - n_attention_layers()) : espalier::recurrent_shape{};
   }
   bool is_unrotated(int layer) const { return !unrotated.empty() && unrotated[static_cast<std::size_t>(layer)]; }
   bool is_windowed(int layer) const { return !windowed.empty() && windowed[static_cast<std::size_t>(layer)]; }
@@ -194,7 +178,8 @@ struct model_config {
     const detail::json_reader json(object, where);
     require_readable_weights(json);
     const std::string family = json.text_or("model_type", "");
-    if (family == "gemma3" || family == "mistral3") return parse_language_part(json, family);
+    if (family == "gemma3" || family == "mistral3" || family == "qwen3_5" || family == "qwen3_5_moe")
+      return parse_language_part(json, family);
     model_config config = parse_text_model(json);
     require_language_model(json);
     return config;
@@ -240,25 +225,32 @@ struct model_config {
   // Reads the language model of a model that sees pictures, too. Such a file leaves out numbers that are the defaults
   // of the language model's class in transformers.
   static model_config parse_language_part(const detail::json_reader& json, const std::string& family) {
-    nlohmann::json all = family == "gemma3"
-                             ? nlohmann::json{{"model_type", "gemma3_text"}, {"vocab_size", 262208},
-                                              {"hidden_size", 2304},         {"intermediate_size", 9216},
-                                              {"num_hidden_layers", 26},     {"num_attention_heads", 8},
-                                              {"num_key_value_heads", 4},    {"max_position_embeddings", 131072}}
-                             : nlohmann::json{{"model_type", "mistral"},  {"vocab_size", 32000},
-                                              {"hidden_size", 4096},      {"intermediate_size", 14336},
-                                              {"num_hidden_layers", 32},  {"num_attention_heads", 32},
-                                              {"num_key_value_heads", 8}, {"max_position_embeddings", 131072}};
+    constexpr const char* sizes[] = {
+        "vocab_size",          "hidden_size",         "intermediate_size",      "num_hidden_layers",
+        "num_attention_heads", "num_key_value_heads", "max_position_embeddings"};
+    const auto usual = [&](const char* type, std::initializer_list<int> numbers) {
+      nlohmann::json language{{"model_type", type}};
+      for (const int number : numbers)
+        language[sizes[language.size() - 1]] = number;
+      return language;
+    };
+    nlohmann::json all = family == "gemma3"     ? usual("gemma3_text", {262208, 2304, 9216, 26, 8, 4, 131072})
+                         : family == "mistral3" ? usual("mistral", {32000, 4096, 14336, 32, 32, 8, 131072})
+                         : family == "qwen3_5"  ? usual("qwen3_5_text", {248320, 4096, 12288, 32, 16, 4, 32768})
+                                                : usual("qwen3_5_moe_text", {248320, 2048, 512, 40, 16, 2, 32768});
     const std::string text_family = all["model_type"];
     const nlohmann::json* part = json.find("text_config");
     if (!part) raise<model_error>(json.where(), " lacks \"text_config\".");
     if (!part->is_object()) json.refuse("text_config", *part, "an object");
     all.update(*part);
+    const bool qwen = family.starts_with("qwen");
+    if (qwen && json.has("tie_word_embeddings")) all["tie_word_embeddings"] = *json.find("tie_word_embeddings");
     const detail::json_reader text(all, json.where() + ": \"text_config\"");
     require_text(text, "model_type", "", text_family.c_str());
     require_readable_weights(text);
     model_config config = parse_text_model(text);
-    config.tensor_prefix = "language_model.";
+    config.tensor_prefix = qwen ? "" : "language_model.";
+    if (qwen) config.layout = layout_type::qwen3_5_beside_vision;
     return config;
   }
 
@@ -266,8 +258,10 @@ struct model_config {
     model_config config;
     config.family = json.text_or("model_type", "");
     bool known = false;
-    for (const char* name : {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "bamba", "phi3",
-                             "olmo2", "olmo3", "granite", "smollm3", "glm4", "mixtral", "qwen3_moe", "gpt_oss"})
+    for (const char* name :
+         {"llama",   "mistral",   "qwen2",   "qwen3",      "gemma",        "gemma2",          "gemma3_text",
+          "bamba",   "phi3",      "olmo2",   "olmo3",      "granite",      "smollm3",         "glm4",
+          "mixtral", "qwen3_moe", "gpt_oss", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"})
       known = known || config.family == name;
     if (known) {
       config.read_llama(json);
@@ -277,30 +271,35 @@ struct model_config {
       raise<model_error>(
           json.where(), ": \"model_type\" is \"", config.family,
           "\", but must be one of llama, mistral, qwen2, qwen3, gemma, gemma2, gemma3_text, gpt_neox, bamba, phi3, "
-          "olmo2, olmo3, granite, smollm3, glm4, mixtral, qwen3_moe, gpt_oss, or gemma3 or mistral3 with a "
-          "\"text_config\".");
+          "olmo2, olmo3, granite, smollm3, glm4, mixtral, qwen3_moe, gpt_oss, qwen3_next, qwen3_5_text, "
+          "qwen3_5_moe_text, or gemma3, mistral3, qwen3_5 or qwen3_5_moe with a \"text_config\".");
     }
     return config;
   }
+
+  bool has_delta_networks() const { return is("qwen3_next") || is("qwen3_5_text") || is("qwen3_5_moe_text"); }
 
   void read_sizes(const detail::json_reader& json) {
     vocab_size = json.integer("vocab_size", 1, most);
     hidden_size = json.integer("hidden_size", 1, 1 << 20);
     n_layers = json.integer("num_hidden_layers", 1, 1 << 12);
     n_heads = json.integer("num_attention_heads", 1, 1 << 12);
-    intermediate_size = json.integer("intermediate_size", 1, 1 << 22);
+    // A Qwen3.5 of experts alone has no other MLP.
+    intermediate_size = is("qwen3_5_moe_text") ? json.integer_or("moe_intermediate_size", 512, 1, 1 << 22)
+                                               : json.integer("intermediate_size", 1, 1 << 22);
     max_positions = json.integer("max_position_embeddings", 1, most);
   }
 
   // Reads the shape of Llama, or of a family that differs from it in few points.
   void read_llama(const detail::json_reader& json) {
     const bool gemma = family.starts_with("gemma"), qwen2 = is("qwen2"), olmo = is("olmo2") || is("olmo3");
+    const bool delta = has_delta_networks();
     read_sizes(json);
     // A key that the file lacks has the family's default in transformers.
-    const int unsaid_kv_heads = is("smollm3") ? 4 : is("glm4") ? 2 : n_heads;
+    const int unsaid_kv_heads = is("smollm3") || is("qwen3_5_text") ? 4 : is("glm4") || delta ? 2 : n_heads;
     n_kv_heads = json.integer_or("num_key_value_heads", unsaid_kv_heads, 1, n_heads);
     require_whole_groups(json);
-    const int unsaid = gemma                       ? 256
+    const int unsaid = gemma || delta              ? 256
                        : is("qwen3") || is("glm4") ? 128
                        : is("gpt_oss")             ? 64
                                                    : 0;  // 0: hidden_size / n_heads
@@ -312,7 +311,7 @@ struct model_config {
     norm_epsilon = static_cast<float>(json.number_or("rms_norm_eps", unsaid_epsilon, 0.0, 1.0));
     tied_embeddings = json.flag_or("tie_word_embeddings", gemma || is("smollm3"));
     whole_query_key_norm = olmo;
-    query_key_norm = is("qwen3") || is("qwen3_moe") || is("gemma3_text") || olmo;
+    query_key_norm = is("qwen3") || is("qwen3_moe") || is("gemma3_text") || olmo || delta;
     joined_projections = is("phi3");
     joined_gate = is("phi3") || is("glm4");
     const bool attention_bias = json.flag_or("attention_bias", is("glm4") || is("gpt_oss"));
@@ -329,16 +328,23 @@ struct model_config {
     } else {
       require_text(json, "hidden_act", "silu", "silu");
     }
-    read_windows(json);
+    if (delta) {
+      read_delta_networks(json);
+    } else {
+      read_windows(json);
+    }
     if (is("bamba")) read_bamba(json);
-    if (is("mixtral") || is("qwen3_moe") || is("gpt_oss")) read_mixtures(json);
+    if (is("mixtral") || is("qwen3_moe") || is("gpt_oss") || (delta && !is("qwen3_5_text"))) read_mixtures(json);
     if (is("gpt_oss")) read_gpt_oss(json);
     const double unsaid_theta = is("gemma3_text") || is("mixtral") ? 1e6
                                 : is("gpt_oss")                    ? 1.5e5
                                 : is("smollm3")                    ? 2e6
                                 : is("olmo3")                      ? 5e5
                                                                    : 1e4;
-    read_rotary(json, "rope_theta", unsaid_theta, "partial_rotary_factor", is("bamba") || is("glm4") ? 0.5 : 1.0);
+    read_rotary(json, "rope_theta", unsaid_theta, "partial_rotary_factor",
+                delta                       ? 0.25
+                : is("bamba") || is("glm4") ? 0.5
+                                            : 1.0);
   }
 
   // Reads Granite's factors.
@@ -368,65 +374,98 @@ struct model_config {
     }
   }
 
+  // Sets flags[layer] to false for each layer in a list, which must be of at least `least` layers that have `what`.
+  void clear_listed(const detail::json_reader& json, const char* key, std::size_t least, const char* what,
+                    std::vector<bool>& flags) const {
+    const nlohmann::json listed = json.has(key) ? *json.find(key) : nlohmann::json::array();
+    const auto is_layer = [&](const nlohmann::json& layer) {
+      return layer.is_number_integer() && layer >= 0 && layer < n_layers;
+    };
+    if (!listed.is_array() || listed.size() < least || !std::all_of(listed.begin(), listed.end(), is_layer))
+      json.refuse(key, listed, "a list of ", least > 0 ? "one or more " : "", "layers, from 0 to ", n_layers - 1,
+                  ", which have ", what);
+    for (const nlohmann::json& layer : listed)
+      flags[layer.get<std::size_t>()] = false;
+  }
+
+  static void require_parts(const detail::json_reader& json, const char* key, int parts, const char* of, int whole) {
+    if (whole % parts != 0)
+      raise<model_error>(json.where(), ": \"", key, "\" is ", parts, ", but must divide ", of, ", ", whole, ".");
+  }
+
   // Reads which layers are Mamba-2, and their shape.
   void read_bamba(const detail::json_reader& json) {
     layout = layout_type::bamba;
-    constexpr int most_heads = 1 << 12;
-    mamba.heads = json.integer_or("mamba_n_heads", 128, 1, most_heads);
-    mamba.groups = json.integer_or("mamba_n_groups", 1, 1, mamba.heads);
-    mamba.state = json.integer_or("mamba_d_state", 256, 1, most_heads);
-    mamba.taps = json.integer_or("mamba_d_conv", 4, 1, 64);
-    mamba.convolution_bias = json.flag_or("mamba_conv_bias", true);
-    mamba.projection_bias = json.flag_or("mamba_proj_bias", false);
+    recurrence.heads = json.integer_or("mamba_n_heads", 128, 1, 1 << 12);
+    recurrence.groups = json.integer_or("mamba_n_groups", 1, 1, recurrence.heads);
+    recurrence.state = json.integer_or("mamba_d_state", 256, 1, 1 << 12);
+    recurrence.taps = json.integer_or("mamba_d_conv", 4, 1, 64);
+    recurrence.convolution_bias = json.flag_or("mamba_conv_bias", true);
+    recurrence.projection_bias = json.flag_or("mamba_proj_bias", false);
     const int inner = json.integer_or("mamba_expand", 2, 1, 16) * hidden_size;
-    const auto require_parts = [&](const char* key, int parts, const char* of, int whole) {
-      if (whole % parts != 0)
-        raise<model_error>(json.where(), ": \"", key, "\" is ", parts, ", but must divide ", of, ", ", whole, ".");
-    };
-    require_parts("mamba_n_heads", mamba.heads, "\"mamba_expand\" * \"hidden_size\"", inner);
-    require_parts("mamba_n_groups", mamba.groups, "\"mamba_n_heads\"", mamba.heads);
-    mamba.head_dim = inner / mamba.heads;
+    require_parts(json, "mamba_n_heads", recurrence.heads, "\"mamba_expand\" * \"hidden_size\"", inner);
+    require_parts(json, "mamba_n_groups", recurrence.groups, "\"mamba_n_heads\"", recurrence.heads);
+    recurrence.head_dim = inner / recurrence.heads;
     const nlohmann::json* dim = json.find("mamba_d_head");
-    if (dim && *dim != "auto" && *dim != mamba.head_dim)
-      json.refuse("mamba_d_head", *dim, "\"mamba_expand\" * \"hidden_size\" / \"mamba_n_heads\", ", mamba.head_dim);
+    if (dim && *dim != "auto" && *dim != recurrence.head_dim)
+      json.refuse("mamba_d_head", *dim, "\"mamba_expand\" * \"hidden_size\" / \"mamba_n_heads\", ",
+                  recurrence.head_dim);
     read_steps(json);
     recurrent.assign(static_cast<std::size_t>(n_layers), true);
-    const nlohmann::json* layers = json.find("attn_layer_indices");
+    clear_listed(json, "attn_layer_indices", 1, "attention", recurrent);
+    if (n_attention_layers() == n_layers) recurrent.clear(), recurrence = {};
+  }
+
+  // Reads which layers are gated delta networks, and their shape.
+  void read_delta_networks(const detail::json_reader& json) {
+    layout = is("qwen3_next") ? layout_type::qwen3_next : layout_type::qwen3_5;
+    norms_less_one = attention_gate = true;
+    if (!json.flag_or("attn_output_gate", true)) json.refuse("attn_output_gate", false, "true");
+    constexpr int most_of_each = 1 << 10;
+    recurrence.kind = recurrence_kind::gated_delta;
+    recurrence.heads = json.integer_or("linear_num_value_heads", 32, 1, most_of_each);
+    recurrence.groups = json.integer_or("linear_num_key_heads", 16, 1, recurrence.heads);
+    require_parts(json, "linear_num_key_heads", recurrence.groups, "\"linear_num_value_heads\"", recurrence.heads);
+    recurrence.head_dim = json.integer_or("linear_value_head_dim", 128, 1, most_of_each);
+    recurrence.state = json.integer_or("linear_key_head_dim", 128, 1, most_of_each);
+    recurrence.taps = json.integer_or("linear_conv_kernel_dim", 4, 1, 64);
+    recurrence.convolution_bias = false;
+    const int period = json.integer_or("full_attention_interval", 4, 1, most);
+    const nlohmann::json* types = json.find("layer_types");
     const auto refuse = [&] {
-      json.refuse("attn_layer_indices", layers ? *layers : nlohmann::json(), "a list of one or more of the ", n_layers,
-                  " layers, from 0, which have attention");
+      json.refuse("layer_types", *types, "a list of \"full_attention\" and \"linear_attention\", one for each layer");
     };
-    if (!layers || !layers->is_array() || layers->empty()) refuse();
-    for (const nlohmann::json& layer : *layers) {
-      if (!layer.is_number_integer() || layer < 0 || layer >= n_layers) refuse();
-      recurrent[layer.get<std::size_t>()] = false;
+    if (types && (!types->is_array() || types->size() != static_cast<std::size_t>(n_layers))) refuse();
+    for (int layer = 0; layer < n_layers; ++layer) {
+      const nlohmann::json& type = types ? (*types)[static_cast<std::size_t>(layer)] : nlohmann::json();
+      if (types && type != "linear_attention" && type != "full_attention") refuse();
+      recurrent.push_back(types ? type == "linear_attention" : (layer + 1) % period != 0);
     }
-    if (n_attention_layers() == n_layers) recurrent.clear(), mamba = {};
+    if (n_attention_layers() == 0)
+      raise<model_error>(json.where(), ": \"layer_types\", or \"full_attention_interval\", gives no layer attention.");
+    if (n_attention_layers() == n_layers) recurrent.clear(), recurrence = {};
   }
 
   // Reads which layers have a mixture of experts, and its shape.
   void read_mixtures(const detail::json_reader& json) {
-    const bool qwen = is("qwen3_moe");
+    const bool next = is("qwen3_next"), qwen3_5 = is("qwen3_5_moe_text"), qwen = is("qwen3_moe") || next || qwen3_5;
     if (is("mixtral")) layout = layout_type::mixtral;
     // transformers writes the second name where it has read the first.
     const char* experts = json.has("num_experts") ? "num_experts" : "num_local_experts";
-    mixture.experts = json.integer_or(experts, is("mixtral") ? 8 : 128, 1, 1 << 12);
-    const int used = qwen ? 8 : is("mixtral") ? 2 : 4;
+    const int unsaid_experts = is("mixtral") ? 8 : next ? 512 : qwen3_5 ? 256 : 128;
+    mixture.experts = json.integer_or(experts, unsaid_experts, next ? 0 : 1, 1 << 12);
+    if (mixture.experts == 0) return;
+    const int used = next ? 10 : qwen ? 8 : is("mixtral") ? 2 : 4;
     mixture.used = json.integer_or("num_experts_per_tok", used, 1, mixture.experts);
-    mixture.size = qwen ? json.integer_or("moe_intermediate_size", 768, 1, 1 << 22) : intermediate_size;
-    mixture.sums_to_one = !qwen || json.flag_or("norm_topk_prob", false);
-    const int step = qwen ? json.integer_or("decoder_sparse_step", 1, 1, most) : 1;
+    const int unsaid_size = next || qwen3_5 ? 512 : 768;
+    mixture.size = qwen ? json.integer_or("moe_intermediate_size", unsaid_size, 1, 1 << 22) : intermediate_size;
+    if (next || qwen3_5) mixture.shared_size = json.integer_or("shared_expert_intermediate_size", 512, 1, 1 << 22);
+    mixture.sums_to_one = !qwen || qwen3_5 || json.flag_or("norm_topk_prob", next);
+    const bool may_be_plain = qwen && !qwen3_5;  // whether some layers may have an MLP without experts
+    const int step = may_be_plain ? json.integer_or("decoder_sparse_step", 1, 1, most) : 1;
     for (int layer = 0; layer < n_layers; ++layer)
       mixtures.push_back((layer + 1) % step == 0);
-    const nlohmann::json* plain = qwen ? json.find("mlp_only_layers") : nullptr;
-    const auto refuse = [&] {
-      json.refuse("mlp_only_layers", *plain, "a list of layers, from 0 to ", n_layers - 1, ", which have a plain MLP");
-    };
-    if (plain && !plain->is_array()) refuse();
-    for (const nlohmann::json& layer : plain ? *plain : nlohmann::json::array()) {
-      if (!layer.is_number_integer() || layer < 0 || layer >= n_layers) refuse();
-      mixtures[layer.get<std::size_t>()] = false;
-    }
+    if (may_be_plain) clear_listed(json, "mlp_only_layers", 0, "a plain MLP", mixtures);
     if (std::find(mixtures.begin(), mixtures.end(), true) == mixtures.end()) mixtures.clear(), mixture = {};
   }
 
@@ -450,15 +489,15 @@ struct model_config {
 
   // Reads the limits of the time step. transformers writes an infinite number as {"__float__": "Infinity"}.
   void read_steps(const detail::json_reader& json) {
-    mamba.least_step = 0.0F;
-    mamba.greatest_step = std::numeric_limits<float>::infinity();
+    recurrence.least_step = 0.0F;
+    recurrence.greatest_step = std::numeric_limits<float>::infinity();
     const nlohmann::json* limits = json.find("time_step_limit");
     if (!limits) return;
     const bool pair = limits->is_array() && limits->size() == 2 && (*limits)[0].is_number();
     const bool ends = pair && ((*limits)[1].is_number() || (*limits)[1] == nlohmann::json{{"__float__", "Infinity"}});
-    if (ends) mamba.least_step = (*limits)[0].get<float>();
-    if (ends && (*limits)[1].is_number()) mamba.greatest_step = (*limits)[1].get<float>();
-    if (!ends || !(mamba.least_step >= 0.0F && mamba.least_step <= mamba.greatest_step))
+    if (ends) recurrence.least_step = (*limits)[0].get<float>();
+    if (ends && (*limits)[1].is_number()) recurrence.greatest_step = (*limits)[1].get<float>();
+    if (!ends || !(recurrence.least_step >= 0.0F && recurrence.least_step <= recurrence.greatest_step))
       json.refuse("time_step_limit", *limits, "two numbers of 0 or more, the lower first");
   }
 

@@ -13,11 +13,12 @@
 
 namespace espalier::detail {
 
-// A part of a transformer that has weights. Matrices are query_key_value (outputs in that order), attention_out, gate,
-// up, down, head and embedding, which is also the head if the config ties them. In a recurrent layer query_key_value is
-// the projection before the recurrence, and attention_out the projection after it. In a layer with a mixture of experts
-// each expert has gate, up and down, and router gives a number for each expert. A block draft has query and
-// key_value in place of query_key_value, and two more matrices, features and pending.
+// A part of a transformer that has weights. Matrices are query_key_value (outputs in that order, then gates),
+// attention_out, gate, up, down, head and embedding, which is also the head if the config ties them. In a recurrent
+// layer query_key_value is the projection before the recurrence, and attention_out the projection after it. In a layer
+// with a mixture of experts each expert has gate, up and down, and router gives a number for each expert; the layer's
+// own gate, up and down are those of the shared expert. A block draft has query and key_value in place of
+// query_key_value, and two more matrices, features and pending.
 enum class model_part : std::uint8_t {
   embedding,
   attention_norm,
@@ -63,7 +64,8 @@ enum class step_kind : std::uint8_t {
   norm_heads,  // normalises the queries of each row of `to`, all heads as one, and its keys
   rotate,      // normalises and rotates the heads of queries and keys in `from`; keys and values go into the cache
   attend,      // writes to `to` the result of attention for the queries in `from`, over the cache
-  recur,       // writes to `to` the result of a Mamba-2 block's recurrence for `from`
+  gate,        // multiplies each number of `to` by the sigmoid of its gate, which is in `from` from `column` on
+  recur,       // writes to `to` the result of a recurrent block for `from`
   activate,    // writes the activation of `from` to `to`; on the host it applies the activation to `to` in place, and
                // multiplies `to` by `from` if `gated`
   dispatch,    // adds to each row of `to` what the experts that its row of `routed` chooses make of its row of `from`
@@ -80,12 +82,12 @@ enum class step_rows : std::uint8_t {
   normed,      // [hidden_size]
   paired,      // [2 hidden_size] input of the first layer's attention if config.paired_input
   mlp_normed,  // [hidden_size] the stream normalised for the MLP, if attention and MLP read the same stream
-  projected,   // [query_size + 2 kv_size], or [mamba.projected()] in a recurrent layer
-  mixed,       // [query_size], or [mamba.inner()] in a recurrent layer
+  projected,   // [projected_size], or [recurrence.projected()] in a recurrent layer
+  mixed,       // [query_size], or [recurrence.inner()] in a recurrent layer
   widened,     // [2][intermediate_size] products of gate and up; [intermediate_size] product of up without a gate. On
                // the host [intermediate_size] product of up, only with a gate: the other product is in `activated`
-  activated,   // [intermediate_size]
-  routed,      // [mixture.experts] what the router gives
+  activated,   // [intermediate_size]; in a layer with a shared expert [mixture.shared_size], and so is `widened`
+  routed,      // [mixture.routed_size()] what the router gives
   logits       // [vocab_size]
 };
 
@@ -99,6 +101,8 @@ struct model_step {
   model_part part = model_part::attention_norm;  // the matrix or norm; `up` stands for gate and up if `gated`
   bool adds = false;                             // multiply: adds the product to the numbers in `to`
   bool gated = false;                            // multiply and activate: gate and up, not up alone
+  bool shared = false;           // activate: multiplies the result by the sigmoid of the last number of the row of
+                                 // `routed`, the gate of a shared expert
   bool outputs_only = false;     // a row for each output: normalise writes row batch.outputs[i], normalised, to row i
   bool as_is = false;            // normalise: the rows are copied without a norm
   bool local_rotary = false;     // rotate: the base is model_config::local_rope_theta
@@ -107,7 +111,7 @@ struct model_step {
   std::int32_t layer = -1;       // layer that the step belongs to; -1: none
   std::int32_t cache_layer = 0;  // rotate, attend: number of the layer among those with attention; recur: among the
                                  // recurrent ones
-  std::int32_t column = 0;       // multiply: first column of `to` that is written
+  std::int32_t column = 0;       // multiply: first column of `to` that is written; gate: column of the first gate
   std::int32_t next = 0;         // number of the next step with a matrix, whose weights may be fetched meanwhile
   std::int32_t window = 0;       // attend: tokens that a row sees, itself included; 0: all
   float limit = 0.0F;            // attend, cap: scores or logits stay within it; 0: no limit
@@ -184,17 +188,20 @@ class model_steps {
       attend.cache_layer = cache_layer;
       attend.window = config.window_of(layer);
       attend.limit = config.attention_cap;
+      if (config.attention_gate)
+        add(step_kind::gate, projected, mixed, {}, layer).column = config.query_size() + 2 * config.kv_size();
     }
     add_back(config, mixed, model_part::attention_out, model_part::attention_out_norm, layer);
     if (!parallel) add(step_kind::normalise, stream, normed, model_part::mlp_norm, layer).as_is = !config.input_norms;
     if (config.is_mixture(layer)) {
       add(step_kind::multiply, normed, routed, model_part::router, layer);
       add(step_kind::dispatch, normed, stream, {}, layer);
-      return;
+      if (config.mixture.shared_size == 0) return;
     }
     add(step_kind::multiply, parallel ? mlp_normed : normed, widened, model_part::up, layer).gated = config.gated_mlp;
     model_step& activate = add(step_kind::activate, widened, activated, {}, layer);
     activate.gated = config.gated_mlp;
+    activate.shared = config.is_mixture(layer);
     activate.activation = config.gelu_gate ? activation_kind::gelu_tanh_gate : activation_kind::silu_gate;
     if (!config.gated_mlp) activate.activation = activation_kind::gelu;
     add_back(config, activated, model_part::down, model_part::mlp_out_norm, layer);

@@ -13,6 +13,7 @@
 #include "espalier/model/files/tensor_source.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_steps.hpp"
+#include "espalier/model/llama/tensor_names.hpp"
 
 namespace espalier::detail {
 
@@ -99,20 +100,20 @@ float* scale_at(WeightsT& weights, part_place place) {
 // without such layers.
 template <class WeightsT>
 float* recurrent_at([[maybe_unused]] WeightsT& weights, [[maybe_unused]] part_place place) {
-  if constexpr (requires { layer_at(weights, place).mamba; }) {
+  if constexpr (requires { layer_at(weights, place).recurrence; }) {
     switch (place.part) {
       case model_part::convolution:
-        return layer_at(weights, place).mamba.convolution;
+        return layer_at(weights, place).recurrence.convolution;
       case model_part::convolution_bias:
-        return layer_at(weights, place).mamba.convolution_bias;
+        return layer_at(weights, place).recurrence.convolution_bias;
       case model_part::step_bias:
-        return layer_at(weights, place).mamba.step_bias;
+        return layer_at(weights, place).recurrence.step_bias;
       case model_part::decay:
-        return layer_at(weights, place).mamba.decay;
+        return layer_at(weights, place).recurrence.decay;
       case model_part::skip:
-        return layer_at(weights, place).mamba.skip;
+        return layer_at(weights, place).recurrence.skip;
       case model_part::gated_norm:
-        return layer_at(weights, place).mamba.norm;
+        return layer_at(weights, place).recurrence.norm;
       default:
         break;
     }
@@ -135,20 +136,22 @@ struct matrix_size {
   int outputs = 0, inputs = 0;
 };
 inline matrix_size size_of(const model_config& c, part_place place) {
-  const int intermediate = place.expert >= 0 ? c.mixture.size : c.intermediate_size;
+  const int intermediate = place.expert >= 0           ? c.mixture.size
+                           : c.is_mixture(place.layer) ? c.mixture.shared_size
+                                                       : c.intermediate_size;
   switch (place.part) {
     case model_part::query_key_value:
-      return {c.is_recurrent(place.layer) ? c.mamba.projected() : c.projected_size(),
+      return {c.is_recurrent(place.layer) ? c.recurrence.projected() : c.projected_size(),
               c.paired_input && place.layer == 0 ? 2 * c.hidden_size : c.hidden_size};
     case model_part::attention_out:
-      return {c.hidden_size, c.is_recurrent(place.layer) ? c.mamba.inner() : c.query_size()};
+      return {c.hidden_size, c.is_recurrent(place.layer) ? c.recurrence.inner() : c.query_size()};
     case model_part::gate:
     case model_part::up:
       return {intermediate, c.hidden_size};
     case model_part::down:
       return {c.hidden_size, intermediate};
     case model_part::router:
-      return {c.mixture.experts, c.hidden_size};
+      return {c.mixture.routed_size(), c.hidden_size};
     case model_part::query:
       return {c.query_size(), c.hidden_size};
     case model_part::key_value:
@@ -159,202 +162,6 @@ inline matrix_size size_of(const model_config& c, part_place place) {
       return {c.vocab_size, c.hidden_size};
     default:
       return {c.head_size > 0 ? c.head_size : c.vocab_size, c.hidden_size};
-  }
-}
-
-// The names of the tensors in a layout of files, without the .weight or .bias at the end; `sinks` is the whole name.
-// Names of a layer's tensors follow `layer` and the layer's number. The config says which of the tensors a model has; a
-// name may be null if no model of the layout has the tensor.
-struct tensor_names {
-  const char* embedding;
-  const char* head;
-  const char* final_norm;
-  const char* layer;
-  bool numbered = true;  // false: there is one layer, and no number follows
-  const char* attention_norm;
-  const char *query, *key, *value;
-  const char* query_key_value;  // all three in one tensor
-  const char *query_norm, *key_norm;
-  const char* attention_out;
-  const char* attention_out_norm;
-  const char* mlp_norm;
-  const char *gate, *up, *down;
-  const char* mlp_out_norm;
-  const char* gate_up = nullptr;  // gate and up in one tensor
-  const char* mamba = nullptr;    // beginning of the names of a Mamba-2 block's tensors
-  const char* sinks = nullptr;
-  const char* router = nullptr;
-  const char* expert = nullptr;  // begins the names of an expert's tensors, before its number and a point; null: one
-                                 // tensor holds this matrix of all experts. If expert_gate, expert_up and expert_down
-                                 // are null, the tensors are those of gpt-oss: see read_paired_experts()
-  const char *expert_gate = nullptr, *expert_up = nullptr, *expert_down = nullptr;
-};
-
-inline const tensor_names& names_of(model_config::layout_type layout) {
-  static constexpr tensor_names llama{.embedding = "model.embed_tokens",
-                                      .head = "lm_head",
-                                      .final_norm = "model.norm",
-                                      .layer = "model.layers.",
-                                      .attention_norm = "input_layernorm",
-                                      .query = "self_attn.q_proj",
-                                      .key = "self_attn.k_proj",
-                                      .value = "self_attn.v_proj",
-                                      .query_key_value = "self_attn.qkv_proj",
-                                      .query_norm = "self_attn.q_norm",
-                                      .key_norm = "self_attn.k_norm",
-                                      .attention_out = "self_attn.o_proj",
-                                      .attention_out_norm = nullptr,
-                                      .mlp_norm = "post_attention_layernorm",
-                                      .gate = "mlp.gate_proj",
-                                      .up = "mlp.up_proj",
-                                      .down = "mlp.down_proj",
-                                      .mlp_out_norm = nullptr,
-                                      .gate_up = "mlp.gate_up_proj",
-                                      .router = "mlp.gate",
-                                      .expert = "mlp.experts.",
-                                      .expert_gate = "gate_proj",
-                                      .expert_up = "up_proj",
-                                      .expert_down = "down_proj"};
-  static constexpr tensor_names gemma2 = [] {
-    tensor_names names = llama;
-    names.attention_out_norm = "post_attention_layernorm";
-    names.mlp_norm = "pre_feedforward_layernorm";
-    names.mlp_out_norm = "post_feedforward_layernorm";
-    return names;
-  }();
-  static constexpr tensor_names glm4 = [] {
-    tensor_names names = llama;
-    names.attention_out_norm = "post_self_attn_layernorm";
-    names.mlp_out_norm = "post_mlp_layernorm";
-    return names;
-  }();
-  static constexpr tensor_names bamba = [] {
-    tensor_names names = llama;
-    names.final_norm = "model.final_layernorm";
-    names.mlp_norm = "pre_ff_layernorm";
-    names.gate = "feed_forward.gate_proj";
-    names.up = "feed_forward.up_proj";
-    names.down = "feed_forward.down_proj";
-    names.mamba = "mamba.";
-    return names;
-  }();
-  static constexpr tensor_names mixtral = [] {
-    tensor_names names = llama;
-    names.router = "block_sparse_moe.gate";
-    names.expert = "block_sparse_moe.experts.";
-    names.expert_gate = "w1";
-    names.expert_up = "w3";
-    names.expert_down = "w2";
-    return names;
-  }();
-  static constexpr tensor_names gpt_oss = [] {
-    tensor_names names = llama;
-    names.sinks = "self_attn.sinks";
-    names.router = "mlp.router";
-    names.expert = "mlp.experts.";
-    names.expert_gate = names.expert_up = names.expert_down = nullptr;
-    return names;
-  }();
-  static constexpr tensor_names eagle3 = [] {
-    tensor_names names = llama;
-    names.embedding = "embed_tokens";
-    names.final_norm = "norm";
-    names.layer = "layers.";
-    return names;
-  }();
-  static constexpr tensor_names eagle3_midlayer = [] {
-    tensor_names names = eagle3;
-    names.layer = "midlayer.";
-    names.numbered = false;
-    return names;
-  }();
-  static constexpr tensor_names mtp = [] {
-    tensor_names names = llama;
-    names.final_norm = "mtp_layers.0.final_layernorm";
-    names.layer = "mtp_layers.";
-    return names;
-  }();
-  static constexpr tensor_names mtp_beside = [] {
-    tensor_names names = llama;
-    names.final_norm = "mtp.norm";
-    names.layer = "mtp.layers.";
-    return names;
-  }();
-  static constexpr tensor_names gpt_neox{.embedding = "gpt_neox.embed_in",
-                                         .head = "embed_out",
-                                         .final_norm = "gpt_neox.final_layer_norm",
-                                         .layer = "gpt_neox.layers.",
-                                         .attention_norm = "input_layernorm",
-                                         .query = nullptr,
-                                         .key = nullptr,
-                                         .value = nullptr,
-                                         .query_key_value = "attention.query_key_value",
-                                         .query_norm = nullptr,
-                                         .key_norm = nullptr,
-                                         .attention_out = "attention.dense",
-                                         .attention_out_norm = nullptr,
-                                         .mlp_norm = "post_attention_layernorm",
-                                         .gate = nullptr,
-                                         .up = "mlp.dense_h_to_4h",
-                                         .down = "mlp.dense_4h_to_h",
-                                         .mlp_out_norm = nullptr};
-  static constexpr tensor_names gguf{.embedding = "token_embd",
-                                     .head = "output",
-                                     .final_norm = "output_norm",
-                                     .layer = "blk.",
-                                     .attention_norm = "attn_norm",
-                                     .query = "attn_q",
-                                     .key = "attn_k",
-                                     .value = "attn_v",
-                                     .query_key_value = "attn_qkv",
-                                     .query_norm = "attn_q_norm",
-                                     .key_norm = "attn_k_norm",
-                                     .attention_out = "attn_output",
-                                     .attention_out_norm = "post_attention_norm",
-                                     .mlp_norm = "ffn_norm",
-                                     .gate = "ffn_gate",
-                                     .up = "ffn_up",
-                                     .down = "ffn_down",
-                                     .mlp_out_norm = "post_ffw_norm",
-                                     .gate_up = "ffn_up",
-                                     .router = "ffn_gate_inp",
-                                     .expert_gate = "ffn_gate_exps",
-                                     .expert_up = "ffn_up_exps",
-                                     .expert_down = "ffn_down_exps"};
-  static constexpr tensor_names gguf_gpt_oss = [] {
-    tensor_names names = gguf;
-    names.mlp_norm = "post_attention_norm";
-    names.sinks = "attn_sinks.weight";
-    return names;
-  }();
-  switch (layout) {
-    case model_config::layout_type::gemma2:
-      return gemma2;
-    case model_config::layout_type::gpt_neox:
-      return gpt_neox;
-    case model_config::layout_type::bamba:
-      return bamba;
-    case model_config::layout_type::mixtral:
-      return mixtral;
-    case model_config::layout_type::gpt_oss:
-    case model_config::layout_type::gpt_oss_mxfp4:
-      return gpt_oss;
-    case model_config::layout_type::glm4:
-      return glm4;
-    case model_config::layout_type::gguf:
-      return gguf;
-    case model_config::layout_type::gguf_gpt_oss:
-      return gguf_gpt_oss;
-    case model_config::layout_type::eagle3:
-      return eagle3;
-    case model_config::layout_type::eagle3_midlayer:
-      return eagle3_midlayer;
-    case model_config::layout_type::mtp:
-      return mtp;
-    case model_config::layout_type::mtp_beside:
-      return mtp_beside;
-    default:
-      return llama;
   }
 }
 
@@ -378,6 +185,7 @@ class model_tensors {
   // taken for it.
   model_tensors(const model_config& config, tensor_source& file, WeightsT& weights, bool only_check)
       : c_(config),
+        file_(file),
         names_(names_of(config.layout)),
         tensors_(file, only_check, config.is_gguf() ? "the metadata makes" : "the config makes"),
         weights_(weights),
@@ -407,6 +215,11 @@ class model_tensors {
     switch (c_.layout) {
       case model_config::layout_type::gguf:
       case model_config::layout_type::gguf_gpt_oss:
+      case model_config::layout_type::gguf_qwen3_next:
+      case model_config::layout_type::gguf_qwen3_5:
+        for (int i = 0; i < c_.draft_layers; ++i) {
+          if (name.starts_with(names_.layer + std::to_string(c_.n_layers + i) + ".")) return true;
+        }
         // Divisors of the angles, which are read with the metadata, and angles as above.
         return name == "rope_freqs.weight" || name == "rope_factors_long.weight" ||
                name == "rope_factors_short.weight" || name.ends_with(".attn_rot_embd.weight");
@@ -428,6 +241,7 @@ class model_tensors {
       default:
         // A head that drafts, and tensors of the part that sees pictures.
         if (name.starts_with("mtp.")) return true;
+        if (c_.layout == model_config::layout_type::qwen3_5_beside_vision) return name.starts_with("model.visual.");
         return !c_.tensor_prefix.empty() &&
                (name.starts_with("vision_tower.") || name.starts_with("multi_modal_projector."));
     }
@@ -437,14 +251,14 @@ class model_tensors {
     const int width = c_.hidden_size;
     if (c_.input_norms) norm(base + names_.attention_norm, {model_part::attention_norm, i}, width);
     if (c_.is_recurrent(i)) {
-      read_mamba(base + names_.mamba, i);
+      read_recurrence(base, i);
     } else {
       read_attention(base, i);
     }
     if (c_.input_norms) norm(base + names_.mlp_norm, {model_part::mlp_norm, i}, width);
     if (c_.is_mixture(i)) return read_mixture(base, i);
     if (c_.joined_gate) {
-      gate_and_up(base + names_.gate_up, i);
+      gate_and_up(base + names_.gate_up + ".weight", {model_part::up, i});
     } else {
       if (c_.gated_mlp) linear(base + names_.gate, {model_part::gate, i}, c_.mlp_bias);
       linear(base + names_.up, {model_part::up, i}, c_.mlp_bias);
@@ -455,8 +269,12 @@ class model_tensors {
 
   void read_mixture(const std::string& base, int i) {
     const int experts = c_.mixture.experts;
-    linear(base + names_.router, {model_part::router, i}, c_.mixture.biased);
+    matrix(base + names_.router, {model_part::router, i}, experts, 0, in_order);
+    if (c_.mixture.biased) bias(base + names_.router + ".bias", {model_part::router, i}, experts);
+    if (c_.mixture.shared_size > 0) read_shared_expert(base, i);
     if (names_.expert && !names_.expert_gate) return read_paired_experts(base + names_.expert, i);
+    if (names_.expert && file_.find(base + names_.expert + "gate_up_proj"))
+      return read_stacked_experts(base + names_.expert, i);
     const auto matrices = [&](const char* name, model_part part) {
       for (int e = 0; e < experts; ++e) {
         const part_place place{part, i, e};
@@ -472,6 +290,32 @@ class model_tensors {
     matrices(names_.expert_gate, model_part::gate);
     matrices(names_.expert_up, model_part::up);
     matrices(names_.expert_down, model_part::down);
+  }
+
+  // Reads the matrices of a shared expert, and its row of the router, which is a vector in GGUF files.
+  void read_shared_expert(const std::string& base, int i) {
+    linear(base + names_.shared_gate, {model_part::gate, i}, false);
+    linear(base + names_.shared_up, {model_part::up, i}, false);
+    linear(base + names_.shared_down, {model_part::down, i}, false);
+    const part_place place{model_part::router, i};
+    const std::string name = base + names_.shared_router;
+    const tensor_entry* entry = file_.find(name + ".weight");
+    if (!entry || entry->shape.size() != 1) return matrix(name, place, 1, c_.mixture.experts, in_order);
+    if (only_check_) weights_.expect_rows(place, c_.mixture.experts, 1, weight_type::f32);
+    tensors_.vector(name + ".weight", c_.hidden_size, [&](const float* values) {
+      weights_.set_row(place, c_.mixture.experts, weight_row::of(values, c_.hidden_size));
+    });
+  }
+
+  // Reads experts that are in two tensors: one has gate and up of all experts, the other has down.
+  void read_stacked_experts(const std::string& base, int i) {
+    for (int e = 0; e < c_.mixture.experts; ++e) {
+      const stack_place in_stack{e, c_.mixture.experts};
+      gate_and_up(base + "gate_up_proj", {model_part::up, i, e}, in_stack);
+      const part_place down{model_part::down, i, e};
+      const auto row_of_down = [&](int row) { return matrix_row{down, row}; };
+      rows_of(base + "down_proj", down, size_of(c_, down).outputs, row_of_down, in_stack);
+    }
   }
 
   // Reads the experts of gpt-oss: one matrix has the rows of gate and up in turn, and each tensor all experts.
@@ -532,31 +376,78 @@ class model_tensors {
     if (c_.output_norms) norm(base + names_.attention_out_norm, {model_part::attention_out_norm, i}, width);
   }
 
-  void read_mamba(const std::string& base, int i) {
-    const mamba_shape& m = c_.mamba;
-    const int channels = m.convolved(), taps = m.taps;
-    linear(base + "in_proj", {model_part::query_key_value, i}, m.projection_bias);
-    linear(base + "out_proj", {model_part::attention_out, i}, m.projection_bias);
-    const std::vector<std::uint64_t> shape{static_cast<std::uint64_t>(channels), 1, static_cast<std::uint64_t>(taps)};
-    tensors_.numbers(base + "conv1d.weight", shape, [&](const float* values) {
+  void read_recurrence(const std::string& base, int i) {
+    const recurrent_block_shape& r = c_.recurrence;
+    const recurrent_names& names = names_.recurrent;
+    const int channels = r.convolved(), taps = r.taps;
+    if (r.is_delta()) {
+      read_delta_projection(base, {model_part::query_key_value, i});
+    } else {
+      linear(base + names.in, {model_part::query_key_value, i}, r.projection_bias);
+    }
+    linear(base + names.out, {model_part::attention_out, i}, r.projection_bias);
+    std::vector<std::uint64_t> shape{static_cast<std::uint64_t>(channels), static_cast<std::uint64_t>(taps)};
+    if (!c_.is_gguf()) shape.insert(shape.begin() + 1, 1);
+    tensors_.numbers(base + names.convolution + ".weight", shape, [&](const float* values) {
       values_.resize(static_cast<std::size_t>(channels * taps));
       for (int at = 0; at < channels * taps; ++at)
-        values_[static_cast<std::size_t>(at % taps * channels + at / taps)] = values[at];
+        values_[static_cast<std::size_t>(at % taps * channels + channel_of(at / taps))] = values[at];
       weights_.set_vector({model_part::convolution, i}, values_.data(), channels * taps);
     });
-    const auto vector = [&](const char* name, model_part part, int n) {
+    const auto vector = [&](const std::string& name, model_part part, int n) {
       tensors_.vector(base + name, n, [&](const float* values) { weights_.set_vector({part, i}, values, n); });
     };
-    if (m.convolution_bias) vector("conv1d.bias", model_part::convolution_bias, channels);
-    vector("dt_bias", model_part::step_bias, m.heads);
-    tensors_.vector(base + "A_log", m.heads, [&](const float* values) {
-      values_.assign(values, values + m.heads);
+    if (r.convolution_bias) vector(names.convolution + std::string(".bias"), model_part::convolution_bias, channels);
+    vector(names.step_bias, model_part::step_bias, r.heads);
+    tensors_.vector(base + names.decay, r.heads, [&](const float* values) {
+      values_.assign(values, values + r.heads);
       for (float& value : values_)
-        value = -std::exp(value);
-      weights_.set_vector({model_part::decay, i}, values_.data(), m.heads);
+        value = c_.is_gguf() ? value : -std::exp(value);
+      weights_.set_vector({model_part::decay, i}, values_.data(), r.heads);
     });
-    vector("D", model_part::skip, m.heads);
-    vector("norm.weight", model_part::gated_norm, m.inner());
+    if (names.skip) vector(names.skip, model_part::skip, r.heads);
+    vector(names.norm + std::string(".weight"), model_part::gated_norm, r.norm_size());
+  }
+
+  // Returns the number of a convolved channel: files of delta networks have queries, keys and values, in this order.
+  int channel_of(int in_file) const {
+    const recurrent_block_shape& r = c_.recurrence;
+    if (!r.is_delta()) return in_file;
+    const int each = r.groups * r.state;
+    return in_file < each       ? r.inner() + each + in_file
+           : in_file < 2 * each ? r.inner() + in_file - each
+                                : in_file - 2 * each;
+  }
+
+  // Reads the projection before a delta network: gates, convolved channels, and for each head alpha and beta.
+  void read_delta_projection(const std::string& base, part_place place) {
+    const recurrent_block_shape& r = c_.recurrence;
+    const recurrent_names& names = names_.recurrent;
+    const int gates = r.inner(), channels = r.convolved(), state = r.state, alpha = gates + channels;
+    const int group_heads = r.heads / r.groups, values = group_heads * r.head_dim;
+    if (names.grouped) {
+      const int each = 2 * (state + values);
+      matrix(base + names.grouped, place, gates + channels, 0, [&](int row) {
+        const int group = row / each, at = row % each;
+        if (at >= each - values) return group * values + at - (each - values);
+        const int kind = (std::min)(at / state, 2);
+        return gates + channel_of(kind < 2 ? (kind * r.groups + group) * state + at % state
+                                           : 2 * r.groups * state + group * values + at - 2 * state);
+      });
+    } else {
+      matrix(base + names.channels, place, channels, 0, [&](int row) { return gates + channel_of(row); });
+      matrix(base + names.gates, place, gates, 0, in_order);
+    }
+    if (names.beta_alpha) {
+      matrix(base + names.beta_alpha, place, 2 * r.heads, 0, [&](int row) {
+        const int group = row / (2 * group_heads), at = row % (2 * group_heads);
+        const bool is_beta = at < group_heads;
+        return alpha + (is_beta ? r.heads : 0) + group * group_heads + at % group_heads;
+      });
+    } else {
+      matrix(base + names.alpha, place, r.heads, alpha, in_order);
+      matrix(base + names.beta, place, r.heads, alpha + r.heads, in_order);
+    }
   }
 
   // Reads the projections to queries, keys and values: outputs in that order, each head by head.
@@ -575,10 +466,29 @@ class model_tensors {
       projection(base + names_.query_key_value, place, 0, q + 2 * kv,
                  [&](int row) { return row < q + kv ? turned(row) : row; });
     } else {
-      projection(base + names_.query, place, 0, q, turned);
+      if (c_.attention_gate) {
+        queries_and_gates(base + names_.query, place);
+      } else {
+        projection(base + names_.query, place, 0, q, turned);
+      }
       projection(base + names_.key, place, q, kv, turned);
       projection(base + names_.value, place, q + kv, kv, in_order);
     }
+  }
+
+  // Reads the projection to queries and gates of attention: the tensor has the query of each head, then its gate.
+  void queries_and_gates(const std::string& name, part_place place) {
+    const int q = c_.query_size(), kv = c_.kv_size(), dim = c_.head_dim;
+    const auto order = [q, dim](int row) { return row / dim % 2 * q + row / (2 * dim) * dim + row % dim; };
+    matrix(name, place, 2 * q, 0, [&](int row) { return order(row) < q ? order(row) : order(row) + 2 * kv; });
+    if (!c_.query_bias) return;
+    tensors_.vector(name + ".bias", 2 * q, [&](const float* values) {
+      values_.resize(static_cast<std::size_t>(2 * q));
+      for (int row = 0; row < 2 * q; ++row)
+        values_[static_cast<std::size_t>(order(row))] = values[row];
+      weights_.set_bias(place, 0, values_.data(), q);
+      weights_.set_bias(place, q + 2 * kv, values_.data() + q, q);
+    });
   }
 
   // Reads a projection: row r of the tensor is row first + order(r) of the matrix.
@@ -600,32 +510,35 @@ class model_tensors {
     int row;
   };
 
-  // Reads gate and up from one tensor, which has the rows of gate first.
-  void gate_and_up(const std::string& name, int layer) {
-    const part_place gate{model_part::gate, layer}, up{model_part::up, layer};
+  // Reads gate and up from one tensor, or one of a stack, which has the rows of gate first. `up` is the place of up.
+  void gate_and_up(const std::string& name, part_place up, stack_place in_stack = {}) {
+    part_place gate = up;
+    gate.part = model_part::gate;
     const int each = size_of(c_, up).outputs;
-    const weight_type type = rows_of(name, up, 2 * each, [&](int row) {
-      return row < each ? matrix_row{gate, row} : matrix_row{up, row - each};
-    });
-    if (!only_check_) return;
-    weights_.expect_rows(gate, 0, each, type);
-    weights_.expect_rows(up, 0, each, type);
+    rows_of(
+        name, up, 2 * each,
+        [&](int row) {
+          return row < each ? matrix_row{gate, row} : matrix_row{up, row - each};
+        },
+        in_stack);
   }
 
   // Reads a matrix, or one of a stack: row r in the file is row first + order(r) of the matrix.
   template <class OrderT>
   void matrix(const std::string& name, part_place place, int rows, int first, const OrderT& order,
               stack_place in_stack = {}) {
-    const auto target = [&](int row) { return matrix_row{place, first + order(row)}; };
-    const weight_type type = rows_of(name, place, rows, target, in_stack);
-    if (only_check_) weights_.expect_rows(place, first, rows, type);
+    rows_of(
+        name + ".weight", place, rows,
+        [&](int row) {
+          return matrix_row{place, first + order(row)};
+        },
+        in_stack);
   }
 
-  // Reads a tensor, row r of which is the row target(r) of the model, and returns its type. All matrices that it holds
-  // have as many inputs as that at `place`.
+  // Reads a tensor, row r of which is the row target(r) of the model. All matrices that it holds have as many inputs as
+  // that at `place`.
   template <class TargetT>
-  weight_type rows_of(const std::string& name, part_place place, int rows, const TargetT& target,
-                      stack_place in_stack = {}) {
+  void rows_of(const std::string& name, part_place place, int rows, const TargetT& target, stack_place in_stack = {}) {
     const int columns = size_of(c_, place).inputs;
     const auto wanted = [&](int row) {
       [[maybe_unused]] const matrix_row to = target(row);
@@ -640,7 +553,9 @@ class model_tensors {
       const matrix_row to = target(row);
       weights_.set_row(to.place, to.row, weights);
     };
-    return tensors_.matrix(name + ".weight", rows, columns, visit, wanted, part, in_stack);
+    const weight_type type = tensors_.matrix(name, rows, columns, visit, wanted, part, in_stack);
+    for (int row = 0; only_check_ && row < rows; ++row)
+      weights_.expect_rows(target(row).place, target(row).row, 1, type);
   }
 
   void linear(const std::string& name, part_place place, bool has_bias) {
@@ -665,6 +580,7 @@ class model_tensors {
   }
 
   const model_config& c_;
+  tensor_source& file_;
   const tensor_names& names_;
   tensor_reader tensors_;
   WeightsT& weights_;

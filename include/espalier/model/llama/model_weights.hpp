@@ -16,9 +16,9 @@
 #include "espalier/model/files/weight_row.hpp"
 #include "espalier/model/files/weight_storage.hpp"
 #include "espalier/model/files/weight_type.hpp"
-#include "espalier/model/llama/mamba_shape.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_tensors.hpp"
+#include "espalier/model/llama/recurrent_block_shape.hpp"
 #include "espalier/model/llama/weight_matrix.hpp"
 
 namespace espalier {
@@ -224,9 +224,10 @@ struct model_weights {
     float* attention_out_norm = nullptr;  //!< [hidden_size]
     float* mlp_out_norm = nullptr;        //!< [hidden_size]
     linear_type query_key_value, attention_out, gate, up, down;
-    linear_type router;                //!< of a mixture; gate, up and down are empty then
-    std::vector<expert_type> experts;  //!< [mixture.experts] of a mixture
-    mamba_weights mamba;  //!< of a recurrent layer, whose projections are query_key_value and attention_out
+    linear_type router;  //!< of a mixture; gate, up and down are then the shared expert's, if there is one
+    std::vector<expert_type> experts;    //!< [mixture.experts] of a mixture
+    recurrent_block_weights recurrence;  //!< of a recurrent layer, whose projections are query_key_value and
+                                         //!< attention_out
   };
 
   detail::float_block block;
@@ -306,7 +307,7 @@ struct model_weights {
     };
     if (!c.is_mixture(layer)) return of_expert(-1);
     use(detail::part_place{router, layer});
-    for (int expert = 0; expert < c.mixture.experts; ++expert)
+    for (int expert = c.mixture.shared_size > 0 ? -1 : 0; expert < c.mixture.experts; ++expert)
       of_expert(expert);
   }
 
@@ -330,19 +331,19 @@ struct model_weights {
       layer_type& layer = layers[static_cast<std::size_t>(i)];
       const bool recurrent = c.is_recurrent(i);
       layer.attention_norm = norm(c.input_norms);
-      matrix({query_key_value, i}, recurrent ? c.mamba.projection_bias : c.query_bias);
+      matrix({query_key_value, i}, recurrent ? c.recurrence.projection_bias : c.query_bias);
       layer.query_norm = vector(c.query_key_norm, c.query_norm_size());
       layer.key_norm = vector(c.query_key_norm, c.key_norm_size());
       layer.sinks = vector(c.attention_sinks, c.n_heads);
-      matrix({attention_out, i}, recurrent ? c.mamba.projection_bias : c.attention_out_bias);
+      matrix({attention_out, i}, recurrent ? c.recurrence.projection_bias : c.attention_out_bias);
       if (recurrent) {
-        const mamba_shape& m = c.mamba;
-        layer.mamba = {vector(true, m.taps * m.convolved()),
-                       vector(m.convolution_bias, m.convolved()),
-                       vector(true, m.heads),
-                       vector(true, m.heads),
-                       vector(true, m.heads),
-                       vector(true, m.inner())};
+        const recurrent_block_shape& r = c.recurrence;
+        layer.recurrence = {vector(true, r.taps * r.convolved()),
+                            vector(r.convolution_bias, r.convolved()),
+                            vector(true, r.heads),
+                            vector(true, r.heads),
+                            vector(!r.is_delta(), r.heads),
+                            vector(true, r.norm_size())};
       }
       layer.attention_out_norm = vector(c.output_norms, c.hidden_size);
       layer.mlp_norm = norm(c.input_norms);

@@ -20,12 +20,12 @@
 #include "espalier/model/llama/elementwise.hpp"
 #include "espalier/model/llama/expert_mixture.hpp"
 #include "espalier/model/llama/host_kv_store.hpp"
-#include "espalier/model/llama/mamba_block.hpp"
 #include "espalier/model/llama/matrix_rows.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_steps.hpp"
 #include "espalier/model/llama/model_tensors.hpp"
 #include "espalier/model/llama/product_team.hpp"
+#include "espalier/model/llama/recurrent_block.hpp"
 #include "espalier/model/llama/rotary_table.hpp"
 #include "espalier/model/llama/thread_team.hpp"
 #include "espalier/model/llama/weight_matrix.hpp"
@@ -77,12 +77,13 @@ class transformer_pass {
         local_rotary_(config.local_rope_theta > 0.0 ? options.max_positions : 0, config.rotary_dims,
                       config.local_rope_theta),
         workers_(static_cast<std::size_t>(team.n_threads()), attention_worker(config.head_dim)),
-        mamba_(config.mamba, team.n_threads(), config.norm_epsilon),
+        recurrent_(config.recurrence, team.n_threads(), config.norm_epsilon),
         hidden_layers_(options.hidden_layers.begin(), options.hidden_layers.end()) {
     for (const int layer : hidden_layers_)
       require_option("hidden_layers", layer, 0, config.n_layers - 1);
     const int heads = config.n_heads + 2 * config.n_kv_heads, each = heads / team.n_threads();
-    whole_heads_ = heads % team.n_threads() == 0 && each * config.head_dim % weight_matrix::granule == 0;
+    whole_heads_ =
+        !config.attention_gate && heads % team.n_threads() == 0 && each * config.head_dim % weight_matrix::granule == 0;
     options_.hidden_layers = {};  // the caller's list may go away
     reserve(options.max_rows);
   }
@@ -134,7 +135,7 @@ class transformer_pass {
   template <class PlaceT, class WeightsT, class KVStoreT>
   void run(PlaceT& place, const WeightsT& weights, KVStoreT& kv, const forward_batch_view& batch) {
     n_rows_ = 0;
-    if constexpr (HostRecurrentStore<KVStoreT>) mamba_.begin(kv, batch);
+    if constexpr (HostRecurrentStore<KVStoreT>) recurrent_.begin(kv, batch);
     reserve_slots(kv.capacity());
     const std::span<const model_step> steps = steps_.all();
     for (std::size_t begin = 0; begin < steps.size();) {
@@ -152,7 +153,7 @@ class transformer_pass {
       });
       begin = end;
     }
-    if constexpr (HostRecurrentStore<KVStoreT>) mamba_.end(kv);
+    if constexpr (HostRecurrentStore<KVStoreT>) recurrent_.end(kv);
     n_rows_ = batch.n_rows();
   }
 
@@ -196,16 +197,16 @@ class transformer_pass {
     take(step_rows::normed, hidden);
     take(step_rows::mlp_normed, hidden, config_.parallel_residual);
     take(step_rows::paired, 2 * hidden, config_.paired_input);
-    take(step_rows::routed, config_.mixture.experts, config_.has_mixtures());
+    take(step_rows::routed, config_.mixture.routed_size(), config_.has_mixtures());
     own_normed_ = buffers_.take(
         static_cast<std::size_t>(at((config_.parallel_residual ? 2 : 1) * alone_rows * team_->n_threads(), hidden)));
     hidden_ = buffers_.take(static_cast<std::size_t>(at(options_.max_rows, hidden)) * hidden_layers_.size());
     // Logits are written after the last use of the arrays below, into the same memory.
     const std::size_t layers_begin = buffers_.used();
-    take(step_rows::projected, (std::max)(config_.projected_size(), config_.mamba.projected()));
+    take(step_rows::projected, (std::max)(config_.projected_size(), config_.recurrence.projected()));
     take(step_rows::mixed, config_.mixed_size(), options_.keeps_inputs);
-    take(step_rows::activated, config_.intermediate_size, options_.keeps_inputs);
-    take(step_rows::widened, config_.intermediate_size, config_.gated_mlp);
+    take(step_rows::activated, config_.activated_size(), options_.keeps_inputs);
+    take(step_rows::widened, config_.activated_size(), config_.gated_mlp);
     if (options_.vocab_size == 0) return;
     set_rows(step_rows::logits, rows(step_rows::projected));
     const std::size_t logits_end = layers_begin + static_cast<std::size_t>(at(options_.max_rows, options_.vocab_size));
@@ -253,6 +254,8 @@ class transformer_pass {
           return rotate(step);
         case step_kind::attend:
           return attend(step);
+        case step_kind::gate:
+          return gate(step);
         case step_kind::recur:
           return recur(step);
         case step_kind::activate:
@@ -443,18 +446,31 @@ class transformer_pass {
                            });
     }
 
+    void gate(const model_step& step) {
+      settle({{step.from, division::rows}, {step.to, division::rows, true}});
+      const model_config& c = pass.config_;
+      const auto [first, last] = pass.team_->share(thread, batch.n_rows());
+      for (int row = first; row < last; ++row) {
+        times_sigmoid(pass.rows(step.to) + at(row, c.query_size()),
+                      pass.rows(step.from) + at(row, c.projected_size()) + step.column, c.query_size());
+      }
+    }
+
     void recur([[maybe_unused]] const model_step& step) {
       settle({{step.from, division::all}, {step.to, division::all, true}});
       if constexpr (HostRecurrentStore<KVStoreT>) {
-        pass.mamba_.run(*pass.team_, thread, layer_at(weights, {step.part, step.layer}).mamba, step.cache_layer, kv,
-                        batch, pass.rows(step.from), pass.rows(step.to));
+        pass.recurrent_.run(*pass.team_, thread, layer_at(weights, {step.part, step.layer}).recurrence,
+                            step.cache_layer, kv, batch, pass.rows(step.from), pass.rows(step.to));
       }
     }
 
     void activate(const model_step& step) {
       settle({{step.from, division::columns}, {step.to, division::columns, true}});
-      const int width = pass.config_.intermediate_size;
-      const auto [begin, end] = pass.products_.outputs_of(thread, linear(model_part::up, step.layer).matrix);
+      if (step.shared) settle({{step_rows::routed, division::all}});
+      const mixture_shape& mixture = pass.config_.mixture;
+      const weight_matrix& matrix = linear(model_part::up, step.layer).matrix;
+      const int width = matrix.outputs();
+      const auto [begin, end] = pass.products_.outputs_of(thread, matrix);
       for (int row = 0; row < batch.n_rows(); ++row) {
         const float* up = step.gated ? pass.rows(step.from) + at(row, width) + begin : nullptr;
         float* to = pass.rows(step.to) + at(row, width) + begin;
@@ -469,6 +485,9 @@ class transformer_pass {
             gelu_tanh_times(to, up, end - begin);
             break;
         }
+        if (step.shared)
+          multiply_by(to, end - begin,
+                      sigmoid(pass.rows(step_rows::routed)[at(row, mixture.routed_size()) + mixture.experts]));
       }
     }
 
@@ -527,7 +546,7 @@ class transformer_pass {
   rotary_table local_rotary_;  // for layers with a window; empty if they use rotary_
   bool whole_heads_ = false;   // each thread's outputs of query_key_value are whole heads: the heads that it rotates
   std::vector<attention_worker> workers_;
-  mamba_block mamba_;
+  recurrent_block recurrent_;
   expert_mixture mixture_;
   product_team products_;
   std::vector<int> hidden_layers_;

@@ -71,9 +71,12 @@ struct rank_part {
         hidden(share(config.hidden_size, granule, rank, size)),
         intermediate(share(config.intermediate_size, granule, rank, size)),
         vocabulary(share(config.vocab_size, granule, rank, size)) {
-    if (config.is_hybrid() || config.has_mixtures()) {
-      raise<model_error>("a model with ", config.is_hybrid() ? "recurrent layers" : "mixtures of experts", " (",
-                         config.family, ") cannot be divided over ranks: one rank runs it.");
+    if (config.is_hybrid() || config.has_mixtures() || config.attention_gate) {
+      raise<model_error>("a model with ",
+                         config.is_hybrid()      ? "recurrent layers"
+                         : config.has_mixtures() ? "mixtures of experts"
+                                                 : "gates behind attention",
+                         " (", config.family, ") cannot be divided over ranks: one rank runs it.");
     }
     if (config.whole_query_key_norm && size > 1) {
       raise<model_error>("a model with norms over all heads of the queries and of the keys (", config.family,

@@ -31,9 +31,11 @@ inline void require_on_device(const model_config& c) {
                        ") has biases of queries and keys beside norms over all their heads, which the transformer on "
                        "the device does not compute; the host's, espalier::llama_backend, does.");
   }
-  if (!c.is_hybrid() && !c.has_mixtures()) return;
+  if (!c.is_hybrid() && !c.has_mixtures() && !c.attention_gate) return;
   raise<model_error>("a ", c.family, " model has ",
-                     c.is_hybrid() ? "recurrent layers (Mamba-2)" : "mixtures of experts",
+                     c.is_hybrid()      ? "recurrent layers"
+                     : c.has_mixtures() ? "mixtures of experts"
+                                        : "gates behind attention",
                      ", which the transformer on the device does not compute; the host's, espalier::llama_backend, "
                      "does.");
 }
@@ -126,7 +128,8 @@ struct weight_upload {
 //!             way. Synchronises
 //! Errors      model_error for a tensor that is missing or unknown, or has another shape or dtype than the config asks
 //!             for, for a weight beyond the range of NumberT, and for a model with recurrent layers, mixtures of
-//!             experts, or biases beside norms over all heads, which the device does not compute; cuda_error
+//!             experts, gates behind attention, or biases beside norms over all heads, which the device does not
+//!             compute; cuda_error
 template <class NumberT>
 struct model_weights {
   static_assert(detail::is_model_number<NumberT>,

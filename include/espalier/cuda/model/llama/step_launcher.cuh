@@ -173,6 +173,7 @@ class step_launcher {
         case step_kind::cap:
           cap_logits(step.limit, batch.n_outputs, stream);
           break;
+        case step_kind::gate:
         case step_kind::recur:
         case step_kind::dispatch:
           break;  // model_weights has refused the model
