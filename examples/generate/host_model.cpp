@@ -81,10 +81,11 @@ void host_block::read(context_type& context, const host_model& target, std::span
 }
 
 void host_block::forward(std::span<const request_type> requests, std::int32_t length) {
-  model_->count(static_cast<std::int32_t>(requests.size()) * length, requests.front().position);
+  model_->count(static_cast<std::int32_t>(requests.size()) * length,
+                static_cast<std::int32_t>(requests.front().text.size()) - 1);
   std::vector<espalier::block_draft_model::request_type> asked;
   for (const request_type& r : requests)
-    asked.push_back({&held(*r.context), r.pending, r.position, r.place});
+    asked.push_back({&held(*r.context), r.text, r.place});
   model_->model->forward(asked, length);
 }
 

@@ -62,8 +62,7 @@ class host_block {
   using context_type = std::unique_ptr<void, void (*)(void*)>;
   struct request_type {
     context_type* context;
-    espalier::token_id pending;
-    std::int32_t position;
+    std::span<const espalier::token_id> text;
     std::int32_t place;
   };
 

@@ -8,6 +8,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -30,7 +31,9 @@ namespace {
 
 vocab_rows<float> forward_one(block_draft_model& model, block_draft_context& context, token_id pending, int position,
                               int length) {
-  const block_draft_request request{&context, pending, position};
+  static std::vector<token_id> text(64, -5);  // of which only the last token is read
+  text[static_cast<std::size_t>(position)] = pending;
+  const block_draft_request request{&context, std::span(text).first(static_cast<std::size_t>(position) + 1)};
   model.forward(std::span(&request, 1), length);
   return model.logits(0, length);
 }
@@ -185,8 +188,9 @@ TEST_CASE("a DSpark block has the rows of speculators' own class along every pat
         auto context = model.make_context();
         pass_over(target, text);
         model.read(context, target, numbers_from(0, at), 0);
-        const std::vector<block_draft_request> requests{{&other, 3, 0, 0},
-                                                        {&context, text[static_cast<std::size_t>(at)], at, 2}};
+        const std::vector<token_id> three{3};
+        const std::vector<block_draft_request> requests{
+            {&other, three, 0}, {&context, std::span(text).first(static_cast<std::size_t>(at) + 1), 2}};
         model.forward(requests, length);
         tree<> along(8);
         along.reset(text[static_cast<std::size_t>(at)]);
@@ -375,7 +379,8 @@ TEST_CASE("blocks of several texts in one pass are bitwise those of each alone")
     const auto first = block_of(target, model, text, 13, length), second = block_of(target, model, other, 9, length);
     const auto alone = block_of(target, model, text, 0, length);
     // Places in any order, with one left out.
-    const std::vector<block_draft_request> requests{{&b, other[9], 9, 4}, {&a, text[13], 13, 1}, {&c, text[0], 0, 2}};
+    const std::vector<block_draft_request> requests{
+        {&b, std::span(other).first(10), 4}, {&a, std::span(text).first(14), 1}, {&c, std::span(text).first(1), 2}};
     model.forward(requests, length);
     const auto rows = [&](int place) { return llama_driver::rows_of(model.logits(place, length)); };
     CHECK(rows(1) == first);
@@ -407,7 +412,8 @@ TEST_CASE("states of texts that are read in turn, in parts and again, give each 
       auto gone = model.make_context();
       model.read(gone, target, numbers_from(0, 5), 0);
     }
-    const std::vector<block_draft_request> requests{{&a, text[13], 13, 0}, {&b, other[13], 13, 1}};
+    const std::vector<block_draft_request> requests{{&a, std::span(text).first(14), 0},
+                                                    {&b, std::span(other).first(14), 1}};
     model.forward(requests, 7);
     CHECK(llama_driver::rows_of(model.logits(0, 7)) == first);
     CHECK(llama_driver::rows_of(model.logits(1, 7)) == second);

@@ -199,9 +199,11 @@ struct block_draft_context {
 //! must have been given to read(); if there are none, the block sees itself alone.
 struct block_draft_request {
   block_draft_context* context;
-  token_id pending;
-  int position;   //!< position of the pending token, below max_positions()
-  int place = 0;  //!< index of the block in logits(); the requests of one pass have different ones
+  std::span<const token_id> text;  //!< 1 to max_positions() tokens, the last of which is the pending one
+  int place = 0;                   //!< index of the block in logits(); the requests of one pass have different ones
+
+  token_id pending() const { return text.back(); }
+  int position() const { return static_cast<int>(text.size()) - 1; }
 };
 
 namespace detail {
@@ -340,8 +342,9 @@ class block_draft_model {
   void forward(std::span<const request_type> requests, int length) {
     int last_place = 0;
     for (const request_type& r : requests) {
-      if (r.pending < 0 || r.pending >= vocab_size()) {
-        raise<input_error>("the pending token is ", r.pending, ", but the vocabulary ends at ", vocab_size() - 1, ".");
+      if (r.pending() < 0 || r.pending() >= vocab_size()) {
+        raise<input_error>("the pending token is ", r.pending(), ", but the vocabulary ends at ", vocab_size() - 1,
+                           ".");
       }
       last_place = (std::max)(last_place, r.place);
     }
@@ -446,13 +449,13 @@ class block_draft_model {
       const auto i = static_cast<std::int32_t>(sequences_.size()), first = i * n;
       float* pending = pending_ + at(i, config_.hidden_size);
       if (!config_.is_dflash()) {
-        target_->embed(r.pending, pending);
+        target_->embed(r.pending(), pending);
         detail::rms_norm(pending, config_.hidden_size, weights_.pending_norm.scale, config_.norm_epsilon, pending);
       }
-      sequences_.push_back({i, first, first + n, r.position, 0, words});
+      sequences_.push_back({i, first, first + n, r.position(), 0, words});
       for (int row = 0; row < n; ++row) {
-        tokens_.push_back(r.pending);
-        positions_.push_back(r.position + row);
+        tokens_.push_back(r.pending());
+        positions_.push_back(r.position() + row);
         if (row >= n - length) outputs_.push_back(first + row);
       }
     }
@@ -596,7 +599,7 @@ class block_draft_model {
     if (config_.is_dflash()) {
       const auto [first, last] = pass_.team().share(thread, static_cast<int>(requests_.size()) * n);
       for (int row = first; row < last; ++row) {
-        const token_id pending = requests_[static_cast<std::size_t>(row / n)].pending;
+        const token_id pending = requests_[static_cast<std::size_t>(row / n)].pending();
         target_->embed(row % n == 0 ? pending : config_.mask_token, stream(row));
       }
       return;
@@ -608,7 +611,7 @@ class block_draft_model {
       const request_type& r = requests_[i];
       float* root = root_ + at(static_cast<int>(i), config_.hidden_size);
       const float* state =
-          r.position > 0 ? r.context->states.data() + at(r.position - 1, config_.hidden_size) : nullptr;
+          r.position() > 0 ? r.context->states.data() + at(r.position() - 1, config_.hidden_size) : nullptr;
       for (int o = begin; state && o < end; ++o)
         root[o] += state[o];
       float* to = stream(static_cast<int>(i) * n);
