@@ -80,11 +80,12 @@ void pass_text(llama_backend& target, contiguous_kv& kv, const std::vector<token
   target.forward(kv, batch.view());
 }
 
-// The target may be the head's own folder.
-void check_golden(const std::string& name, int threads, const std::string& target_name = "target") {
+// Checks a head, which may be in the target's own folder or in another file than its golden numbers.
+void check_golden(const std::string& name, int threads, const std::string& target_name = "target",
+                  const std::string& file = "") {
   INFO(name << ", " << threads << " threads");
   llama_backend target = llama_backend::load(heads + "/" + target_name, {.threads = threads});
-  draft_head_model model = draft_head_model::load(heads + "/" + name, target);
+  draft_head_model model = draft_head_model::load(file.empty() ? heads + "/" + name : file, target);
   const nlohmann::json golden = json_of(heads + "/" + name + "/golden.json");
   const auto text = golden["text"].get<std::vector<token_id>>();
   const auto tokens = golden["tokens"].get<std::vector<token_id>>();
@@ -175,6 +176,23 @@ TEST_CASE("a head's logits and greedy drafts are those of speculators, for every
       check_golden(name, threads);
     check_golden("beside", threads, "beside");
   }
+}
+
+TEST_CASE("a head that llama.cpp's converter has written as a GGUF file has the rows of its folder") {
+  const std::string file = std::string(ESPALIER_TEST_DATA) + "/golden/head_gguf/eagle3.gguf";
+  for (const int threads : {1, 3})
+    check_golden("plain", threads, "target", file);
+  CHECK(draft_kind_of(file) == draft_kind::eagle3);
+  const draft_head_config config = draft_head_config::load(file);
+  CHECK(config.hidden_layers == std::vector<int>{1, 2, 3});
+  CHECK(config.head_size == 40);
+  CHECK(config.is_gguf());
+  llama_backend other = llama_backend::load(heads + "/beside", {.threads = 1});
+  CHECK(says(message_of<model_error>([&] { draft_head_model::load(file, other); }),
+             "eagle3.gguf: \"eagle_aux_hidden_state_layer_ids\" is 3", heads + "/beside has 2 layers"));
+  CHECK(says(message_of<model_error>(
+                 [] { draft_head_config::load(std::string(ESPALIER_TEST_DATA) + "/golden/head_gguf/dflash.gguf"); }),
+             "\"general.architecture\" is \"dflash\", but must be eagle3"));
 }
 
 TEST_CASE("texts that a target writes with trees over a head are those that it writes alone") {
@@ -317,8 +335,8 @@ TEST_CASE("a head that does not fit its target or itself is refused by both file
     head.set("/fc_norm", true);
     head.set("/norm_before_fc", true);
     CHECK(says(head.refusal(), "exclude one another"));
-    head.set("/speculators_model_type", "peagle");
-    CHECK(says(head.refusal(), "\"speculators_model_type\" is \"peagle\", but must be \"eagle3\" or \"mtp\""));
+    head.set("/speculators_model_type", "xpress");
+    CHECK(says(head.refusal(), "\"speculators_model_type\" is \"xpress\", but must be \"eagle3\", \"peagle\" or"));
   }
   {
     damaged head("midlayer");

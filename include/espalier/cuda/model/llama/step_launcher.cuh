@@ -175,6 +175,7 @@ class step_launcher {
           break;
         case step_kind::recur:
         case step_kind::dispatch:
+        case step_kind::convolve:
           break;  // model_weights has refused the model
       }
     }
