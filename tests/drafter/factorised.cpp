@@ -14,6 +14,7 @@
 
 #include "allocations.hpp"
 #include "catch.hpp"
+#include "drafter/conditioned_drafters.hpp"
 #include "drafter/marginal_drafter.hpp"
 #include "drafter/states_model.hpp"
 #include "espalier/backend/text.hpp"
@@ -46,58 +47,9 @@ std::vector<float> as_vector(std::span<const float> row) {
   return {row.begin(), row.end()};
 }
 
-// Adds a bias by the token before to a row, as DSpark does.
-template <class NumberT>
-void add_bias(token_id before, std::span<NumberT> row) {
-  for (std::size_t t = 0; t < row.size(); ++t)
-    row[t] += static_cast<NumberT>((3 * before + 2 * static_cast<token_id>(t)) % 5) / 2;
-}
-
-// A block drafter, and a model of block_diffusion, that correct their rows so.
-template <class NumberT>
-struct biased_drafter : marginal_drafter<NumberT> {
-  using marginal_drafter<NumberT>::marginal_drafter;
-  void correct(tree_view tree, node_id u, std::span<NumberT> row) { add_bias(tree.token[u], row); }
-};
+// A model of block_diffusion that corrects its rows by the token before.
 struct biased_model : states_model {
   void correct(std::int32_t, tree_view tree, node_id u, std::span<float> row) { add_bias(tree.token[u], row); }
-};
-// A block drafter that gives its rows as columns of some tokens alone, here all but token 1 and in falling order.
-template <class BlockT>
-struct narrow_drafter : BlockT {
-  using BlockT::BlockT;
-  using number = std::remove_cvref_t<decltype(*std::declval<BlockT&>().propose_block().data)>;
-  std::vector<token_id> few = [this] {
-    std::vector<token_id> all;
-    for (token_id t = this->vocab_size() - 1; t >= 0; --t)
-      if (t != 1) all.push_back(t);
-    return all;
-  }();
-  std::vector<number> narrow{};
-
-  std::span<const token_id> tokens() const { return few; }
-  vocab_rows<number> propose_block() {
-    const vocab_rows<number> wide = BlockT::propose_block();
-    narrow.clear();
-    for (std::int32_t i = 0; i < wide.n_rows; ++i) {
-      for (const token_id t : few)
-        narrow.push_back(wide.row(i)[static_cast<std::size_t>(t)]);
-    }
-    return {narrow.data(), wide.n_rows, static_cast<std::int32_t>(few.size())};
-  }
-};
-// Chooses among two tokens of each row by the token before, as DFlash2 does: other tokens have probability 0.
-template <class NumberT>
-struct choosing_drafter : marginal_drafter<NumberT> {
-  using marginal_drafter<NumberT>::marginal_drafter;
-  void correct(tree_view tree, node_id u, std::span<NumberT> row) {
-    std::vector<std::size_t> order(row.size());
-    std::iota(order.begin(), order.end(), std::size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return row[a] > row[b]; });
-    for (std::size_t i = 2; i < order.size(); ++i)
-      row[order[i]] = -std::numeric_limits<NumberT>::infinity();
-    add_bias(tree.token[u], row);
-  }
 };
 // A model that could correct its rows, but says that it does not.
 struct unbiased_model : biased_model {
