@@ -48,6 +48,9 @@ if __name__ == "__main__":
     convert(LlamaModel, "eagle3", HEADS / "plain")
     convert(DFlashModel, "dflash", HEADS / "dflash")
     convert(DFlashModel, "dflash_causal", HEADS / "dflash", {"is_causal": True})
+    convert(DFlashModel, "dflash_windows", HEADS / "dflash", {
+        "use_sliding_window": True, "sliding_window": 3, "max_window_layers": 0, "is_causal": False,
+        "layer_types": ["sliding_attention", "sliding_attention"]})
     convert(DFlashModel, "dflash_scaled", HEADS / "dflash", {"dflash_config": {
         "target_layer_ids": [1, 3, 5], "mask_token_id": 94, "input_embedding_scale": 1.5, "output_multiplier": 0.7,
         "final_logit_softcapping": 1.25}})

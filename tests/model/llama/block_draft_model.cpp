@@ -293,6 +293,7 @@ TEST_CASE("blocks that llama.cpp's converter has written as GGUF files have the 
   const nlohmann::json dflash = nlohmann::json::parse(contents(golden + "heads/dflash/golden.json"));
   const nlohmann::json variants = nlohmann::json::parse(contents(golden + "heads/dflash/variants.json"));
   check_paths(golden + "head_gguf/dflash_causal.gguf", dflash, variants[0]["blocks"]);
+  check_paths(golden + "head_gguf/dflash_windows.gguf", dflash, variants[2]["blocks"]);
   check_paths(golden + "head_gguf/dflash_scaled.gguf", dflash, variants[3]["blocks"]);
   const std::string path = golden + "head_gguf/dflash.gguf";
   const llama_backend few = llama_backend::load(golden + "llama_tied", {.threads = 1, .hidden_layers = {0, 1}});
