@@ -17,11 +17,14 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/block_diffusion.hpp"
+#include "espalier/drafter/factorised.hpp"
 #include "espalier/drafter/feature_steps.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/model/llama/draft_kind.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
+#include "espalier/model/llama/parallel_head_model.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
@@ -215,6 +218,12 @@ TEST_CASE("texts that a target writes with trees over a head are those that it w
     CHECK(write(feature_steps(model), chain({.length = 4}), greedy()) == plainly);
     CHECK(write(feature_steps(model), best_first({.budget = 12}), greedy()) == plainly);
     CHECK(write(feature_steps(model), dynatree({.budget = 12}), greedy()) == plainly);
+  }
+  for (const char* name : {"peagle", "peagle_each"}) {
+    parallel_head_model model = parallel_head_model::load(heads + "/" + name, target);
+    CHECK(write(block_diffusion(model), chain({.length = 4}), greedy()) == plainly);
+    CHECK(write(block_diffusion(model), best_first({.budget = 12}), greedy()) == plainly);
+    CHECK(write(factorised(block_diffusion(model)), dynatree({.budget = 12}), greedy()) == plainly);
   }
 }
 

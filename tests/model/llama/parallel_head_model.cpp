@@ -15,19 +15,12 @@
 
 #include "allocations.hpp"
 #include "catch.hpp"
-#include "espalier/decoder/decoder.hpp"
+#include "espalier/core/error.hpp"
+#include "espalier/core/forward_batch.hpp"
 #include "espalier/drafter/block_diffusion.hpp"
-#include "espalier/drafter/factorised.hpp"
-#include "espalier/drafter/no_drafter.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/model/llama/draft_kind.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
-#include "espalier/tree_policy/best_first.hpp"
-#include "espalier/tree_policy/chain.hpp"
-#include "espalier/tree_policy/dynatree.hpp"
-#include "espalier/tree_policy/plain.hpp"
-#include "espalier/verifier/greedy.hpp"
-#include "espalier/verifier/target_only.hpp"
 #include "raises.hpp"
 
 // The references were computed in float64 by speculators' own class from the very weights in the folders.
@@ -156,28 +149,6 @@ TEST_CASE("a P-EAGLE block depends on the text alone: not on earlier texts, on o
   wrong.push_back(96);
   CHECK(says(message_of<input_error>([&] { block_of(model, context, wrong, 4); }), "token 96", "ends at 95"));
   CHECK(block_of(model, context, std::span(text).first(9), 4) == expected);
-}
-
-TEST_CASE("texts that a target writes with trees over a P-EAGLE head are those that it writes alone") {
-  llama_backend target = llama_backend::load(heads + "target", {.threads = 2});
-  const model_config& c = target.config();
-  contiguous_kv kv(c.n_layers, c.kv_size(), 1, 128);
-  const std::vector<token_id> prompt{5, 17, 80, 3};
-  const auto write = [&](auto&& drafter, auto policy, auto verifier) {
-    auto decode = make_decoder(drafter, policy, verifier, kv, target);
-    decode.begin(prompt, {.max_tokens = 60});
-    while (decode.step()) {
-    }
-    const auto text = decode.current().tokens();
-    return std::vector<token_id>(text.begin(), text.end());
-  };
-  const auto plainly = write(no_drafter(), plain(), target_only());
-  for (const char* name : {"peagle", "peagle_each"}) {
-    auto model = parallel_head_model::load(heads + name, target);
-    CHECK(write(block_diffusion(model), chain({.length = 4}), greedy()) == plainly);
-    CHECK(write(block_diffusion(model), best_first({.budget = 12}), greedy()) == plainly);
-    CHECK(write(factorised(block_diffusion(model)), dynatree({.budget = 12}), greedy()) == plainly);
-  }
 }
 
 TEST_CASE("a P-EAGLE block allocates nothing once a pass had as many rows") {

@@ -140,6 +140,7 @@ struct block_draft_config : model_config {
  private:
   static constexpr int most_length = 1 << 10;  // of a block
   static constexpr int most_rank = 1 << 14;
+  static constexpr int most_taps = 64;
   static constexpr int most_layers = 64;  // whose states are read
 
   // Reads the library's own layout.
@@ -219,7 +220,7 @@ struct block_draft_config : model_config {
     if (detail::json_reader(layer, json.where()).flag_or("is_causal", false))
       json.refuse("is_causal", true, "false: speculators' classes do not read it");
     block_draft_config config = of_layer(layer, json.where() + ": \"transformer_layer_config\"");
-    const int columns = json.integer_or("draft_vocab_size", 32000, 1, config.vocab_size);
+    const int columns = json.integer_or("draft_vocab_size", config.vocab_size, 1, config.vocab_size);
     if (columns != config.vocab_size) config.head_size = columns;
     if (is_dflash2 && config.head_size > 0)
       json.refuse("draft_vocab_size", columns, config.vocab_size, ", all tokens, in a DFlash2 block");
@@ -261,7 +262,7 @@ struct block_draft_config : model_config {
   // highest allowed). block_length counts the pending token's row.
   template <class ReadT>
   void read_selector(const std::string& file, const ReadT& read) {
-    conv_taps = read("conv_kernel_size", 2, most_length);
+    conv_taps = read("conv_kernel_size", 2, most_taps);
     conv_group = read("conv_group_size", 16, 1 << 20);
     selector_rank = read("selector_rank", 256, most_rank);
     selector_candidates = read("selector_top_k", 16, vocab_size);

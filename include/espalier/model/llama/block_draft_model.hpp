@@ -25,6 +25,7 @@
 #include "espalier/model/llama/block_draft_config.hpp"
 #include "espalier/model/llama/block_draft_weights.hpp"
 #include "espalier/model/llama/block_sight.hpp"
+#include "espalier/model/llama/draft_tokens.hpp"
 #include "espalier/model/llama/elementwise.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/model/llama/model_config.hpp"
@@ -265,10 +266,7 @@ class block_draft_model {
  private:
   static block_draft_model of_file(const block_draft_config& config, tensor_source& file, const char* head,
                                    const llama_backend& target) {
-    if (!config.has_head && config.head_size > 0) {
-      raise<model_error>(file.where(), " lacks tensor \"", head, "\", and the head of the target ", target.where(),
-                         " has rows for ", config.vocab_size, " tokens, not ", config.head_size, ".");
-    }
+    detail::require_own_head(config, file, head, target.where());
     return block_draft_model(config, block_draft_weights::load(config, file), target);
   }
 

@@ -272,10 +272,7 @@ class draft_head_model {
  private:
   static draft_head_model of_file(draft_head_config& config, tensor_source& file, const char* head,
                                   llama_backend& target) {
-    if (!config.has_head && config.head_size != config.vocab_size) {
-      raise<model_error>(file.where(), " lacks tensor \"", head, "\", and the head of the target ", target.where(),
-                         " has rows for ", config.vocab_size, " tokens, not ", config.head_size, ".");
-    }
+    detail::require_own_head(config, file, head, target.where());
     config.require_target(target.config(), target.where());
     return draft_head_model(config, draft_head_weights::load(config, file), target);
   }

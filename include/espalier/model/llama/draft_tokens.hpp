@@ -61,4 +61,14 @@ inline std::vector<token_id> read_draft_tokens(const model_config& c, tensor_sou
   return tokens;
 }
 
+// Checks that a draft whose rows are of some tokens alone has an output matrix of its own, the tensor `head`.
+//
+// Errors: model_error that names the draft's file, the target's, and how many tokens their rows are of
+inline void require_own_head(const model_config& c, const tensor_source& file, const char* head,
+                             const std::string& target) {
+  if (c.has_head || c.head_size == 0 || c.head_size == c.vocab_size) return;
+  raise<model_error>(file.where(), " lacks tensor \"", head, "\", and the head of the target ", target,
+                     " has rows for ", c.vocab_size, " tokens, not ", c.head_size, ".");
+}
+
 }  // namespace espalier::detail
