@@ -20,7 +20,6 @@
 #include "espalier/drafter/ngram.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
-#include "espalier/model/llama/block_draft_model.hpp"
 #include "espalier/registry.hpp"
 #include "espalier/tree_policy/cascade.hpp"
 #include "prompt_set.hpp"

@@ -49,7 +49,8 @@ inline constexpr auto known_values<generate::drafter_kind> =
                known_value<generate::drafter_kind>{generate::drafter_kind::mtp, "mtp",
                                                    "an MTP head on them, which may be in the target's own folder"},
                known_value<generate::drafter_kind>{generate::drafter_kind::block, "block",
-                                                   "a model that drafts all depths in one pass"},
+                                                   "a model that drafts all depths in one pass: DFlash, DFlash2, "
+                                                   "DSpark, P-EAGLE"},
                known_value<generate::drafter_kind>{generate::drafter_kind::text, "text",
                                                    "what followed the last tokens before, with no model"}};
 

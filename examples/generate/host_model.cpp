@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "espalier/model/llama/block_draft_model.hpp"
+#include "../models/block_model.hpp"
 #include "espalier/model/llama/draft_head_model.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 
@@ -11,7 +11,7 @@ namespace generate {
 
 namespace {
 
-using block_context = espalier::block_draft_model::context_type;
+using block_context = models::block_model::context_type;
 
 block_context& held(const host_block::context_type& context) {
   return *static_cast<block_context*>(context.get());
@@ -81,15 +81,20 @@ void host_block::read(context_type& context, const host_model& target, std::span
 }
 
 void host_block::forward(std::span<const request_type> requests, std::int32_t length) {
-  model_->count(static_cast<std::int32_t>(requests.size()) * length, requests.front().position);
-  std::vector<espalier::block_draft_model::request_type> asked;
+  model_->count(static_cast<std::int32_t>(requests.size()) * length,
+                static_cast<std::int32_t>(requests.front().text.size()) - 1);
+  std::vector<models::block_model::request_type> asked;
   for (const request_type& r : requests)
-    asked.push_back({&held(*r.context), r.pending, r.position, r.place});
+    asked.push_back({&held(*r.context), r.text, r.place});
   model_->model->forward(asked, length);
 }
 
 espalier::vocab_rows<float> host_block::logits(std::int32_t place, std::int32_t length) const {
   return model_->model->logits(place, length);
+}
+
+std::span<const espalier::token_id> host_block::tokens() const {
+  return model_->model->tokens();
 }
 
 bool host_block::corrects() const {

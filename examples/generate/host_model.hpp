@@ -14,10 +14,13 @@
 #include "espalier/kv_store/recurrent.hpp"
 
 namespace espalier {
-class block_draft_model;
 class draft_head_model;
 class llama_backend;
 }  // namespace espalier
+
+namespace models {
+class block_model;
+}
 
 namespace generate {
 
@@ -56,18 +59,17 @@ class host_model {
   priced_model<espalier::llama_backend>* model_;
 };
 
-//! The model of block_diffusion that is a block draft on the host, likewise.
+//! The model of block_diffusion that drafts on the host, likewise.
 class host_block {
  public:
   using context_type = std::unique_ptr<void, void (*)(void*)>;
   struct request_type {
     context_type* context;
-    espalier::token_id pending;
-    std::int32_t position;
+    std::span<const espalier::token_id> text;
     std::int32_t place;
   };
 
-  explicit host_block(priced_model<espalier::block_draft_model>& model) : model_(&model) {}
+  explicit host_block(priced_model<models::block_model>& model) : model_(&model) {}
 
   std::int32_t vocab_size() const;
   std::int32_t block_length() const;
@@ -76,11 +78,12 @@ class host_block {
   void read(context_type& context, const host_model& target, std::span<const std::int32_t> rows, std::int32_t position);
   void forward(std::span<const request_type> requests, std::int32_t length);
   espalier::vocab_rows<float> logits(std::int32_t place, std::int32_t length) const;
+  std::span<const espalier::token_id> tokens() const;
   bool corrects() const;
   void correct(std::int32_t place, espalier::tree_view tree, espalier::node_id node, std::span<float> row);
 
  private:
-  priced_model<espalier::block_draft_model>* model_;
+  priced_model<models::block_model>* model_;
 };
 
 //! The model of feature_steps that is a draft head on the host, likewise.

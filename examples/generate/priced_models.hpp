@@ -5,6 +5,7 @@
 #include "host_model.hpp"
 
 namespace models {
+class block_model;
 struct model_set;
 struct price_table;
 }  // namespace models
@@ -16,7 +17,7 @@ struct priced_models {
   priced_model<espalier::llama_backend> target;
   priced_model<espalier::llama_backend> draft;
   priced_model<espalier::draft_head_model> head;
-  priced_model<espalier::block_draft_model> block;
+  priced_model<models::block_model> block;
   double opening = 0;  //!< seconds that a round with a draft takes beyond its passes
 
   //! Without a table nothing is counted.

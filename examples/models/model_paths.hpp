@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
-#include <array>
 #include <filesystem>
-#include <fstream>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include "espalier/core/error.hpp"
+#include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/llama/draft_kind.hpp"
 
 namespace models {
@@ -17,7 +15,7 @@ namespace models {
 struct model_paths {
   std::string model;    //!< a model, or a folder DIR of several: DIR/target, DIR/draft, DIR/block and a tokenizer
   std::string draft{};  //!< a model that drafts, of any kind; empty: the smaller model of DIR, if there is one
-  std::string block{};  //!< a block draft; empty: that of DIR, if there is one
+  std::string block{};  //!< a block draft or a P-EAGLE head; empty: that of DIR, if there is one
   std::string head{};   //!< a head on the target's hidden states
 
   //! The model that drafts level by level, a smaller model or a head; empty: there is none.
@@ -36,7 +34,7 @@ struct model_paths {
         espalier::raise<espalier::model_error>("there is no ", *path, ", where a model is looked for.");
       if (files::is_directory(*path) && path != &model && !files::exists(*path + "/config.json"))
         espalier::raise<espalier::model_error>("the folder ", *path, " holds no model: it has no config.json.");
-      if (!files::is_directory(*path) && !begins_as_gguf(*path)) {
+      if (!files::is_directory(*path) && !espalier::gguf_file::begins_as_one(*path)) {
         espalier::raise<espalier::model_error>(
             *path, " is no GGUF file: it does not begin as one. A model is a GGUF file, or a folder with a ",
             "config.json and its weights in safetensors files.");
@@ -62,16 +60,11 @@ struct model_paths {
     if (draft.empty()) return;
     const espalier::draft_kind kind = espalier::draft_kind_of(draft);
     if (kind == espalier::draft_kind::language_model) return;
-    std::string& place = kind == espalier::draft_kind::block ? block : head;
+    const bool drafts_blocks = kind == espalier::draft_kind::block || kind == espalier::draft_kind::peagle;
+    std::string& place = drafts_blocks ? block : head;
     if (!place.empty())
       espalier::raise<espalier::model_error>("--draft ", draft, " and --block ", place, " both name a block draft.");
     place = std::exchange(draft, {});
-  }
-
-  static bool begins_as_gguf(const std::string& path) {
-    std::array<char, 4> bytes{};
-    std::ifstream(path, std::ios::binary).read(bytes.data(), bytes.size());
-    return std::string_view(bytes.data(), bytes.size()) == "GGUF";
   }
 };
 

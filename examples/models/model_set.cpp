@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "espalier/model/llama/block_draft_config.hpp"
+#include "espalier/model/llama/draft_kind.hpp"
 #include "espalier/model/llama/model_files.hpp"
 #include "model_tokenizer.hpp"
 
@@ -15,7 +16,8 @@ model_set model_set::load(const model_paths& given, const espalier::llama_option
   const espalier::model_config config = espalier::model_files::open(paths.model).config;
   // The hidden states that selectors read.
   target_options.hidden_layers.push_back(config.n_layers - 1);
-  if (!paths.block.empty()) {
+  // A P-EAGLE head makes the target keep the states that it reads, when it is loaded.
+  if (!paths.block.empty() && espalier::draft_kind_of(paths.block) == espalier::draft_kind::block) {
     const auto read = espalier::block_draft_config::load(paths.block).hidden_layers;
     target_options.hidden_layers.insert(target_options.hidden_layers.end(), read.begin(), read.end());
   }
@@ -35,7 +37,7 @@ model_set model_set::load(const model_paths& given, const espalier::llama_option
     }
   }
   if (!paths.head.empty()) models.head = espalier::draft_head_model::load(paths.head, models.target);
-  if (!paths.block.empty()) models.block = espalier::block_draft_model::load(paths.block, models.target);
+  if (!paths.block.empty()) models.block = block_model::load(paths.block, models.target);
   return models;
 }
 

@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 
+#include "block_model.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/drafter/translated.hpp"
 #include "espalier/kv_store/recurrent.hpp"
-#include "espalier/model/llama/block_draft_model.hpp"
 #include "espalier/model/llama/draft_head_model.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
@@ -30,7 +30,7 @@ struct model_set {
   espalier::llama_backend target;
   std::optional<espalier::llama_backend> draft{};
   std::optional<espalier::draft_head_model> head{};
-  std::optional<espalier::block_draft_model> block{};
+  std::optional<block_model> block{};
   std::optional<espalier::vocabulary_map> map{};  //!< the target's tokens in the draft's vocabulary, if it has another
   std::optional<espalier::recurrent_kv> target_kv{}, draft_kv{};  //!< the caches of target_cache() and draft_cache()
 

@@ -107,6 +107,7 @@
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/drafter/nodes/node_checks.hpp"
 #include "espalier/drafter/nodes/node_columns.hpp"
+#include "espalier/drafter/nodes/row_writer.hpp"
 #include "espalier/drafter/prompt_lookup.hpp"
 #include "espalier/drafter/text_counts.hpp"
 #include "espalier/drafter/translated.hpp"

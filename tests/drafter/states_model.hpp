@@ -19,6 +19,7 @@ struct states_model {
   std::int32_t length = 4;
   std::int32_t positions = 100;
   models::text_model law{};
+  std::vector<espalier::token_id> few{};  // the tokens that have a column; empty: all
   int passes = 0;
   int fail_at = -1;
   std::vector<espalier::token_id> text{};
@@ -31,6 +32,8 @@ struct states_model {
   std::int32_t vocab_size() const { return vocab; }
   std::int32_t block_length() const { return length; }
   std::int32_t max_positions() const { return positions; }
+  std::span<const espalier::token_id> tokens() const { return few; }
+  std::int32_t columns() const { return few.empty() ? vocab : static_cast<std::int32_t>(few.size()); }
   context_type make_context() const {
     return {std::vector<espalier::token_id>(static_cast<std::size_t>(positions), -1)};
   }
@@ -58,27 +61,35 @@ struct states_model {
 
   struct request_type {
     context_type* context;
-    espalier::token_id pending;
-    std::int32_t position;
+    std::span<const espalier::token_id> text;
     std::int32_t place = 0;
   };
 
   void forward(std::span<const request_type> requests, std::int32_t n) {
     if (passes++ == fail_at) throw std::runtime_error("the block model failed");
     for (const request_type& r : requests) {
-      text.assign(r.context->tokens.begin(), r.context->tokens.begin() + r.position);
-      text.push_back(r.pending);
-      const auto size = static_cast<std::size_t>(vocab), place = static_cast<std::size_t>(r.place);
+      const auto position = static_cast<std::ptrdiff_t>(r.text.size()) - 1;
+      text.assign(r.context->tokens.begin(), r.context->tokens.begin() + position);
+      text.push_back(r.text.back());
+      const auto size = static_cast<std::size_t>(columns()), place = static_cast<std::size_t>(r.place);
       if (blocks.size() <= place) blocks.resize(place + 1);
       blocks[place].resize(static_cast<std::size_t>(n) * size);
-      for (std::int32_t i = 0; i < n; ++i)
-        marginal(text, i, std::span<float>(blocks[place]).subspan(static_cast<std::size_t>(i) * size, size));
+      for (std::int32_t i = 0; i < n; ++i) {
+        const std::span<float> row = std::span<float>(blocks[place]).subspan(static_cast<std::size_t>(i) * size, size);
+        if (few.empty()) {
+          marginal(text, i, row);
+          continue;
+        }
+        const std::vector<float> wide = marginal(text, i);
+        for (std::size_t column = 0; column < size; ++column)
+          row[column] = wide[static_cast<std::size_t>(few[column])];
+      }
       // It may leave anything behind from here on.
-      std::fill(r.context->tokens.begin() + r.position, r.context->tokens.end(), -7);
+      std::fill(r.context->tokens.begin() + position, r.context->tokens.end(), -7);
     }
   }
   espalier::vocab_rows<float> logits(std::int32_t place, std::int32_t n) const {
-    return {blocks[static_cast<std::size_t>(place)].data(), n, vocab};
+    return {blocks[static_cast<std::size_t>(place)].data(), n, columns()};
   }
 };
 

@@ -57,9 +57,10 @@ const nlohmann::json& tokens_of(const nlohmann::json& object) {
 TEST_CASE("a head drafts what the target writes alone, whichever flags name it", "[generate][heads]") {
   const std::string usual = after(model_of("target"));
   const nlohmann::json plain = writes(usual + "--method plain");
-  for (const std::string name : {"plain", "midlayer", "together", "mtp"}) {
-    const std::string draft = usual + "--draft '" + heads + "/" + name + "' ";
-    const std::string kind = name == "mtp" ? "mtp" : "eagle3";
+  for (const std::string name :
+       {"heads/plain", "heads/midlayer", "heads/together", "heads/mtp", "head_gguf/eagle3.gguf"}) {
+    const std::string draft = usual + "--draft '" + ESPALIER_TEST_DATA "/golden/" + name + "' ";
+    const std::string kind = name == "heads/mtp" ? "mtp" : "eagle3";
     for (const std::string& flags : {draft, draft + "--drafter auto ", draft + "--drafter " + kind + " "}) {
       const nlohmann::json drafted = writes(flags + "--method dynatree");
       CHECK(tokens_of(drafted) == tokens_of(plain));
@@ -68,12 +69,13 @@ TEST_CASE("a head drafts what the target writes alone, whichever flags name it",
   }
 }
 
-TEST_CASE("a block whose rows depend on the path drafts what the target writes alone", "[generate][heads]") {
+TEST_CASE("a block of any kind drafts what the target writes alone, whatever its file", "[generate][heads]") {
   const std::string usual = after(model_of("target"));
   const nlohmann::json plain = writes(usual + "--method plain");
-  for (const std::string flags : {"", "--drafter block "}) {
-    for (const char* method : {"--method best-first", "--method dynatree"}) {
-      const nlohmann::json drafted = writes(usual + "--draft '" + heads + "/dspark_rnn' " + flags + method);
+  for (const char* block :
+       {"heads/dspark_rnn", "heads/dflash_few", "heads/dflash2_zlab", "heads/peagle", "head_gguf/dspark.gguf"}) {
+    for (const char* flags : {" --method best-first", " --drafter block --method dynatree"}) {
+      const nlohmann::json drafted = writes(usual + "--draft '" + ESPALIER_TEST_DATA "/golden/" + block + "'" + flags);
       CHECK(tokens_of(drafted) == tokens_of(plain));
       CHECK(drafted.at("statistics").at("drafted") > 0);
     }
@@ -113,8 +115,9 @@ TEST_CASE("a head that cannot be used is named, beside what it does not fit", "[
   const std::string other = scratch() + "/head_other";
   files::copy(heads + "/plain", other);
   nlohmann::json config = nlohmann::json::parse(contents(other + "/config.json"));
-  config["speculators_model_type"] = "peagle";
+  config["speculators_model_type"] = "xpress";
   std::ofstream(other + "/config.json") << config;
-  CHECK(contains(refused(usual + "--draft '" + other + "'"),
-                 other + "/config.json: \"speculators_model_type\" is \"peagle\", but must be \"eagle3\" or \"mtp\""));
+  CHECK(contains(
+      refused(usual + "--draft '" + other + "'"),
+      other + "/config.json: \"speculators_model_type\" is \"xpress\", but must be \"eagle3\", \"peagle\" or"));
 }

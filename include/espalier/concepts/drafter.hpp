@@ -322,6 +322,9 @@ concept RenumberingDrafter = StepDrafter<DrafterT> && requires(DrafterT& drafter
 //!   block_length() -> int
 //!   propose_block() -> vocab_rows<float or double>   opens the round; row i of [block_length] holds the logits of the
 //!                           token i + 1 positions after the pending one; minus infinity is a token of probability 0
+//! Optional
+//!   tokens() -> span<const token_id>   the token of each column of the rows, each once: other tokens have probability
+//!                           0. Empty: columns are tokens
 //! Models
 //!   block_diffusion
 template <class DrafterT>
@@ -336,8 +339,8 @@ concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
 //! before (DSpark), and a choice among candidates that depends on it (DFlash2).
 //!
 //! Minimal definition, besides BlockDrafter
-//!   correct(tree, node, row)   changes `row`, the logits of the node's depth in the last block, to the logits after
-//!                              the node's path; the root's token is the pending one
+//!   correct(tree, node, row)   changes `row`, the logits of the node's depth in the last block, a number a column, to
+//!                              the logits after the node's path; the root's token is the pending one
 //! Optional
 //!   corrects() -> bool         false: correct() changes no row, now and later, so that nodes need no rows of their own
 //! Laws
@@ -371,14 +374,29 @@ concept AskableDrafter = StepDrafter<DrafterT> || BlockDrafter<DrafterT> || Sequ
 
 namespace detail {
 
+// Returns the token of each column of a block drafter's rows; empty if columns are tokens.
+template <class DrafterT>
+std::span<const token_id> tokens_of(const DrafterT& drafter) {
+  if constexpr (requires { drafter.tokens(); }) return drafter.tokens();
+  return {};
+}
+
+// Returns the number of columns of a block drafter's rows.
+template <class DrafterT>
+std::int32_t columns_of(const DrafterT& drafter) {
+  const std::size_t n = detail::tokens_of(drafter).size();
+  return n > 0 ? static_cast<std::int32_t>(n) : drafter.vocab_size();
+}
+
 // Returns the drafter's next block, of `least` rows or more. Raises input_error if its shape is not the one that the
 // drafter states.
 template <BlockDrafter DrafterT>
 auto proposed_block(DrafterT& drafter, std::int32_t least) {
   const auto rows = drafter.propose_block();
-  if (rows.n_rows < least || rows.n_rows > drafter.block_length() || rows.vocab != drafter.vocab_size()) {
+  const std::int32_t columns = detail::columns_of(drafter);
+  if (rows.n_rows < least || rows.n_rows > drafter.block_length() || rows.vocab != columns) {
     raise<input_error>("the drafter proposes ", rows.n_rows, " rows of ", rows.vocab, " logits; ", least, " to ",
-                       drafter.block_length(), " rows of ", drafter.vocab_size(), " are expected.");
+                       drafter.block_length(), " rows of ", columns, " are expected.");
   }
   return rows;
 }
@@ -406,7 +424,7 @@ auto ask(DrafterT& drafter, tree_view tree, std::span<const node_id> nodes, std:
     drafter.propose(tree, nodes);
     return drafter.rows();
   } else if constexpr (BlockDrafter<DrafterT>) {
-    return block_rows{detail::proposed_block(drafter, 0)};
+    return block_rows{detail::proposed_block(drafter, 0), detail::tokens_of(drafter)};
   } else {
     return drafter.propose_run(max_tokens);
   }

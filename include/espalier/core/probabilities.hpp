@@ -72,14 +72,22 @@ struct sampled_rows : node_rows<NumberT> {
 
 //! The answer of a BlockDrafter: logits of the next positions, the same for every path.
 //!
-//! Shapes      logits [block_length][vocab]; row i predicts the token i + 1 positions after the pending one
+//! Shapes      logits [block_length][columns]; row i predicts the token i + 1 positions after the pending one
+//!             tokens [columns]: the token of each column; empty: columns are tokens
 template <class NumberT>
 struct block_rows {
   vocab_rows<NumberT> logits;
+  std::span<const token_id> tokens{};
+
+  token_id token_of(std::int32_t column) const {
+    return tokens.empty() ? column : tokens[static_cast<std::size_t>(column)];
+  }
 };
 
 template <class NumberT>
 block_rows(vocab_rows<NumberT>) -> block_rows<NumberT>;
+template <class NumberT>
+block_rows(vocab_rows<NumberT>, std::span<const token_id>) -> block_rows<NumberT>;
 
 //! The answer of a SequenceDrafter: tokens that may follow the pending one, in order, without probabilities.
 struct token_run {

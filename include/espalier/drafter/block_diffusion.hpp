@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/row_processor.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/probabilities.hpp"
@@ -50,12 +51,13 @@ struct block_diffusion_options {
 //!   make_context() -> context                 makes a context: the data that the model holds of one text
 //!   read(context, backend, rows, position)    adds the hidden states of these rows to a context; the first row stands
 //!                                             at this position of the text, and all stand below max_positions()
-//!   request_type {context*, pending, position, place}   asks for the tokens after the pending one, which stands at
-//!                                             this position
-//!   forward(span<const request_type>, length)  makes one pass for all requests, over `length` tokens after each
-//!                                             pending one; may overwrite what a request's context holds from the
-//!                                             request's position on
+//!   request_type {context*, text, place}      asks for the tokens after a text, whose last token is the pending one
+//!   forward(span<const request_type>, length)  makes one pass for all requests, over `length` tokens after each text;
+//!                                             may overwrite what a request's context holds from the position of the
+//!                                             pending token on
 //!   logits(place, length) -> vocab_rows       returns the logits for the last request with this place
+//!   tokens() -> span<const token_id>          optional: the token of each column of the logits; empty: columns are
+//!                                             tokens
 //!   correct(place, tree, node, row)           optional: changes `row`, the logits of the node's depth for the last
 //!                                             request with this place, to the logits after the node's path
 //!   corrects() -> bool                        optional: false if correct() changes no row
@@ -102,6 +104,10 @@ class block_diffusion {
 
   std::int32_t vocab_size() const { return model_.vocab_size(); }
   std::int32_t block_length() const { return length_; }
+  //! The token of each column of a block; empty if columns are tokens, as they are where a processor makes the block.
+  std::span<const token_id> tokens() const {
+    return process_ ? std::span<const token_id>() : detail::tokens_of(model_);
+  }
   std::int32_t capacity() const { return model_.max_positions(); }
 
   void reserve(std::int32_t max_nodes) {
@@ -163,7 +169,7 @@ class block_diffusion {
     if (!wants_ || most < length_ + 1) return 0;
     wants_ = false;
     pass.length = length_;
-    pass.requests.push_back({&context_, text_.back(), static_cast<std::int32_t>(text_.size()) - 1, place_});
+    pass.requests.push_back({&context_, text_, place_});
     return length_ + 1;
   }
   int forward(const pass_type& pass) {
@@ -173,7 +179,7 @@ class block_diffusion {
     return 0;  // the model keeps the logits
   }
   void take(int, std::int32_t, std::int32_t) {}
-  auto answer() { return block_rows{processed(model_.logits(place_, length_))}; }
+  auto answer() { return block_rows{processed(model_.logits(place_, length_)), tokens()}; }
 
   void commit(tree_view tree, verdict v) {
     // Past the end there is nothing to follow: no round can open until begin() gives a shorter text.
@@ -205,18 +211,33 @@ class block_diffusion {
   // Returns the block after the text's processor: see process_rows(). Valid until the next call.
   vocab_rows<float> processed(vocab_rows<float> block) {
     if (!process_ || block.n_rows == 0) return block;
-    processed_.assign(block.data, block.at(block.n_rows));
+    const vocab_rows<float> wide = widened(block);
+    processed_.assign(wide.data, wide.at(wide.n_rows));
     path_.reset(text_.back());
     node_id u = root_node;
-    for (std::int32_t row = 0; row < block.n_rows; ++row) {
-      const std::span<float> out(processed_.data() + (block.at(row) - block.data),
-                                 static_cast<std::size_t>(block.vocab));
-      process_(path_.view(), u, block.row(row), out);
+    for (std::int32_t row = 0; row < wide.n_rows; ++row) {
+      const std::span<float> out(processed_.data() + (wide.at(row) - wide.data), static_cast<std::size_t>(wide.vocab));
+      process_(path_.view(), u, wide.row(row), out);
       const std::optional<token_id> only = process_.only(path_.view(), u);
-      if (!only || *only < 0 || *only >= block.vocab) break;
+      if (!only || *only < 0 || *only >= wide.vocab) break;
       u = path_.append(u, *only, 0);
     }
-    return {processed_.data(), block.n_rows, block.vocab};
+    return {processed_.data(), wide.n_rows, wide.vocab};
+  }
+
+  // Returns a block of the model over the whole vocabulary. Valid until the next call.
+  vocab_rows<float> widened(vocab_rows<float> block) {
+    const std::span<const token_id> columns = detail::tokens_of(model_);
+    if (columns.empty()) return block;
+    wide_.assign(static_cast<std::size_t>(block.n_rows) * static_cast<std::size_t>(vocab_size()),
+                 -std::numeric_limits<float>::infinity());
+    const vocab_rows<float> wide{wide_.data(), block.n_rows, vocab_size()};
+    for (std::int32_t row = 0; row < block.n_rows; ++row) {
+      for (std::int32_t i = 0; i < block.vocab; ++i)
+        wide_[static_cast<std::size_t>(wide.at(row) - wide.data) +
+              static_cast<std::size_t>(columns[static_cast<std::size_t>(i)])] = block.at(row)[i];
+    }
+    return wide;
   }
 
   void keep_read(std::size_t n) { n_read_ = (std::min)(n_read_, static_cast<std::int32_t>(n)); }
@@ -230,6 +251,7 @@ class block_diffusion {
   pass_type pass_;
   row_processor<float> process_;
   std::vector<float> processed_;  // the processed block, if the text has a processor
+  std::vector<float> wide_;       // the model's block over the whole vocabulary, if it has a processor and columns
   tree<> path_{0};                // this round's path of tokens, each the only one that the processor has left
   std::vector<token_id> text_;    // committed; the last token is pending
   double forward_seconds_ = 0;

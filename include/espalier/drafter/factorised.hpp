@@ -18,6 +18,7 @@
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/drafter/nodes/node_checks.hpp"
+#include "espalier/drafter/nodes/row_writer.hpp"
 #include "espalier/sampling/sampler.hpp"
 
 namespace espalier {
@@ -31,6 +32,9 @@ namespace espalier {
 //!
 //! If the block drafter corrects its rows by path (ConditionedBlockDrafter), each node has a row of its own, too: the
 //! marginal of its depth, corrected.
+//!
+//! If the block drafter's rows have columns for some tokens alone (its tokens()), the rows of this class have 0 for the
+//! others. Without a processor these zeros are written once, in reserve().
 //!
 //! The block drafter is kept by reference when given as an lvalue, by value otherwise. If it reads the target's hidden
 //! states, so does the StepDrafter.
@@ -73,18 +77,24 @@ class factorised {
       row_of_.resize(nodes, -1);
       renumbered_.resize(nodes);
     }
-    const auto vocab = static_cast<std::size_t>(vocab_size());
     own_ = {};
-    if (corrects()) own_.resize(row_of_.size() * vocab), corrected_.resize(vocab);
+    if (corrects()) {
+      make_room(own_, row_of_.size());
+      corrected_.resize(static_cast<std::size_t>(detail::columns_of(inner_)));
+    }
     const auto depths = static_cast<std::size_t>(inner_.block_length());
     is_made_.resize(depths);
-    rows_.resize(depths * vocab);
+    make_room(rows_, depths);
+    writer_.reserve(vocab_size(), tokens(), bool(process_));
     sampler_.reserve(vocab_size());
   }
 
   void process_rows(row_processor<number> process) {
-    process_ = process;
-    if (process_ && own_.get() == nullptr) own_.resize(row_of_.size() * static_cast<std::size_t>(vocab_size()));
+    const bool was_processed = bool(std::exchange(process_, process));
+    // Rows that a processor has made have numbers for tokens without a column, too.
+    if (process_ ? own_.get() == nullptr : was_processed && corrects() && !tokens().empty())
+      make_room(own_, row_of_.size());
+    writer_.reserve(vocab_size(), tokens(), bool(process_));
   }
 
   void begin(std::span<const token_id> context) {
@@ -142,6 +152,15 @@ class factorised {
   double forward_seconds() const { return forward_seconds_of(inner_); }
 
  private:
+  std::span<const token_id> tokens() const { return detail::tokens_of(inner_); }
+
+  // Takes memory for n rows. They hold 0 where only the tokens that have a column will be written.
+  void make_room(detail::unset_numbers<number>& rows, std::size_t n) const {
+    const std::size_t size = n * static_cast<std::size_t>(vocab_size());
+    rows.resize(size);
+    if (!tokens().empty()) std::fill_n(rows.get(), size, number{0});
+  }
+
   bool corrects() const {
     if constexpr (requires { inner_.corrects(); }) return inner_.corrects();
     return may_correct;
@@ -189,35 +208,32 @@ class factorised {
     std::span<const number> logits = logits_.row(row);
     if constexpr (may_correct) {
       if (corrects()) {
-        const std::span<number> corrected(corrected_.get(), vocab);
+        const std::span<number> corrected(corrected_.get(), logits.size());
         std::copy(logits.begin(), logits.end(), corrected.begin());
         inner_.correct(tree, u, corrected);
         logits = corrected;
       }
     }
-    if (process_) {
-      process_(tree, u, logits, out);
-      logits = out;
-    }
-    sampler_.probabilities(logits, out, row_origin::of_block(row));
+    writer_.write(tree, u, logits, tokens(), process_, sampler_, row_origin::of_block(row), out);
   }
 
   void make(std::int32_t row) {
     char& is_made = is_made_[static_cast<std::size_t>(row)];
     if (is_made != 0) return;
     const auto vocab = static_cast<std::size_t>(vocab_size());
-    sampler_.probabilities(logits_.row(row), {rows_.get() + static_cast<std::size_t>(row) * vocab, vocab},
-                           row_origin::of_block(row));
+    writer_.write({}, root_node, logits_.row(row), tokens(), {}, sampler_, row_origin::of_block(row),
+                  {rows_.get() + static_cast<std::size_t>(row) * vocab, vocab});
     is_made = 1;
   }
 
   BlockDrafterT inner_;
   sampler<number> sampler_;
+  detail::row_writer<number> writer_;
   vocab_rows<number> logits_;           // the block of this round
   detail::unset_numbers<number> rows_;  // [block_length][vocab]
   row_processor<number> process_;
   detail::unset_numbers<number> own_;        // [nodes][vocab], if nodes have rows of their own
-  detail::unset_numbers<number> corrected_;  // [vocab], if the block drafter corrects
+  detail::unset_numbers<number> corrected_;  // [columns], if the block drafter corrects
   std::vector<char> is_made_;                // [block_length]
   std::vector<std::int32_t> row_of_;         // by node: its row, or -1 if it was not asked about
   std::vector<std::int32_t> renumbered_;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -23,6 +22,7 @@
 #include "espalier/core/verdict.hpp"
 #include "espalier/drafter/nodes/node_checks.hpp"
 #include "espalier/drafter/nodes/node_columns.hpp"
+#include "espalier/drafter/nodes/row_writer.hpp"
 #include "espalier/sampling/sampler.hpp"
 
 namespace espalier {
@@ -106,7 +106,7 @@ class feature_steps {
     rows_.assign(nodes * static_cast<std::size_t>(vocab_size()), number{0});
     row_of_.resize(nodes, -1), renumbered_.resize(nodes);
     columns_.reserve(max_nodes);
-    few_.resize(model_.tokens().size());
+    writer_.reserve(vocab_size(), model_.tokens(), false);
     sampler_.reserve(vocab_size());
     const std::int32_t most = (std::max)(max_nodes, model_.max_rows());
     pass_.batch.reserve(most, most);
@@ -116,7 +116,7 @@ class feature_steps {
   void process_rows(row_processor<number> process) {
     if (process_ && !process) std::fill(rows_.begin(), rows_.end(), number{0});
     process_ = process;
-    if (process_) wide_.resize(static_cast<std::size_t>(vocab_size()));
+    writer_.reserve(vocab_size(), model_.tokens(), bool(process_));
   }
 
   void begin(std::span<const token_id> context) {
@@ -260,26 +260,8 @@ class feature_steps {
   void take_row(node_id u, std::span<const number> logits) {
     const std::span<number> row(rows_.data() + std::ptrdiff_t{n_made_} * vocab_size(),
                                 static_cast<std::size_t>(vocab_size()));
-    const std::span<const token_id> tokens = model_.tokens();
     const auto from = row_origin::after_node(row_origin::model::draft, sequence_, u);
-    const auto spread = [&](std::span<const number> values, std::span<number> to) {
-      for (std::size_t i = 0; i < tokens.size(); ++i)
-        to[static_cast<std::size_t>(tokens[i])] = values[i];
-    };
-    if (process_) {
-      if (!tokens.empty()) {
-        std::fill(wide_.begin(), wide_.end(), -std::numeric_limits<number>::infinity());
-        spread(logits, wide_);
-        logits = wide_;
-      }
-      process_(tree_, u, logits, row);
-      sampler_.probabilities(row, row, from);
-    } else if (tokens.empty()) {
-      sampler_.probabilities(logits, row, from);
-    } else {
-      sampler_.probabilities(logits, few_, from);
-      spread(few_, row);
-    }
+    writer_.write(tree_, u, logits, model_.tokens(), process_, sampler_, from, row);
     row_of_[static_cast<std::size_t>(u)] = n_made_++;
   }
 
@@ -291,10 +273,9 @@ class feature_steps {
   std::int32_t n_read_ = 0;      // leading tokens of the text whose states were read
   std::int32_t n_rows_ = 0;      // cache rows of the text
   std::vector<number> rows_;     // [nodes][vocab]
-  std::vector<number> few_;      // [tokens()]
+  detail::row_writer<number> writer_;
   row_processor<number> process_;
-  std::vector<number> wide_;  // [vocab] the logits of a row, if there is a processor
-  std::int32_t n_made_ = 0;   // rows of this round
+  std::int32_t n_made_ = 0;  // rows of this round
   detail::list<std::int32_t> row_of_, renumbered_;
   detail::node_columns columns_;
   // Still wanted: n_to_read_ cache rows of the text, or else the rows of nodes_.

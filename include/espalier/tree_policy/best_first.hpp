@@ -107,7 +107,7 @@ class best_first {
       const std::int32_t n =
           top.of_logits(block.logits.row(r), std::span(found).first(at(ranks)), row_origin::of_block(r));
       for (std::int32_t i = 0; i < ranks; ++i) {
-        tokens_[at(r * ranks + i)] = i < n ? found[at(i)].token : 0;
+        tokens_[at(r * ranks + i)] = i < n ? block.token_of(found[at(i)].token) : 0;
         log_probs_[at(r * ranks + i)] = i < n ? static_cast<float>(found[at(i)].log_prob) : impossible;
       }
     }

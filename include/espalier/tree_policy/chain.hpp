@@ -83,7 +83,7 @@ class chain {
     for (std::int32_t i = 0; i < (std::min)(length_, block.logits.n_rows); ++i) {
       ranked_token<NumberT> best[1];
       if (top.of_logits(block.logits.row(i), best, row_origin::of_block(i)) == 0) break;
-      u_ = tree.append(u_, best[0].token, static_cast<float>(best[0].log_prob));
+      u_ = tree.append(u_, block.token_of(best[0].token), static_cast<float>(best[0].log_prob));
     }
     return {};
   }

@@ -17,12 +17,15 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/tree.hpp"
 #include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/block_diffusion.hpp"
+#include "espalier/drafter/factorised.hpp"
 #include "espalier/drafter/feature_steps.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/recurrent.hpp"
 #include "espalier/model/llama/draft_kind.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
+#include "espalier/model/llama/parallel_head_model.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
@@ -82,12 +85,12 @@ void pass_text(llama_backend& target, auto& kv, const std::vector<token_id>& tex
   target.forward(kv, batch.view());
 }
 
-// The target may be the head's own folder.
-void check_golden(const std::string& folder, int threads, const std::string& target_folder, const char* file) {
-  INFO(folder << ", " << threads << " threads");
+// Checks a head beside its golden numbers. The target may be the head's own folder.
+void check_golden(const std::string& head, int threads, const std::string& target_folder, const std::string& numbers) {
+  INFO(head << ", " << threads << " threads");
   llama_backend target = llama_backend::load(target_folder, {.threads = threads});
-  draft_head_model model = draft_head_model::load(folder, target);
-  const nlohmann::json golden = json_of(folder + "/" + file);
+  draft_head_model model = draft_head_model::load(head, target);
+  const nlohmann::json golden = json_of(numbers);
   const auto text = golden["text"].get<std::vector<token_id>>();
   const auto tokens = golden["tokens"].get<std::vector<token_id>>();
   REQUIRE(std::vector<token_id>(model.tokens().begin(), model.tokens().end()) == tokens);
@@ -174,15 +177,15 @@ struct damaged {
 TEST_CASE("a head's logits and greedy drafts are those of speculators, for every layout and switch") {
   for (const int threads : {1, 3}) {
     for (const char* name : {"plain", "midlayer", "each", "together", "mtp"})
-      check_golden(heads + "/" + name, threads, heads + "/target", "golden.json");
-    check_golden(heads + "/beside", threads, heads + "/beside", "golden.json");
+      check_golden(heads + "/" + name, threads, heads + "/target", heads + "/" + name + "/golden.json");
+    check_golden(heads + "/beside", threads, heads + "/beside", heads + "/beside/golden.json");
   }
 }
 
 TEST_CASE("heads in the files of Qwen3-Next and Qwen3.5 give the logits and greedy drafts of their definition") {
   for (const int threads : {1, 3}) {
     for (const char* name : {"qwen3_next", "qwen3_5"})
-      check_golden(models + name, threads, models + name, "head.json");
+      check_golden(models + name, threads, models + name, models + name + "/head.json");
   }
 }
 
@@ -207,6 +210,23 @@ TEST_CASE("a hybrid writes with trees over its own head what it writes alone") {
   }
 }
 
+TEST_CASE("a head that llama.cpp's converter has written as a GGUF file has the rows of its folder") {
+  const std::string file = std::string(ESPALIER_TEST_DATA) + "/golden/head_gguf/eagle3.gguf";
+  for (const int threads : {1, 3})
+    check_golden(file, threads, heads + "/target", heads + "/plain/golden.json");
+  CHECK(draft_kind_of(file) == draft_kind::eagle3);
+  const draft_head_config config = draft_head_config::load(file);
+  CHECK(config.hidden_layers == std::vector<int>{1, 2, 3});
+  CHECK(config.head_size == 40);
+  CHECK(config.is_gguf());
+  llama_backend other = llama_backend::load(heads + "/beside", {.threads = 1});
+  CHECK(says(message_of<model_error>([&] { draft_head_model::load(file, other); }),
+             "eagle3.gguf: \"eagle_aux_hidden_state_layer_ids\" is 3", heads + "/beside has 2 layers"));
+  CHECK(says(message_of<model_error>(
+                 [] { draft_head_config::load(std::string(ESPALIER_TEST_DATA) + "/golden/head_gguf/dflash.gguf"); }),
+             "\"general.architecture\" is \"dflash\", but must be eagle3"));
+}
+
 TEST_CASE("texts that a target writes with trees over a head are those that it writes alone") {
   llama_backend target = llama_backend::load(heads + "/target", {.threads = 2});
   const model_config& c = target.config();
@@ -227,6 +247,12 @@ TEST_CASE("texts that a target writes with trees over a head are those that it w
     CHECK(write(feature_steps(model), chain({.length = 4}), greedy()) == plainly);
     CHECK(write(feature_steps(model), best_first({.budget = 12}), greedy()) == plainly);
     CHECK(write(feature_steps(model), dynatree({.budget = 12}), greedy()) == plainly);
+  }
+  for (const char* name : {"peagle", "peagle_each"}) {
+    parallel_head_model model = parallel_head_model::load(heads + "/" + name, target);
+    CHECK(write(block_diffusion(model), chain({.length = 4}), greedy()) == plainly);
+    CHECK(write(block_diffusion(model), best_first({.budget = 12}), greedy()) == plainly);
+    CHECK(write(factorised(block_diffusion(model)), dynatree({.budget = 12}), greedy()) == plainly);
   }
 }
 
@@ -347,8 +373,8 @@ TEST_CASE("a head that does not fit its target or itself is refused by both file
     head.set("/fc_norm", true);
     head.set("/norm_before_fc", true);
     CHECK(says(head.refusal(), "exclude one another"));
-    head.set("/speculators_model_type", "peagle");
-    CHECK(says(head.refusal(), "\"speculators_model_type\" is \"peagle\", but must be \"eagle3\" or \"mtp\""));
+    head.set("/speculators_model_type", "xpress");
+    CHECK(says(head.refusal(), "\"speculators_model_type\" is \"xpress\", but must be \"eagle3\", \"peagle\" or"));
   }
   {
     damaged head("midlayer");

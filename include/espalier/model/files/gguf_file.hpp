@@ -2,15 +2,18 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <filesystem>
+#include <fstream>
 #include <istream>
 #include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -71,6 +74,13 @@ class gguf_file : public tensor_source {
     parts_.emplace_back(std::move(stream), std::move(where));
     metadata_ = read_part();
     if (n_parts() > 1) refuse_part();
+  }
+
+  //! Returns whether a file begins as a GGUF file does.
+  static bool begins_as_one(const std::string& path) {
+    std::array<char, 4> bytes{};
+    std::ifstream(path, std::ios::binary).read(bytes.data(), bytes.size());
+    return std::string_view(bytes.data(), bytes.size()) == "GGUF";
   }
 
   const std::string& where() const override { return parts_.front().where(); }

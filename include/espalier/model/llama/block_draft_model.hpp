@@ -2,12 +2,10 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -20,17 +18,18 @@
 #include "espalier/core/tree_view.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
+#include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/files/safetensors_file.hpp"
-#include "espalier/model/files/tensor_reader.hpp"
-#include "espalier/model/files/weight_row.hpp"
-#include "espalier/model/files/weight_storage.hpp"
-#include "espalier/model/files/weight_type.hpp"
+#include "espalier/model/files/tensor_source.hpp"
+#include "espalier/model/llama/block_corrections.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
-#include "espalier/model/llama/block_draft_tensors.hpp"
+#include "espalier/model/llama/block_draft_weights.hpp"
+#include "espalier/model/llama/block_sight.hpp"
+#include "espalier/model/llama/draft_tokens.hpp"
 #include "espalier/model/llama/elementwise.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
+#include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_steps.hpp"
-#include "espalier/model/llama/model_tensors.hpp"
 #include "espalier/model/llama/model_weights.hpp"
 #include "espalier/model/llama/rotary_table.hpp"
 #include "espalier/model/llama/thread_team.hpp"
@@ -38,152 +37,6 @@
 #include "espalier/model/llama/weight_matrix.hpp"
 
 namespace espalier {
-
-//! The weights of a block draft in F32, all in one block of memory, and the target's output matrix, `head`. Key and
-//! value projections are one matrix, keys first.
-//!
-//! Complexity  load: peak memory is the weights as held and a buffer of 128 KiB or one row
-//! Errors      model_error for a tensor that is missing, that has another shape or dtype than the config asks for, or
-//!             that has no place in the draft
-struct block_draft_weights {
-  using linear_type = model_weights::linear_type;
-  using norm_type = model_weights::norm_type;
-  //! A layer of a transformer, but with two matrices in the place of query_key_value.
-  struct layer_type : model_weights::layer_type {
-    linear_type query, key_value;
-  };
-
-  detail::float_block block;
-  linear_type features;  //!< [hidden_size][layers read * hidden_size]
-  linear_type pending;   //!< [hidden_size][hidden_size]; DFlash has neither this, nor pending_norm, nor masked
-  norm_type features_norm, pending_norm, final_norm;
-  float* masked = nullptr;  //!< [block_length][hidden_size], added to the rows of tokens that are to be drafted
-  std::vector<layer_type> layers;
-  linear_type head;  //!< the target's output matrix
-
-  //! The parts of a Markov head. Gates and a recurrent unit read the row's state by gate_of_state, and by gate_of_path
-  //! the numbers of the path: the embedding of the token before, or the unit's last state and that embedding.
-  struct {
-    float* tokens = nullptr;        //!< [vocab_size][markov_rank] the embeddings of the tokens before
-    float* gate_of_path = nullptr;  //!< [markov_gates][markov_rank or 2 * markov_rank]
-    float* gate_bias = nullptr;     //!< [markov_gates]
-    weight_matrix gate_of_state;    //!< [markov_gates][hidden_size]
-    weight_matrix out;              //!< [vocab_size][markov_rank]
-  } markov;
-
-  std::size_t bytes() const { return block.used() * sizeof(float); }
-
-  //! Numbers of the path that the Markov head's gates read.
-  static int path_inputs(const block_draft_config& c) {
-    return (c.markov == block_draft_config::markov_kind::rnn ? 2 : 1) * c.markov_rank;
-  }
-
-  static block_draft_weights load(const block_draft_config& config, safetensors_file& file) {
-    block_draft_weights weights;
-    weights.layers.resize(static_cast<std::size_t>(config.n_layers));
-    weights.shape(config);
-    const detail::whole_model all{config};
-    loader to{{weights, all, weight_storage::f32}, config};
-    // Shapes first: a config that claims too much is refused before memory is taken for it.
-    detail::block_draft_tensors(config, file, to, true).read();
-    weights.place(config);
-    weights.block = detail::float_block(weights.block.used(), true);
-    weights.place(config);
-    detail::block_draft_tensors(config, file, to, false).read();
-    return weights;
-  }
-
- private:
-  void shape(const block_draft_config& c) {
-    const auto matrix = [&](detail::part_place place) {
-      const detail::matrix_size size = detail::size_of(c, place);
-      detail::linear_at(*this, place).matrix = weight_matrix(size.outputs, size.inputs);
-    };
-    features.matrix = weight_matrix(c.hidden_size, static_cast<int>(c.hidden_layers.size()) * c.hidden_size);
-    if (c.markov_gates() > 0) markov.gate_of_state = weight_matrix(c.markov_gates(), c.hidden_size);
-    if (c.markov_rank > 0) markov.out = weight_matrix(c.vocab_size, c.markov_rank);
-    if (!c.is_dflash()) matrix({detail::model_part::pending});
-    for (int i = 0; i < c.n_layers; ++i) {
-      using enum detail::model_part;
-      for (const detail::model_part part : {query, key_value, attention_out, gate, up, down})
-        matrix({part, i});
-    }
-  }
-
-  // Gives every part its place in the block, or only counts the floats if the block has no memory yet.
-  void place(const block_draft_config& c) {
-    const auto norm = [&] { return norm_type{block.take(static_cast<std::size_t>(c.hidden_size))}; };
-    const auto place = [&](linear_type& part) { part.matrix.place(block.take(part.matrix.storage_floats())); };
-    place(features);
-    features_norm = norm();
-    if (!c.is_dflash()) {
-      pending_norm = norm();
-      place(pending);
-      masked = block.take(static_cast<std::size_t>(c.block_length) * static_cast<std::size_t>(c.hidden_size));
-    }
-    for (layer_type& layer : layers) {
-      layer.attention_norm = norm();
-      layer.mlp_norm = norm();
-      for (float** of_heads : {&layer.query_norm, &layer.key_norm})
-        *of_heads = c.query_key_norm ? block.take(static_cast<std::size_t>(c.head_dim)) : nullptr;
-      for (linear_type* part :
-           {&layer.query, &layer.key_value, &layer.attention_out, &layer.up, &layer.gate, &layer.down})
-        place(*part);
-    }
-    final_norm = norm();
-    if (c.markov_rank == 0) return;
-    const auto floats = [&](int rows, int columns) {
-      return block.take(static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns));
-    };
-    markov.tokens = floats(c.vocab_size, c.markov_rank);
-    markov.out.place(block.take(markov.out.storage_floats()));
-    if (c.markov_gates() == 0) return;
-    markov.gate_of_path = floats(c.markov_gates(), path_inputs(c));
-    markov.gate_bias = floats(c.markov_gates(), 1);
-    markov.gate_of_state.place(block.take(markov.gate_of_state.storage_floats()));
-  }
-
-  struct loader : detail::weight_loader<block_draft_weights, detail::whole_model> {
-    using base = detail::weight_loader<block_draft_weights, detail::whole_model>;
-
-    const block_draft_config& config;
-    std::vector<float> gate_row{};
-
-    static bool is_own(detail::model_part part) {
-      return part == detail::model_part::masked || part >= detail::model_part::markov_tokens;
-    }
-    void expect_rows(detail::part_place place, int first, int rows, weight_type type) {
-      if (!is_own(place.part)) base::expect_rows(place, first, rows, type);
-    }
-    void set_row(detail::part_place place, int row, const weight_row& read) {
-      using enum detail::model_part;
-      auto& markov = weights.markov;
-      const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(row) * read.n;
-      if (!is_own(place.part)) return base::set_row(place, row, read);
-      if (place.part == masked) read.decode(weights.masked + first);
-      if (place.part == markov_tokens) read.decode(markov.tokens + first);
-      if (place.part == markov_out) markov.out.set_row(row, read);
-      if (place.part == markov_gate) set_gate(row, read);
-    }
-    void set_vector(detail::part_place place, const float* from, int n) {
-      if (!is_own(place.part)) return base::set_vector(place, from, n);
-      if (place.part == detail::model_part::markov_gate_bias) std::copy_n(from, n, weights.markov.gate_bias);
-    }
-    // Divides a row of the gates' matrix. The file has the columns of the row's state first for gates, and last for a
-    // recurrent unit.
-    void set_gate(int row, const weight_row& read) {
-      gate_row.resize(static_cast<std::size_t>(read.n));
-      read.decode(gate_row.data());
-      const int n = path_inputs(config);
-      const bool state_first = config.markov == block_draft_config::markov_kind::gated;
-      const float* path = gate_row.data() + (state_first ? config.hidden_size : 0);
-      std::copy_n(path, n, weights.markov.gate_of_path + static_cast<std::ptrdiff_t>(row) * n);
-      const std::span<const float> state(gate_row.data() + (state_first ? 0 : n),
-                                         static_cast<std::size_t>(config.hidden_size));
-      weights.markov.gate_of_state.set_row(row, {weight_type::f32, std::as_bytes(state), config.hidden_size});
-    }
-  };
-};
 
 //! The memory of a block_draft_model for one text: by position, keys and values of each layer and the states that they
 //! come from; and the target's hidden states that the model's next pass reads.
@@ -199,12 +52,21 @@ struct block_draft_context {
 //! must have been given to read(); if there are none, the block sees itself alone.
 struct block_draft_request {
   block_draft_context* context;
-  token_id pending;
-  int position;   //!< position of the pending token, below max_positions()
-  int place = 0;  //!< index of the block in logits(); the requests of one pass have different ones
+  std::span<const token_id> text;  //!< 1 to max_positions() tokens, the last of which is the pending one
+  int place = 0;                   //!< index of the block in logits(); the requests of one pass have different ones
+
+  token_id pending() const { return text.back(); }
+  int position() const { return static_cast<int>(text.size()) - 1; }
 };
 
 namespace detail {
+
+// Returns the shape of the transformer of a block draft. What its rows see is said by block_sight, not by windows.
+inline model_config without_windows(const block_draft_config& config) {
+  model_config shape = config;
+  shape.windowed.clear();
+  return shape;
+}
 
 // Writes the hidden states of a row of the target's last pass, [layers read][hidden_size].
 template <class BackendT>
@@ -235,36 +97,46 @@ struct block_draft_caches {
 }  // namespace detail
 
 //! A block-diffusion draft on the host: from the hidden states of chosen layers of the target at every position of the
-//! text, and from the pending token, one pass gives the logits of the next positions. All rows of a block see one
-//! another and the text before it. The draft uses the target's embedding and output matrix, which both models share,
-//! and the same threads as the target.
+//! text, and from the pending token, one pass gives the logits of the next positions. Rows of a block see one another
+//! and the text before it, as far as the config says. The draft uses the target's embedding and output matrix, unless
+//! the file has its own, and the same threads as the target. The output matrix may have rows for some tokens alone.
 //!
-//! With a Markov head (DSpark), correct() adds to a row what depends on the drafted tokens before it.
+//! With a Markov head (DSpark), correct() adds to a row what depends on the drafted tokens before it. With a selector
+//! (DFlash2), it scores the row's candidates by the token before.
 //!
 //!     auto target = llama_backend::load("models/target", {.hidden_layers = {1, 3, 5}});
 //!     block_diffusion drafter(block_draft_model::load("models/block", target));
 //!
-//! Shapes      config.json and model.safetensors in the folder, in a layout of block_draft_config
+//! Shapes      config.json and model.safetensors in the folder, in a layout of block_draft_config, or a GGUF file
 //! Complexity  read: a copy, and a pass for each 64 rows of a text; forward: a pass for each 64 rows that all its texts
 //!             have left unread, then one pass with at most length + 1 rows for each text; no allocation if an earlier
 //!             forward, or reserve, was for as many texts, and an earlier forward had as high a place. correct: a
-//!             product with the Markov head's [vocab_size][markov_rank]
+//!             product with the Markov head's [columns][markov_rank]; or one of selector_rank numbers for each
+//!             candidate, which are found when a row is first corrected
 //! Law         bitwise: no logit depends on the number of threads, on other texts, or on how many rows each read() gets
 //! Errors      load: model_error for files that cannot be read, or that do not fit the target; option_error for a
 //!             target whose option hidden_layers lacks a layer that the draft reads. read: input_error for states of
 //!             another width. forward: input_error for a token outside the vocabulary. NaN weights give NaN logits
-//! Source      Chen et al., DFlash; speculators 0.9.0, models/dspark. The library's own layout adds a matrix for the
-//!             pending token; its reference is examples/models/block.py
+//! Source      Chen et al., DFlash; speculators 0.9.0, models/dspark; dflash 0.1.0, for DFlash2. The library's own
+//!             layout adds a matrix for the pending token; its reference is examples/models/block.py
 class block_draft_model {
  public:
   using context_type = block_draft_context;
   using request_type = block_draft_request;
 
-  static block_draft_model load(const std::string& folder, const llama_backend& target) {
-    const block_draft_config config = block_draft_config::load(folder);
+  static block_draft_model load(const std::string& path, const llama_backend& target) {
+    block_draft_config config = block_draft_config::load(path);
     detail::check_block_draft_target(config, target);
-    safetensors_file file(folder + "/model.safetensors");
-    return block_draft_model(config, block_draft_weights::load(config, file), target);
+    if (config.is_gguf()) {
+      gguf_file file(path);
+      return of_file(config, file, "output.weight", target);
+    }
+    safetensors_file file(path + "/model.safetensors");
+    if (config.is_dflash()) {
+      config.has_embedding = file.find("embed_tokens.weight") != nullptr;
+      config.has_head = file.find("lm_head.weight") != nullptr;
+    }
+    return of_file(config, file, "lm_head.weight", target);
   }
 
   block_draft_model(const block_draft_config& config, block_draft_weights weights, const llama_backend& target)
@@ -272,16 +144,16 @@ class block_draft_model {
         weights_(std::move(weights)),
         target_(target.weights()),
         max_positions_((std::min)(config.max_positions, target.max_positions())),
-        pass_(config, detail::model_steps(config, {}, true), thread_team::shared(target.n_threads()),
-              {.max_rows = read_rows, .max_positions = max_positions_ + config.block_length}) {
+        pass_(detail::without_windows(config), detail::model_steps(detail::without_windows(config), {}, true),
+              thread_team::shared(target.n_threads()),
+              {.max_rows = read_rows, .max_positions = max_positions_ + config.block_length}),
+        corrections_(config) {
     detail::check_block_draft_target(config, target);
-    weights_.head = target_->head;
+    if (!config.has_head) weights_.head = target_->head;
+    if (config_.head_size == 0) config_.head_size = vocab_size();
     pass_.reserve_slots(slots());
-    const auto rows = static_cast<std::size_t>(config.block_length) + 1;
-    mask_.resize(rows * ((rows + 31) / 32));
     reads_.reserve(read_rows);
     make_places(1);
-    path_.resize(static_cast<std::size_t>(3 * config.markov_rank + config.markov_gates()));
     reserve(1);
   }
 
@@ -295,12 +167,16 @@ class block_draft_model {
     buffers_ = detail::float_block(buffers_.used(), false);
     place_buffers();
     requests_.reserve(static_cast<std::size_t>(n_texts));
-    sequences_.reserve(static_cast<std::size_t>(n_texts));
     for (std::vector<std::int32_t>* of_rows : {&tokens_, &positions_, &outputs_})
       of_rows->reserve(static_cast<std::size_t>(rows));
+    const bool sees_slots = window() > 0;
+    seen_.reserve(n_texts, config_.block_length + 1, 0);
+    if (has_windowed_layers()) windowed_.reserve(n_texts, config_.block_length + 1, sees_slots ? slots() : 0);
   }
 
   int vocab_size() const { return target_->head.matrix.outputs(); }
+  //! The token of each column of the logits; empty: columns are tokens.
+  std::span<const token_id> tokens() const { return weights_.tokens; }
   int block_length() const { return config_.block_length; }
   int max_positions() const { return max_positions_; }
   const block_draft_config& config() const { return config_; }
@@ -340,8 +216,9 @@ class block_draft_model {
   void forward(std::span<const request_type> requests, int length) {
     int last_place = 0;
     for (const request_type& r : requests) {
-      if (r.pending < 0 || r.pending >= vocab_size()) {
-        raise<input_error>("the pending token is ", r.pending, ", but the vocabulary ends at ", vocab_size() - 1, ".");
+      if (r.pending() < 0 || r.pending() >= vocab_size()) {
+        raise<input_error>("the pending token is ", r.pending(), ", but the vocabulary ends at ", vocab_size() - 1,
+                           ".");
       }
       last_place = (std::max)(last_place, r.place);
     }
@@ -353,39 +230,46 @@ class block_draft_model {
               [](const request_type& x, const request_type& y) { return x.place < y.place; });
     for (const request_type& r : requests_) {
       take_unread(*r.context);
-      lengths_[static_cast<std::size_t>(r.place)] = length;
+      corrections_.begin(r.place, length);
     }
     compute_reads();
     detail::block_draft_caches caches{requests_, slots()};
-    block_place place{*this, length};
-    pass_.run(place, weights_, caches, batch_of(length));
+    const forward_batch_view batch = batch_of(length);
+    block_place place{*this, length, batch, {}};
+    if (has_windowed_layers()) {
+      place.windowed = batch;
+      place.windowed.sequences = windowed_.sequences, place.windowed.mask = windowed_.mask;
+    }
+    pass_.run(place, weights_, caches, batch);
   }
 
   //! Returns the first `length` rows of the last block that was computed for this place.
   //!
-  //! Shapes      [length][vocab_size], valid until the next forward()
+  //! Shapes      [length][tokens().size(), or vocab_size() if that is 0], valid until the next forward()
   vocab_rows<float> logits(int place, int length) const {
-    return {logits_.data() + size_of_place() * place, length, vocab_size()};
+    return {logits_.data() + size_of_place() * place, length, config_.columns()};
   }
 
-  //! Returns whether correct() changes rows: the draft has a Markov head.
-  bool corrects() const { return config_.markov_rank > 0; }
+  //! Returns whether correct() changes rows: the draft has a Markov head, or a selector.
+  bool corrects() const { return config_.corrects(); }
 
-  //! Adds what the Markov head gives for the tokens from the pending one to the node's to a row of logits: the row of
-  //! the node's depth in the last block that was computed for this place. A node below the last row has the last row's
-  //! gates.
+  //! Corrects a row of logits, the row of the node's depth in the last block that was computed for this place, for the
+  //! tokens from the pending one to the node's. A node below the last row has the last row's state. A Markov head adds
+  //! to the row; a selector gives its candidates their scores, and minus infinity to all other tokens.
   //!
-  //! Shapes      row [vocab_size]
+  //! Shapes      row [columns]
   //! Errors      input_error for a token of the path outside the vocabulary
   void correct(int place, tree_view tree, node_id node, std::span<float> row) {
-    if (!corrects()) return;
-    const float* vector = markov_vector(place, tree, node);
-    pass_.team().run([&](int thread) {
-      pass_.multiply(thread, weights_.markov.out, vector, 1, row.data(), true, weights_.markov.out);
-    });
+    if (corrects()) corrections_.correct(pass_, weights_, place, logits(place, config_.block_length), tree, node, row);
   }
 
  private:
+  static block_draft_model of_file(const block_draft_config& config, tensor_source& file, const char* head,
+                                   const llama_backend& target) {
+    detail::require_own_head(config, file, head, target.where());
+    return block_draft_model(config, block_draft_weights::load(config, file), target);
+  }
+
   static constexpr int read_rows = 64;  // most rows of a pass over unread states
 
   struct read_row {
@@ -398,7 +282,10 @@ class block_draft_model {
   struct block_place {
     block_draft_model& model;
     int length;
+    const forward_batch_view& seen;
+    forward_batch_view windowed;  // the same rows as layers with a window see one another
 
+    const forward_batch_view& rows_seen(int layer) const { return model.config_.is_windowed(layer) ? windowed : seen; }
     void embed(detail::transformer_pass&, int thread, const forward_batch_view&) {
       model.begin_rows(thread, model.rows_of(length));
     }
@@ -411,7 +298,7 @@ class block_draft_model {
   std::size_t width() const { return static_cast<std::size_t>(config_.hidden_size); }
   // Rows of a pass for one text that drafts `length` tokens.
   int rows_of(int length) const { return length + (config_.from_pending ? 0 : 1); }
-  std::ptrdiff_t size_of_place() const { return at(config_.block_length, vocab_size()); }
+  std::ptrdiff_t size_of_place() const { return at(config_.block_length, config_.columns()); }
   int slots() const { return max_positions_ + config_.block_length; }
   static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
   float* stream(int row) const { return pass_.rows(detail::step_rows::stream) + at(row, config_.hidden_size); }
@@ -427,36 +314,42 @@ class block_draft_model {
 
   // Makes room for the blocks of places 0 to n - 1.
   void make_places(int n) {
-    if (n <= static_cast<int>(lengths_.size())) return;
-    lengths_.resize(static_cast<std::size_t>(n), config_.block_length);
+    if (n <= n_places_) return;
+    n_places_ = n;
     logits_.resize(static_cast<std::size_t>(size_of_place() * n));
-    gates_.resize(static_cast<std::size_t>(at(n * config_.block_length, config_.markov_gates())));
+    corrections_.make_places(n);
   }
 
-  // Makes the batch of a pass: rows for each request, which see one another. The last `length` of them have logits. In
-  // the library's own layout it also writes the normalised embeddings of pending tokens to pending_.
+  bool has_windowed_layers() const {
+    return std::find(config_.windowed.begin(), config_.windowed.end(), true) != config_.windowed.end();
+  }
+  // Tokens that a row of a layer with a window sees; 0: all.
+  int window() const { return config_.window < config_.max_positions ? config_.window : 0; }
+
+  // Makes the batch of a pass: rows for each request. The last `length` of them have logits. In the library's own
+  // layout it also writes the normalised embeddings of pending tokens to pending_.
   forward_batch_view batch_of(int length) {
-    const int n = rows_of(length), words = (n + 31) / 32;
-    for (int i = 0; i < n * words; ++i) {
-      const int rest = n - i % words * 32;
-      mask_[static_cast<std::size_t>(i)] = rest >= 32 ? ~0U : (1U << rest) - 1U;
-    }
-    sequences_.clear(), tokens_.clear(), positions_.clear(), outputs_.clear();
+    const int n = rows_of(length);
+    seen_.clear(), windowed_.clear();
+    tokens_.clear(), positions_.clear(), outputs_.clear();
     for (const request_type& r : requests_) {
-      const auto i = static_cast<std::int32_t>(sequences_.size()), first = i * n;
+      const auto i = static_cast<std::int32_t>(seen_.sequences.size()), first = i * n;
       float* pending = pending_ + at(i, config_.hidden_size);
       if (!config_.is_dflash()) {
-        target_->embed(r.pending, pending);
+        target_->embed(r.pending(), pending);
         detail::rms_norm(pending, config_.hidden_size, weights_.pending_norm.scale, config_.norm_epsilon, pending);
       }
-      sequences_.push_back({i, first, first + n, r.position, 0, words});
+      seen_.add(i, n, r.position(), config_.causal);
+      if (has_windowed_layers() && window() == 0) windowed_.add(i, n, r.position(), config_.windowed_causal);
+      if (has_windowed_layers() && window() > 0)
+        windowed_.add_window(i, n, r.position(), config_.windowed_causal, window(), config_.window_before_block);
       for (int row = 0; row < n; ++row) {
-        tokens_.push_back(r.pending);
-        positions_.push_back(r.position + row);
+        tokens_.push_back(r.pending());
+        positions_.push_back(r.position() + row);
         if (row >= n - length) outputs_.push_back(first + row);
       }
     }
-    return {tokens_, positions_, positions_, sequences_, mask_, outputs_};
+    return {tokens_, positions_, positions_, seen_.sequences, seen_.mask, outputs_};
   }
 
   // Moves the unread rows of a text to reads_, and computes them whenever there are read_rows of them.
@@ -518,7 +411,7 @@ class block_draft_model {
     std::copy_n(x + config_.kv_size(), config_.kv_size(), row.context->kv.value(layer, 0, row.position));
   }
 
-  // Writes the thread's part of the logits, and of the products of a Markov head's gates with the rows' states. It
+  // Writes the thread's part of the logits, and of what corrections read from the rows' states. It
   // makes one product of each kind for each run of places that follow one another if blocks have their whole length,
   // else one for each place.
   void multiply_head(int thread, int length) {
@@ -527,65 +420,25 @@ class block_draft_model {
       while (length == config_.block_length && next < requests_.size() &&
              requests_[next].place == requests_[next - 1].place + 1)
         ++next;
-      pass_.multiply(thread, weights_.head.matrix, normed(static_cast<int>(i) * length),
-                     static_cast<int>(next - i) * length, logits_.data() + size_of_place() * requests_[i].place, false,
-                     weights_.layers.front().query.matrix);
-      if (config_.markov_gates() == 0) continue;
-      const int first = requests_[i].place * config_.block_length;
-      pass_.multiply(thread, weights_.markov.gate_of_state, normed(static_cast<int>(i) * length),
-                     static_cast<int>(next - i) * length, gates_.data() + at(first, config_.markov_gates()), false,
-                     weights_.layers.front().query.matrix);
+      const float* states = normed(static_cast<int>(i) * length);
+      const int rows = static_cast<int>(next - i) * length, place = requests_[i].place;
+      float* to = logits_.data() + size_of_place() * place;
+      const weight_matrix& after = weights_.layers.front().query.matrix;
+      pass_.multiply(thread, weights_.head.matrix, states, rows, to, false, after);
+      scale_logits(thread, to, rows);
+      corrections_.read_states(pass_, thread, weights_, place, states, rows, after);
     }
   }
 
-  // Returns the vector of a Markov head after a path: [markov_rank], valid until the next call.
-  const float* markov_vector(int place, tree_view tree, node_id node) {
-    using enum block_draft_config::markov_kind;
-    const int rank = config_.markov_rank, inputs = block_draft_weights::path_inputs(config_);
-    float* const state = path_.data();
-    float *const token = state + rank, *const vector = token + rank, *const gates = vector + rank;
-    const auto sigmoid = [](float x) { return 1.0F / (1.0F + std::exp(-x)); };
-    const auto read_token = [&](node_id of) {
-      const token_id id = tree.token[of];
-      if (id < 0 || id >= vocab_size()) {
-        raise<input_error>("the block draft is asked for the row after token ", id, ", but the vocabulary ends at ",
-                           vocab_size() - 1, ".");
-      }
-      std::copy_n(weights_.markov.tokens + at(id, rank), rank, token);
-    };
-    // Writes the gates of the row at a depth: they read `from`, [inputs].
-    const auto compute_gates = [&](int depth, const float* from) {
-      const int last = lengths_[static_cast<std::size_t>(place)] - 1;
-      const int row = place * config_.block_length + (std::min)(depth, last);
-      const float* of_state = gates_.data() + at(row, config_.markov_gates());
-      for (int g = 0; g < config_.markov_gates(); ++g) {
-        const float* weights = weights_.markov.gate_of_path + at(g, inputs);
-        gates[g] = std::inner_product(weights, weights + inputs, from, of_state[g] + weights_.markov.gate_bias[g]);
-      }
-    };
-    if (config_.markov != rnn) {
-      read_token(node);
-      if (config_.markov == vanilla) return token;
-      compute_gates(tree.depth[node], token);
-      for (int i = 0; i < rank; ++i)
-        vector[i] = sigmoid(gates[i]) * token[i];
-      return vector;
+  // Scales and caps the thread's columns of rows of logits.
+  void scale_logits(int thread, float* rows, int n) {
+    if (config_.output_scale == 1.0F && config_.output_cap == 0.0F) return;
+    const auto [begin, end] = pass_.products().outputs_of(thread, weights_.head.matrix);
+    for (int row = 0; row < n; ++row) {
+      float* const first = rows + at(row, config_.columns()) + begin;
+      detail::multiply_by(first, end - begin, config_.output_scale);
+      if (config_.output_cap > 0.0F) detail::soft_cap(first, end - begin, config_.output_cap);
     }
-    std::fill_n(state, rank, 0.0F);
-    for (int depth = 0; depth <= tree.depth[node]; ++depth) {
-      node_id ancestor = node;
-      while (tree.depth[ancestor] > depth)
-        ancestor = tree.parent[ancestor];
-      read_token(ancestor);
-      compute_gates(depth, state);
-      for (int i = 0; i < rank; ++i) {
-        const float keep = sigmoid(gates[i]);
-        state[i] = keep * state[i] + (1.0F - keep) * std::tanh(gates[rank + i]);
-      }
-    }
-    for (int i = 0; i < rank; ++i)
-      vector[i] = std::tanh(gates[2 * rank + i]);
-    return vector;
   }
 
   // Writes the thread's columns of the stream before the first layer, n rows for each request: the sum of the pending
@@ -596,8 +449,8 @@ class block_draft_model {
     if (config_.is_dflash()) {
       const auto [first, last] = pass_.team().share(thread, static_cast<int>(requests_.size()) * n);
       for (int row = first; row < last; ++row) {
-        const token_id pending = requests_[static_cast<std::size_t>(row / n)].pending;
-        target_->embed(row % n == 0 ? pending : config_.mask_token, stream(row));
+        const token_id pending = requests_[static_cast<std::size_t>(row / n)].pending();
+        embed(row % n == 0 ? pending : config_.mask_token, stream(row));
       }
       return;
     }
@@ -608,7 +461,7 @@ class block_draft_model {
       const request_type& r = requests_[i];
       float* root = root_ + at(static_cast<int>(i), config_.hidden_size);
       const float* state =
-          r.position > 0 ? r.context->states.data() + at(r.position - 1, config_.hidden_size) : nullptr;
+          r.position() > 0 ? r.context->states.data() + at(r.position() - 1, config_.hidden_size) : nullptr;
       for (int o = begin; state && o < end; ++o)
         root[o] += state[o];
       float* to = stream(static_cast<int>(i) * n);
@@ -622,16 +475,27 @@ class block_draft_model {
     }
   }
 
+  // Writes the embedding of a token, of DFlash.
+  void embed(token_id token, float* to) const {
+    if (weights_.embedding.rows() > 0) {
+      weights_.embedding.row(token).decode(to);
+    } else {
+      target_->embed(token, to);
+    }
+    if (config_.embedding_scale != 1.0F) detail::multiply_by(to, config_.hidden_size, config_.embedding_scale);
+  }
+
   block_draft_config config_;
   block_draft_weights weights_;
   std::shared_ptr<const model_weights> target_;
   int max_positions_;
   detail::transformer_pass pass_;
-  std::vector<std::uint32_t> mask_;     // [block_length + 1][words], each row of a block sees all of its rows
-  int n_texts_ = 0;                     // texts that a pass has room for
-  std::vector<read_row> reads_;         // rows of a pass over unread states
-  std::vector<request_type> requests_;  // the requests of the pass, sorted by place
-  std::vector<batch_sequence> sequences_;
+  detail::block_corrections corrections_;
+  detail::block_sight seen_, windowed_;  // of the rows of the pass: in layers without a window, and with one
+  int n_texts_ = 0;                      // texts that a pass has room for
+  int n_places_ = 0;
+  std::vector<read_row> reads_;                             // rows of a pass over unread states
+  std::vector<request_type> requests_;                      // the requests of the pass, sorted by place
   std::vector<std::int32_t> tokens_, positions_, outputs_;  // of the batch; slots are positions
 
   detail::float_block buffers_;
@@ -639,10 +503,7 @@ class block_draft_model {
   float* pending_ = nullptr;         // [texts][hidden_size]
   float* root_ = nullptr;            // [texts][hidden_size]
   float* read_key_value_ = nullptr;  // [n_layers][rows of the pass, at most read_rows][2 kv_size]
-  std::vector<float> logits_;        // [places][block_length][vocab_size]
-  std::vector<int> lengths_;         // by place: rows of its last block, or block_length if it had none
-  std::vector<float> gates_;         // [places][block_length][markov_gates] what gates read from the rows' states
-  std::vector<float> path_;          // of markov_vector(): a state, a token's embedding, a vector, and gates
+  std::vector<float> logits_;        // [places][block_length][columns]
 };
 
 }  // namespace espalier

@@ -3,29 +3,37 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/model/files/gguf_file.hpp"
+#include "espalier/model/files/gguf_metadata.hpp"
 #include "espalier/model/files/json_reader.hpp"
 #include "espalier/model/llama/draft_kind.hpp"
+#include "espalier/model/llama/gguf_config.hpp"
 #include "espalier/model/llama/model_config.hpp"
 
 namespace espalier {
 
-//! The shape of a draft head, as the config.json beside its weights gives it: a transformer of one layer or more. The
-//! first layer of an EAGLE-3 head reads a token's embedding beside a state. The one layer of an MTP head reads one row,
-//! into which a matrix has projected a token's embedding and a state.
+//! The shape of a draft head, as the config.json beside its weights gives it, or a GGUF file: a transformer of one
+//! layer or more. The first layer of an EAGLE-3 head reads a token's embedding beside a state. The one layer of an MTP
+//! head reads one row, into which a matrix has projected a token's embedding and a state. A P-EAGLE head is an EAGLE-3
+//! head that was trained to draft several tokens in one pass; see parallel_head_model.
 //!
-//! Four layouts are read: that of SafeAILab and SpecForge, whose config is a Llama's or Qwen3's with "draft_vocab_size"
-//! or Eagle3 in "architectures", and whose layer is called midlayer; the two of speculators, whose
-//! "speculators_model_type" is "eagle3" or "mtp"; and tensors in the target's own folder whose names begin with "mtp.",
-//! with the target's config.
+//! Six layouts are read: that of SafeAILab and SpecForge, whose config is a Llama's or Qwen3's with "draft_vocab_size"
+//! or Eagle3 in "architectures", and whose layer is called midlayer; the three of speculators, whose
+//! "speculators_model_type" is "eagle3", "peagle" or "mtp"; tensors in the target's own folder whose names begin with
+//! "mtp.", with the target's config; and the GGUF files that llama.cpp's converter makes of EAGLE-3 heads.
 //!
 //! Errors      model_error that names the file, the key, its value and what is allowed
-//! Source      speculators 0.9.0, models/eagle3 and models/mtp; SafeAILab/EAGLE, model/cnets.py
+//! Source      speculators 0.9.0, models/eagle3, models/peagle and models/mtp; SafeAILab/EAGLE, model/cnets.py;
+//!             llama-cpp-python 0.3.36, llama.cpp's src/models/eagle3.cpp and conversion/llama.py
 struct draft_head_config : model_config {
   //! Layers of the target whose outputs the head reads, from 0, as in llama_options. require_target() sets them for an
   //! MTP head (the last layer), and if the file does not list any: layers 1, n / 2 - 1 and n - 4 of n. Files count the
@@ -36,13 +44,22 @@ struct draft_head_config : model_config {
   bool norm_each = false;             //!< each state of a token is normalised by itself before they are projected
   bool norm_before_residual = false;  //!< the residual stream begins with the normalised state, not with the state
   bool norm_output = false;           //!< the state that a row leaves for later rows is taken after the final norm
-  std::string where;                  //!< the file, for messages
+  //! P-EAGLE's mask token: it stands where a token is to be drafted, and a learned state before it. -1: the head is no
+  //! P-EAGLE head.
+  token_id mask_token = -1;
+  int block_length = 0;  //!< tokens that a P-EAGLE head drafts in one pass at most
+  std::string where;     //!< the file, for messages
 
   bool is_mtp() const { return layout == layout_type::mtp || layout == layout_type::mtp_beside; }
+  bool is_parallel() const { return mask_token >= 0; }
   int state_size() const { return target_hidden_size > 0 ? target_hidden_size : hidden_size; }
 
-  //! Reads folder/config.json, of a head or of a target whose files hold a head.
+  //! Reads folder/config.json, of a head or of a target whose files hold a head; or the metadata of a GGUF file.
   static draft_head_config load(const std::string& folder) {
+    if (!std::filesystem::is_directory(folder) && gguf_file::begins_as_one(folder)) {
+      gguf_file file(folder);
+      return parse(file);
+    }
     const std::string where = folder + "/config.json", text = detail::text_of_file(where);
     const nlohmann::json object = detail::parse_json_object(text, where);
     if (detail::draft_kind_in(object) == draft_kind::language_model && has_head_beside(folder))
@@ -55,6 +72,29 @@ struct draft_head_config : model_config {
     const nlohmann::json object = detail::parse_json_object(text, where);
     const detail::json_reader json(object, where);
     return json.has("speculators_model_type") ? parse_speculators(json, object) : parse_midlayer(json, object);
+  }
+
+  //! Reads the metadata of a GGUF file.
+  static draft_head_config parse(gguf_file& file) {
+    const gguf_metadata& data = file.metadata();
+    draft_head_config config;
+    static_cast<model_config&>(config) = read_gguf_draft_config(file, "eagle3");
+    config.where = file.where();
+    config.require_no_windows(config.where);
+    if (config.n_layers != 1) data.refuse("eagle3.block_count", "1");
+    config.paired_input = true;
+    if (config.head_size == 0) config.head_size = config.vocab_size;
+    config.target_hidden_size = static_cast<int>(data.integer("eagle3.target_hidden_size", 1, 1 << 20));
+    config.norm_before_residual = data.flag_or("eagle3.norm_before_residual", false);
+    config.norm_together = data.flag_or("eagle3.norm_before_fc", false);
+    const std::string key = "eagle3.target_layers";
+    const std::vector<std::int64_t> layers = data.integers(key);
+    for (const std::int64_t layer : layers) {
+      if (layer < 1 || layer > 1 << 12 || layers.size() > most_layers)
+        data.refuse(key, "at most ", static_cast<int>(most_layers), " numbers from 1 on");
+      config.hidden_layers.push_back(static_cast<int>(layer) - 1);
+    }
+    return config;
   }
 
   //! Checks that the head can follow a target of this shape, and sets hidden_layers if the file does not list them.
@@ -90,6 +130,8 @@ struct draft_head_config : model_config {
   }
 
  private:
+  static constexpr std::size_t most_layers = 64;  // whose states are read
+
   static draft_head_config parse_midlayer(const detail::json_reader& json, const nlohmann::json& object) {
     if (detail::draft_kind_in(object) != draft_kind::eagle3) {
       raise<model_error>(json.where(), " is of no draft head that is read: it has neither \"speculators_model_type\" ",
@@ -114,15 +156,31 @@ struct draft_head_config : model_config {
 
   static draft_head_config parse_speculators(const detail::json_reader& json, const nlohmann::json& object) {
     const std::string type = json.text_or("speculators_model_type", "");
-    if (type != "eagle3" && type != "mtp")
-      json.refuse("speculators_model_type", *json.find("speculators_model_type"), "\"eagle3\" or \"mtp\"");
+    if (type != "eagle3" && type != "peagle" && type != "mtp") {
+      json.refuse("speculators_model_type", *json.find("speculators_model_type"),
+                  "\"eagle3\", \"peagle\" or \"mtp\", or that of a block: \"dflash\", \"dflash2\" or \"dspark\"");
+    }
     draft_head_config config =
         of_layer(detail::speculators_layer(json), json.where() + ": \"transformer_layer_config\"");
     config.where = json.where();
     if (type == "mtp") return as_mtp(std::move(config), object, layout_type::mtp);
     config.read_switches(json);
     config.read_layers(json);
+    if (type == "peagle") config.read_mask(json);
     return config;
+  }
+
+  // Reads P-EAGLE's keys. The number of tokens that the head was trained to draft stands among its proposal methods.
+  void read_mask(const detail::json_reader& json) {
+    mask_token = json.integer("mask_token_id", 0, vocab_size - 1);
+    block_length = 8;  // as its training has it if it is not said
+    const nlohmann::json* whole = json.find("speculators_config");
+    if (!whole || !whole->is_object()) return;
+    const detail::json_reader proposals(*whole, json.where() + ": \"speculators_config\"");
+    const nlohmann::json* methods = proposals.find("proposal_methods");
+    if (!methods || !methods->is_array() || methods->empty() || !methods->front().is_object()) return;
+    block_length = detail::json_reader(methods->front(), json.where() + ": \"proposal_methods\"")
+                       .integer_or("speculative_tokens", block_length, 1, 1 << 10);
   }
 
   // Turns the config of a transformer into that of an MTP head, which has one layer of the same kind.
@@ -155,17 +213,21 @@ struct draft_head_config : model_config {
       json.refuse("model_type", *json.find("model_type"), is_target ? "that of a Qwen3-Next or a Qwen3.5, " : "",
                   "\"llama\" or \"qwen3\"");
     }
-    for (int i = 0; i < config.n_layers; ++i) {
-      if (config.window_of(i) > 0)
-        raise<model_error>(where, ": layer ", i, " has a window of ", config.window, " tokens, which a draft head ",
-                           "must not have.");
-    }
+    config.require_no_windows(where);
     config.layout = layout_type::eagle3;
     config.tensor_prefix.clear();
     config.paired_input = true;
     config.tied_embeddings = false;
     config.where = where;
     return config;
+  }
+
+  void require_no_windows(const std::string& file) const {
+    for (int i = 0; i < n_layers; ++i) {
+      if (window_of(i) > 0)
+        raise<model_error>(file, ": layer ", i, " has a window of ", window,
+                           " tokens, which a draft head must not have.");
+    }
   }
 
   void read_switches(const detail::json_reader& json) {
@@ -180,7 +242,6 @@ struct draft_head_config : model_config {
   }
 
   void read_layers(const detail::json_reader& json) {
-    constexpr std::size_t most_layers = 64;
     const nlohmann::json* layers = json.find("eagle_aux_hidden_state_layer_ids");
     if (!layers) return;
     const auto refuse = [&] {

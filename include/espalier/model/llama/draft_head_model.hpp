@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -17,10 +18,13 @@
 #include "espalier/core/token.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
+#include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/files/safetensors_file.hpp"
 #include "espalier/model/files/tensor_reader.hpp"
+#include "espalier/model/files/tensor_source.hpp"
 #include "espalier/model/files/weight_row.hpp"
 #include "espalier/model/llama/draft_head_config.hpp"
+#include "espalier/model/llama/draft_tokens.hpp"
 #include "espalier/model/llama/elementwise.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/model/llama/model_files.hpp"
@@ -44,12 +48,23 @@ struct draft_head_weights : model_weights {
   std::vector<float> state_norm;       //!< [hidden_size]
   std::vector<float> token_norm;       //!< [hidden_size]; empty: the first layer's attention_norm is used
   std::vector<token_id> tokens;        //!< [head_size] the token of each row of the head; empty: row i is of token i
+  std::vector<float> masked;  //!< [hidden_size] the projected state before a mask token, of a P-EAGLE head; or empty
+
+  //! Normalises the states of a token before they are projected, as the head does.
+  //!
+  //! Shapes      states [states read][state_size]
+  void norm_states(const draft_head_config& c, float* states) const {
+    const float* norm = projection_norm.data();
+    const int all = static_cast<int>(projection_norm.size()), each = c.norm_each ? c.state_size() : all;
+    for (float* part = states; part < states + all; part += each, norm += each)
+      detail::rms_norm(part, each, norm, c.norm_epsilon, part);
+  }
 
   static draft_head_weights load(const draft_head_config& config, tensor_source& file) {
     draft_head_weights weights;
     static_cast<model_weights&>(weights) = model_weights::load(config, file);
     weights.read_projection(config, file);
-    weights.read_tokens(config, file);
+    weights.tokens = detail::read_draft_tokens(config, file);
     return weights;
   }
 
@@ -82,56 +97,36 @@ struct draft_head_weights : model_weights {
            token_norm);
       return;
     }
-    require_switch(file, "norm_before_fc", "input_norm.weight", c.norm_together);
+    const char* together = c.is_gguf() ? "enc.output_norm.weight" : "input_norm.weight";
+    require_switch(file, "norm_before_fc", together, c.norm_together);
     require_switch(file, "fc_norm", "fc_norm.0.weight", c.norm_each);
-    if (c.norm_together) norm("input_norm.weight", inputs, projection_norm);
+    if (c.norm_together) norm(together, inputs, projection_norm);
     for (int i = 0; i < states && c.norm_each; ++i)
       norm("fc_norm." + std::to_string(i) + ".weight", c.state_size(), projection_norm);
-    norm(c.layout == model_config::layout_type::eagle3 ? "layers.0.hidden_norm.weight" : "midlayer.hidden_norm.weight",
+    norm(c.is_gguf()                                     ? "blk.0.attn_norm_2.weight"
+         : c.layout == model_config::layout_type::eagle3 ? "layers.0.hidden_norm.weight"
+                                                         : "midlayer.hidden_norm.weight",
          c.hidden_size, state_norm);
+    require_switch(file, "mask_token_id", "mask_hidden", c.is_parallel());
+    if (c.is_parallel()) read_masked(c, read, inputs);
+  }
+
+  // Reads the state before a mask token, and projects it.
+  void read_masked(const draft_head_config& c, detail::tensor_reader& read, int inputs) {
+    std::vector<float> states(static_cast<std::size_t>(inputs)), row(states.size());
+    read.numbers("mask_hidden", {1, 1, static_cast<std::uint64_t>(inputs)},
+                 [&](const float* values) { std::copy_n(values, inputs, states.data()); });
+    norm_states(c, states.data());
+    masked.resize(static_cast<std::size_t>(c.hidden_size));
+    for (int i = 0; i < c.hidden_size; ++i) {
+      projection.get_row(i, row.data());
+      masked[static_cast<std::size_t>(i)] = std::inner_product(row.begin(), row.end(), states.begin(), 0.0F);
+    }
   }
 
   static void require_switch(const tensor_source& file, const char* key, const char* tensor, bool on) {
     if (on || !file.find(tensor)) return;
     raise<model_error>(file.where(), " has a tensor \"", tensor, "\", but the config's \"", key, "\" is not true.");
-  }
-
-  // Reads the token of each row of the head: d2t holds its distance from the row's number.
-  void read_tokens(const draft_head_config& c, tensor_source& file) {
-    const tensor_entry *distances = file.find("d2t"), *taken = file.find("t2d");
-    if (!distances && c.head_size == c.vocab_size) return;
-    const auto refuse = [&](const char* name, const auto&... pieces) {
-      raise<model_error>(file.where(), ": tensor \"", name, "\" ", pieces...);
-    };
-    if (!distances) {
-      raise<model_error>(file.where(), " lacks tensor \"d2t\": the head has ", c.head_size, " of the ", c.vocab_size,
-                         " tokens.");
-    }
-    if (distances->dtype != "I64" ||
-        distances->shape != std::vector<std::uint64_t>{static_cast<std::uint64_t>(c.head_size)})
-      refuse("d2t", "must have dtype I64 and one number for each of the ", c.head_size, " rows of the head.");
-    std::vector<std::int64_t> from(static_cast<std::size_t>(c.head_size));
-    file.read(*distances, 0, from.data(), from.size() * sizeof(std::int64_t));
-    std::vector<char> is_taken(static_cast<std::size_t>(c.vocab_size), 0);
-    for (std::size_t i = 0; i < from.size(); ++i) {
-      if (from[i] < -static_cast<std::int64_t>(i) || from[i] >= c.vocab_size - static_cast<std::int64_t>(i)) {
-        refuse("d2t", "moves row ", i, " by ", from[i], ", to no token of the vocabulary of ", c.vocab_size, ".");
-      }
-      tokens.push_back(static_cast<token_id>(static_cast<std::int64_t>(i) + from[i]));
-      char& one = is_taken[static_cast<std::size_t>(tokens.back())];
-      if (one != 0) refuse("d2t", "gives token ", tokens.back(), " to two rows; row ", i, " is the second.");
-      one = 1;
-    }
-    if (!taken) return;
-    if (taken->dtype != "BOOL" || taken->shape != std::vector<std::uint64_t>{static_cast<std::uint64_t>(c.vocab_size)})
-      refuse("t2d", "must have dtype BOOL and one number for each of the ", c.vocab_size, " tokens.");
-    std::vector<char> said(is_taken.size());
-    file.read(*taken, 0, said.data(), said.size());
-    const auto other = std::mismatch(said.begin(), said.end(), is_taken.begin(), [](char a, char b) {
-                         return (a != 0) == (b != 0);
-                       }).first;
-    if (other != said.end())
-      refuse("t2d", "and \"d2t\" do not agree on whether token ", other - said.begin(), " has a row.");
   }
 };
 
@@ -151,8 +146,8 @@ struct draft_head_context {
 //!     auto target = llama_backend::load("models/target");
 //!     feature_steps drafter(draft_head_model::load("models/head", target));
 //!
-//! Shapes      config.json and model.safetensors in the folder, in a layout of draft_head_config; the target's own
-//!             folder, if it holds an MTP head
+//! Shapes      config.json and model.safetensors in the folder, in a layout of draft_head_config; a GGUF file; or the
+//!             target's own folder, if it holds an MTP head
 //! Complexity  read: a product for each 64 rows, or a copy for an MTP head; forward: one pass. No allocation if an
 //!             earlier pass had as many rows. A context has hidden_size floats, and keys and values, for each of
 //!             max_positions() and for each node
@@ -166,27 +161,35 @@ class draft_head_model {
  public:
   using context_type = draft_head_context;
 
-  static draft_head_model load(const std::string& folder, llama_backend& target) {
-    draft_head_config config = draft_head_config::load(folder);
+  static draft_head_model load(const std::string& path, llama_backend& target) {
+    draft_head_config config = draft_head_config::load(path);
+    if (config.is_parallel()) {
+      raise<model_error>(config.where, " is of a P-EAGLE head, which drafts all tokens in one pass: ",
+                         "parallel_head_model reads it.");
+    }
+    return load(std::move(config), path, target);
+  }
+
+  //! Loads the head of a config that was read from the same path.
+  static draft_head_model load(draft_head_config config, const std::string& path, llama_backend& target) {
     if (config.layout == model_config::layout_type::mtp_beside) {
       config.require_target(target.config(), target.where());
-      return draft_head_model(config, draft_head_weights::load(config, *model_files::open(folder).tensors), target);
+      return draft_head_model(config, draft_head_weights::load(config, *model_files::open(path).tensors), target);
     }
-    const std::string weights = folder + "/model.safetensors";
-    if (!std::filesystem::exists(weights) && std::filesystem::exists(folder + "/pytorch_model.bin")) {
-      raise<model_error>(folder, " has pytorch_model.bin but no model.safetensors, and no other weights are read: ",
+    if (config.is_gguf()) {
+      gguf_file file(path);
+      return of_file(config, file, "output.weight", target);
+    }
+    const std::string weights = path + "/model.safetensors";
+    if (!std::filesystem::exists(weights) && std::filesystem::exists(path + "/pytorch_model.bin")) {
+      raise<model_error>(path, " has pytorch_model.bin but no model.safetensors, and no other weights are read: ",
                          "safetensors.torch.save_file(torch.load(\"pytorch_model.bin\"), \"model.safetensors\") ",
                          "writes it.");
     }
     safetensors_file file(weights);
     config.has_embedding = !config.is_mtp() && file.find("embed_tokens.weight") != nullptr;
     config.has_head = !config.is_mtp() && file.find("lm_head.weight") != nullptr;
-    if (!config.has_head && config.head_size != config.vocab_size) {
-      raise<model_error>(file.where(), " lacks tensor \"lm_head.weight\", and the head of the target ", target.where(),
-                         " has rows for ", config.vocab_size, " tokens, not ", config.head_size, ".");
-    }
-    config.require_target(target.config(), target.where());
-    return draft_head_model(config, draft_head_weights::load(config, file), target);
+    return of_file(config, file, "lm_head.weight", target);
   }
 
   draft_head_model(const draft_head_config& config, draft_head_weights weights, llama_backend& target)
@@ -207,6 +210,7 @@ class draft_head_model {
   int max_rows() const { return most_rows; }
   std::span<const token_id> tokens() const { return weights_.tokens; }
   const draft_head_config& config() const { return config_; }
+  const draft_head_weights& weights() const { return weights_; }
   std::size_t weight_bytes() const { return weights_.bytes() + weights_.own.used() * sizeof(float); }
 
   context_type make_context() const {
@@ -242,7 +246,8 @@ class draft_head_model {
     }
   }
 
-  //! Computes a feature_pass of feature_steps, and returns the logits of its outputs.
+  //! Computes a feature_pass of feature_steps, or another pass with its members batch, contexts and states, and returns
+  //! the logits of its outputs.
   //!
   //! Shapes      [n_outputs][tokens().size(), or vocab_size() if that is 0], valid until the next forward()
   template <class PassT>
@@ -268,6 +273,13 @@ class draft_head_model {
   }
 
  private:
+  static draft_head_model of_file(draft_head_config& config, tensor_source& file, const char* head,
+                                  llama_backend& target) {
+    detail::require_own_head(config, file, head, target.where());
+    config.require_target(target.config(), target.where());
+    return draft_head_model(config, draft_head_weights::load(config, file), target);
+  }
+
   static constexpr int read_rows = 64;  // most rows of a product in read()
   static constexpr int most_rows = 320;
 
@@ -315,10 +327,7 @@ class draft_head_model {
     }
     if (config_.layout == model_config::layout_type::mtp_beside)
       detail::rms_norm(begin, width, target_->final_norm.scale, config_.norm_epsilon, begin);
-    const float* norm = weights_.projection_norm.data();
-    const int each = config_.norm_each ? width : static_cast<int>(weights_.projection_norm.size());
-    for (float* part = begin; part < to && each > 0; part += each, norm += each)
-      detail::rms_norm(part, each, norm, config_.norm_epsilon, part);
+    weights_.norm_states(config_, begin);
   }
 
   // Writes the thread's rows of the stream before the first layer, and of the pairs (embedding, state) that the first

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "espalier/core/error.hpp"
+#include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/files/json_reader.hpp"
 #include "espalier/model/files/safetensors_file.hpp"
 #include "espalier/model/files/safetensors_shards.hpp"
@@ -18,6 +19,7 @@ enum class draft_kind {
   language_model,  //!< the path alone; see llama_backend
   eagle3,          //!< the target's hidden states and the path; see draft_head_model
   mtp,             //!< the target's hidden states and the path; see draft_head_model
+  peagle,          //!< the target's hidden states, all depths in one pass; see parallel_head_model
   block,           //!< the target's hidden states, and the path by corrections at most; see block_draft_model
 };
 
@@ -34,7 +36,9 @@ inline draft_kind draft_kind_in(const nlohmann::json& config) {
     return names != config.end() && names->dump().find(part) != std::string::npos;
   };
   const std::string speculator = text("speculators_model_type");
-  if (text("model_type") == "espalier_block" || speculator == "dflash" || speculator == "dspark")
+  if (speculator == "peagle") return draft_kind::peagle;
+  if (text("model_type") == "espalier_block" || speculator == "dflash" || speculator == "dflash2" ||
+      speculator == "dspark")
     return draft_kind::block;
   if (!config.contains("speculators_model_type") && (config.contains("dflash_config") || is_named("DFlash")))
     return draft_kind::block;
@@ -70,12 +74,18 @@ inline nlohmann::json speculators_layer(const json_reader& json) {
 
 }  // namespace detail
 
-//! Returns the kind of the model at `path`: for a folder by its config.json, for anything else language_model. It does
-//! not check that the model can be read.
+//! Returns the kind of the model at `path`: for a folder by its config.json, for a GGUF file by its
+//! "general.architecture", for anything else language_model. It does not check that the model can be read.
 //!
-//! Errors      model_error for a config.json that is missing or no JSON object
+//! Errors      model_error for a config.json that is missing or no JSON object, and for a damaged GGUF file
 inline draft_kind draft_kind_of(const std::string& path) {
-  if (!std::filesystem::is_directory(path)) return draft_kind::language_model;
+  if (!std::filesystem::is_directory(path)) {
+    if (!gguf_file::begins_as_one(path)) return draft_kind::language_model;
+    const std::string architecture = gguf_file(path).metadata().text_or("general.architecture", "");
+    return architecture == "eagle3"   ? draft_kind::eagle3
+           : architecture == "dflash" ? draft_kind::block
+                                      : draft_kind::language_model;
+  }
   const std::string where = path + "/config.json";
   return detail::draft_kind_in(detail::parse_json_object(detail::text_of_file(where), where));
 }

@@ -62,6 +62,44 @@ class gguf_config_reader {
     return c_;
   }
 
+  // Reads the shape of a draft of this architecture, eagle3 or dflash. Its embedding and its output matrix may be the
+  // target's, and its rows may be of some tokens alone.
+  model_config read_draft(const char* architecture) {
+    architecture_ = data_.text("general.architecture");
+    if (!is(architecture)) data_.refuse("general.architecture", architecture);
+    c_.family = architecture_;
+    c_.layout = is("eagle3") ? model_config::layout_type::gguf_eagle3 : model_config::layout_type::gguf;
+    const auto has = [&](const char* name) { return file_.find(name) != nullptr; };
+    c_.has_embedding = has("token_embd.weight");
+    if (!c_.has_embedding) {
+      c_.vocab_size = data_.has(key("vocab_size")) ? integer("vocab_size", most)
+                                                   : static_cast<int>(data_.texts("tokenizer.ggml.tokens").size());
+    }
+    read_sizes();
+    read_parts();
+    c_.paired_rotary = is("eagle3");  // llama.cpp's converter reorders rows for this architecture
+    c_.tied_embeddings = is("dflash") && c_.has_embedding && !has("output.weight");
+    c_.has_head = c_.tied_embeddings || has("output.weight");
+    if (const tensor_entry* tokens = file_.find("d2t"); tokens && tokens->shape.size() == 1)
+      c_.head_size = static_cast<int>((std::min)(tokens->shape[0], static_cast<std::uint64_t>(c_.vocab_size)));
+    if (c_.tied_embeddings && c_.head_size > 0) {
+      raise<model_error>(file_.where(), " lacks tensor \"output.weight\": its embedding has rows for ", c_.vocab_size,
+                         " tokens, not for the ", c_.head_size, " of \"d2t\".");
+    }
+    if (data_.text_or(key("hidden_activation"), "silu") != "silu") data_.refuse(key("hidden_activation"), "silu");
+    for (const char* name : {"attention.scale", "attention.value_scale", "hyper_connection.count"}) {
+      if (number_or(name, 0.0, -1e6, 1e6) != 0.0) data_.refuse(key(name), "0, or missing");
+    }
+    if (data_.has(key("rope.dimension_sections"))) {
+      const std::vector<std::int64_t> sections = data_.integers(key("rope.dimension_sections"));
+      if (std::count_if(sections.begin(), sections.end(), [](std::int64_t n) { return n != 0; }) > 1)
+        data_.refuse(key("rope.dimension_sections"), "one section, and zeros");
+    }
+    read_windows();
+    read_rotary();
+    return c_;
+  }
+
  private:
   static constexpr int most = 1 << 24;
 
@@ -96,13 +134,15 @@ class gguf_config_reader {
   }
 
   void read_sizes() {
-    const tensor_entry* embedding = file_.find("token_embd.weight");
-    if (!embedding) raise<model_error>(file_.where(), " lacks tensor \"token_embd.weight\".");
-    if (embedding->shape.size() != 2 || embedding->shape[0] < 1 || embedding->shape[0] > most) {
-      raise<model_error>(file_.where(), ": tensor \"token_embd.weight\" must have two extents, and from 1 to ", most,
-                         " rows, one for each token.");
+    if (c_.has_embedding) {
+      const tensor_entry* embedding = file_.find("token_embd.weight");
+      if (!embedding) raise<model_error>(file_.where(), " lacks tensor \"token_embd.weight\".");
+      if (embedding->shape.size() != 2 || embedding->shape[0] < 1 || embedding->shape[0] > most) {
+        raise<model_error>(file_.where(), ": tensor \"token_embd.weight\" must have two extents, and from 1 to ", most,
+                           " rows, one for each token.");
+      }
+      c_.vocab_size = static_cast<int>(embedding->shape[0]);
     }
-    c_.vocab_size = static_cast<int>(embedding->shape[0]);
     c_.hidden_size = integer("embedding_length", 1 << 20);
     c_.n_layers = integer("block_count", 1 << 12);
     if (has_delta_networks()) c_.draft_layers = integer_or("nextn_predict_layers", 0, 0, c_.n_layers - 1);
@@ -354,6 +394,13 @@ class gguf_config_reader {
 //! Source      https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; llama.cpp, convert_hf_to_gguf.py
 inline model_config read_gguf_config(gguf_file& file) {
   return detail::gguf_config_reader(file).read();
+}
+
+//! Returns the shape of the transformer of a draft that a GGUF file of llama.cpp holds: "eagle3" or "dflash".
+//!
+//! Errors      model_error as read_gguf_config
+inline model_config read_gguf_draft_config(gguf_file& file, const char* architecture) {
+  return detail::gguf_config_reader(file).read_draft(architecture);
 }
 
 }  // namespace espalier

@@ -28,9 +28,9 @@ namespace espalier {
 //!             _mixtral, _qwen3_moe, _gpt_oss, _qwen3_next, _qwen3_5, _qwen3_5_moe
 struct model_config {
   //! The way in which a file names the tensors. Draft heads: eagle3 and mtp are the names that speculators writes,
-  //! eagle3_midlayer those of SafeAILab and SpecForge, mtp_beside those in a target's own files. gpt_oss_mxfp4: as
-  //! gpt_oss, with the experts' weights and their exponents in two tensors of bytes. qwen3_5_beside_vision: as
-  //! qwen3_5, in a file that also holds a part that sees pictures.
+  //! eagle3_midlayer those of SafeAILab and SpecForge, mtp_beside those in a target's own files; block drafts have the
+  //! names of eagle3, too. gpt_oss_mxfp4: as gpt_oss, with the experts' weights and their exponents in two tensors of
+  //! bytes. qwen3_5_beside_vision: as qwen3_5, in a file that also holds a part that sees pictures.
   enum class layout_type {
     llama,
     gemma2,
@@ -47,6 +47,7 @@ struct model_config {
     gguf_gpt_oss,
     gguf_qwen3_next,
     gguf_qwen3_5,
+    gguf_eagle3,
     eagle3,
     eagle3_midlayer,
     mtp,
@@ -102,6 +103,13 @@ struct model_config {
   int window = 0;                //!< tokens that a row of a layer in `windowed` sees, its own included; 0: all
   std::vector<bool> windowed{};  //!< [n_layers] whether a layer has the window; empty: none has
 
+  //! Convolutions over the rows of a sequence in a pass, before and after attention and before and after the MLP. Each
+  //! number of a row becomes a sum over the row's own number and those of the rows before it, conv_taps in all, with
+  //! factors that are the weights' plus what the normalised row gives for its group of conv_group numbers. 0: there
+  //! are none.
+  int conv_taps = 0;
+  int conv_group = 1;
+
   bool paired_input = false;  //!< the attention of the first layer reads, in place of the normalised stream, rows of
                               //!< 2 * hidden_size numbers that the owner of the pass writes
   bool has_embedding = true;  //!< false: the embedding of another model is used
@@ -132,7 +140,9 @@ struct model_config {
   int query_norm_size() const { return whole_query_key_norm ? query_size() : head_dim; }
   int key_norm_size() const { return whole_query_key_norm ? kv_size() : head_dim; }
   //! Returns whether the products of attention and MLP are added to the stream as they are.
-  bool adds_products() const { return !output_norms && residual_scale == 1.0F; }
+  bool adds_products() const { return !output_norms && residual_scale == 1.0F && conv_taps == 0; }
+  //! Number of factors that a row gives for the convolutions around attention, or around the MLP.
+  int conv_factors() const { return 2 * conv_taps * (hidden_size / conv_group); }
   //! Returns the greatest number of inputs of attention_out in any layer: outputs of attention, or of a recurrent block
   //! if that is more.
   int mixed_size() const { return (std::max)(query_size(), recurrence.inner()); }
@@ -140,7 +150,7 @@ struct model_config {
   int activated_size() const { return (std::max)(intermediate_size, mixture.shared_size); }
   bool is_hybrid() const { return !recurrent.empty(); }
   bool is_recurrent(int layer) const { return is_hybrid() && recurrent[static_cast<std::size_t>(layer)]; }
-  bool is_gguf() const { return layout >= layout_type::gguf && layout <= layout_type::gguf_qwen3_5; }
+  bool is_gguf() const { return layout >= layout_type::gguf && layout <= layout_type::gguf_eagle3; }
   bool has_mixtures() const { return !mixtures.empty(); }
   bool is_mixture(int layer) const { return has_mixtures() && mixtures[static_cast<std::size_t>(layer)]; }
   //! Number of layers with attention: a cache holds their keys and values.

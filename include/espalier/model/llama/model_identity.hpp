@@ -26,12 +26,15 @@ namespace detail {
 // Returns the shape of a model, which may be a draft head or a block draft, and the paths of the files that hold its
 // weights.
 inline std::pair<model_config, std::vector<std::string>> files_of_model(const std::string& path) {
+  const draft_kind kind = draft_kind_of(path);
   if (std::filesystem::is_regular_file(path)) {
     gguf_file file(path);
-    return {read_gguf_config(file), file.paths()};
+    return {kind == draft_kind::eagle3  ? read_gguf_draft_config(file, "eagle3")
+            : kind == draft_kind::block ? read_gguf_draft_config(file, "dflash")
+                                        : read_gguf_config(file),
+            file.paths()};
   }
-  const draft_kind kind = draft_kind_of(path);
-  const bool is_head = kind == draft_kind::eagle3 || kind == draft_kind::mtp;
+  const bool is_head = kind == draft_kind::eagle3 || kind == draft_kind::peagle || kind == draft_kind::mtp;
   model_config config = is_head                     ? draft_head_config::load(path)
                         : kind == draft_kind::block ? block_draft_config::load(path)
                                                     : model_config::load(path);

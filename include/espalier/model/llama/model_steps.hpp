@@ -49,12 +49,19 @@ enum class model_part : std::uint8_t {
   pending_norm,
   masked,
   query,
-  key_value,      // keys first
+  key_value,          // keys first
+  attention_factors,  // what a row gives for the convolutions before and after attention
+  attention_taps,     // the factors of these convolutions that are the weights' own, [2][conv_taps][hidden_size]
+  mlp_factors,
+  mlp_taps,
   markov_tokens,  // the embeddings of a Markov head
   markov_gate,    // its gates: a matrix over embeddings and a row's state
   markov_gate_bias,
   markov_out,
-  unused  // a tensor that has a place in the file, but is not computed
+  selector_before,  // the numbers of the token before, of a selector
+  selector_state,   // its matrix over a row's state
+  selector_after,   // the numbers of each candidate
+  unused            // a tensor that has a place in the file, but is not computed
 };
 
 enum class step_kind : std::uint8_t {
@@ -71,6 +78,8 @@ enum class step_kind : std::uint8_t {
   dispatch,    // adds to each row of `to` what the experts that its row of `routed` chooses make of its row of `from`
   add_norm,    // adds each row of `from`, normalised, to the row of `to`
   add_scaled,  // adds each row of `from`, times `factor`, to the row of `to`
+  convolve,    // turns each row of `from` into its convolution over the rows of its sequence, by `factors`; adds it to
+               // the row of `to` if `adds`, and else leaves it in `from`
   keep,        // copies `from` to the hidden states that the caller may read after the pass
   cap          // turns each number x of `to` into limit * tanh(x / limit)
 };
@@ -83,6 +92,7 @@ enum class step_rows : std::uint8_t {
   paired,      // [2 hidden_size] input of the first layer's attention if config.paired_input
   mlp_normed,  // [hidden_size] the stream normalised for the MLP, if attention and MLP read the same stream
   projected,   // [projected_size], or [recurrence.projected()] in a recurrent layer
+  factors,     // [conv_factors()] what the row gives for the convolutions around attention or the MLP
   mixed,       // [query_size], or [recurrence.inner()] in a recurrent layer
   widened,     // [2][intermediate_size] products of gate and up; [intermediate_size] product of up without a gate. On
                // the host [intermediate_size] product of up, only with a gate: the other product is in `activated`
@@ -172,6 +182,10 @@ class model_steps {
     const bool paired_input = config.paired_input && layer == 0;
     if (!paired_input)
       add(step_kind::normalise, stream, normed, model_part::attention_norm, layer).as_is = !config.input_norms;
+    if (config.conv_taps > 0) {
+      add(step_kind::multiply, normed, factors, model_part::attention_factors, layer);
+      add(step_kind::convolve, normed, normed, model_part::attention_taps, layer);
+    }
     add(step_kind::multiply, paired_input ? paired : normed, projected,
         two_matrices ? model_part::query : model_part::query_key_value, layer);
     if (two_matrices)
@@ -193,6 +207,10 @@ class model_steps {
     }
     add_back(config, mixed, model_part::attention_out, model_part::attention_out_norm, layer);
     if (!parallel) add(step_kind::normalise, stream, normed, model_part::mlp_norm, layer).as_is = !config.input_norms;
+    if (config.conv_taps > 0) {
+      add(step_kind::multiply, normed, factors, model_part::mlp_factors, layer);
+      add(step_kind::convolve, normed, normed, model_part::mlp_taps, layer);
+    }
     if (config.is_mixture(layer)) {
       add(step_kind::multiply, normed, routed, model_part::router, layer);
       add(step_kind::dispatch, normed, stream, {}, layer);
@@ -207,12 +225,16 @@ class model_steps {
     add_back(config, activated, model_part::down, model_part::mlp_out_norm, layer);
   }
 
-  // Adds a product whose result is added to the stream: as it is, normalised, or times the config's residual_scale.
+  // Adds a product whose result is added to the stream: as it is, normalised, convolved, or times the config's
+  // residual_scale.
   void add_back(const model_config& config, step_rows from, model_part part, model_part norm, int layer) {
     const bool adds = config.adds_products();
     add(step_kind::multiply, from, adds ? step_rows::stream : step_rows::normed, part, layer).adds = adds;
     if (adds) return;
-    if (config.output_norms) {
+    if (config.conv_taps > 0) {
+      const model_part taps = part == model_part::down ? model_part::mlp_taps : model_part::attention_taps;
+      add(step_kind::convolve, step_rows::normed, step_rows::stream, taps, layer).adds = true;
+    } else if (config.output_norms) {
       add(step_kind::add_norm, step_rows::normed, step_rows::stream, norm, layer);
     } else {
       add(step_kind::add_scaled, step_rows::normed, step_rows::stream, {}, layer).factor = config.residual_scale;

@@ -60,6 +60,10 @@ auto& linear_at(WeightsT& weights, part_place place) {
     if (place.part == model_part::query) return layer_at(weights, place).query;
     if (place.part == model_part::key_value) return layer_at(weights, place).key_value;
   }
+  if constexpr (requires { layer_at(weights, place).attention_factors; }) {
+    if (place.part == model_part::attention_factors) return layer_at(weights, place).attention_factors;
+    if (place.part == model_part::mlp_factors) return layer_at(weights, place).mlp_factors;
+  }
   return weights.head;
 }
 
@@ -76,7 +80,7 @@ auto& norm_at(WeightsT& weights, part_place place) {
   return weights.final_norm;
 }
 
-// Returns the scale of a norm, or the attention sinks of a layer.
+// Returns the scale of a norm, the attention sinks of a layer, or the factors of its convolutions.
 template <class WeightsT>
 float* scale_at(WeightsT& weights, part_place place) {
   switch (place.part) {
@@ -91,6 +95,13 @@ float* scale_at(WeightsT& weights, part_place place) {
       return layer_at(weights, place).attention_out_norm;
     case model_part::mlp_out_norm:
       return layer_at(weights, place).mlp_out_norm;
+    case model_part::attention_taps:
+      if constexpr (requires { layer_at(weights, place).attention_taps; })
+        return layer_at(weights, place).attention_taps;
+      return nullptr;
+    case model_part::mlp_taps:
+      if constexpr (requires { layer_at(weights, place).mlp_taps; }) return layer_at(weights, place).mlp_taps;
+      return nullptr;
     default:
       return norm_at(weights, place).scale;
   }
@@ -158,6 +169,9 @@ inline matrix_size size_of(const model_config& c, part_place place) {
       return {2 * c.kv_size(), c.hidden_size};
     case model_part::pending:
       return {c.hidden_size, c.hidden_size};
+    case model_part::attention_factors:
+    case model_part::mlp_factors:
+      return {c.conv_factors(), c.hidden_size};
     case model_part::embedding:
       return {c.vocab_size, c.hidden_size};
     default:
@@ -223,11 +237,15 @@ class model_tensors {
         // Divisors of the angles, which are read with the metadata, and angles as above.
         return name == "rope_freqs.weight" || name == "rope_factors_long.weight" ||
                name == "rope_factors_short.weight" || name.ends_with(".attn_rot_embd.weight");
+      case model_config::layout_type::gguf_eagle3:
+        // Read by draft_head_model, and divisors of the angles.
+        return name == "fc.weight" || name == "enc.output_norm.weight" || name.ends_with(".attn_norm_2.weight") ||
+               name == "d2t" || name == "rope_freqs.weight";
       case model_config::layout_type::eagle3:
       case model_config::layout_type::eagle3_midlayer:
         // Read by draft_head_model.
         return name.starts_with("fc") || name == "input_norm.weight" || name.ends_with(".hidden_norm.weight") ||
-               name == "d2t" || name == "t2d";
+               name == "d2t" || name == "t2d" || name == "mask_hidden";
       case model_config::layout_type::mtp:
         // Read by draft_head_model.
         return name.ends_with(".input_proj.weight") || name.ends_with(".hidden_layernorm.weight") ||

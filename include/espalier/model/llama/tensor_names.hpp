@@ -273,6 +273,7 @@ inline const tensor_names& names_of(model_config::layout_type layout) {
     case model_config::layout_type::qwen3_5_beside_vision:
       return qwen3_5_beside_vision;
     case model_config::layout_type::gguf:
+    case model_config::layout_type::gguf_eagle3:
       return gguf;
     case model_config::layout_type::gguf_qwen3_next:
       return gguf_qwen3_next;

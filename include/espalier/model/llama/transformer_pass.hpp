@@ -56,6 +56,8 @@ concept MakesSteps = requires(const PlaceT& place, const model_step& step) {
 //   embed(pass, thread, batch)            writes the thread's part of the stream that the first layer reads, and of
 //                                         the rows `paired`
 //   head(pass, thread, step, batch)       writes the thread's part of the logits
+//   rows_seen(layer) -> batch             the pass's batch with other sequences and masks, for a layer whose rows see
+//                                         other rows
 //
 // Between two steps all threads wait for one another if the second step uses numbers that another thread wrote, or
 // overwrites numbers that another thread reads; walk::settle knows that from how each step divides its arrays.
@@ -179,7 +181,7 @@ class transformer_pass {
 
   // Up to this many rows, it is faster that every thread computes all norms than that the threads wait for one another.
   static constexpr int alone_rows = 8;
-  static constexpr std::size_t n_arrays = 10;
+  static constexpr std::size_t n_arrays = 11;
 
   float* kept(int layer, int row) const {
     const auto i = std::find(hidden_layers_.begin(), hidden_layers_.end(), layer) - hidden_layers_.begin();
@@ -198,6 +200,7 @@ class transformer_pass {
     take(step_rows::mlp_normed, hidden, config_.parallel_residual);
     take(step_rows::paired, 2 * hidden, config_.paired_input);
     take(step_rows::routed, config_.mixture.routed_size(), config_.has_mixtures());
+    take(step_rows::factors, config_.conv_factors(), config_.conv_taps > 0);
     own_normed_ = buffers_.take(
         static_cast<std::size_t>(at((config_.parallel_residual ? 2 : 1) * alone_rows * team_->n_threads(), hidden)));
     hidden_ = buffers_.take(static_cast<std::size_t>(at(options_.max_rows, hidden)) * hidden_layers_.size());
@@ -266,6 +269,8 @@ class transformer_pass {
           return add_norm(step);
         case step_kind::add_scaled:
           return add_scaled(step);
+        case step_kind::convolve:
+          return convolve(step);
         case step_kind::keep:
           return keep(step);
         case step_kind::cap:
@@ -299,7 +304,7 @@ class transformer_pass {
     }
     // Returns whether each thread computes the norms of all rows, into memory of its own.
     bool is_alone(const model_step& step, step_rows normed) const {
-      return !step.outputs_only && batch.n_rows() <= alone_rows &&
+      return !step.outputs_only && batch.n_rows() <= alone_rows && pass.config_.conv_taps == 0 &&
              (normed == step_rows::normed || normed == step_rows::mlp_normed);
     }
     float* own_rows(step_rows normed) const {
@@ -434,16 +439,24 @@ class transformer_pass {
       const model_config& c = pass.config_;
       settle({{step.from, division::all}, {step.to, division::all, true}});
       if (c.n_kv_heads == 0) return;
+      const forward_batch_view& seen = rows_seen(step);
       attention_worker& worker = pass.workers_[static_cast<std::size_t>(thread)];
       const float* sinks = c.attention_sinks ? scale_at(weights, {model_part::sinks, step.layer}) : nullptr;
-      take_attention_tasks(*pass.team_, step.cache_layer, c.n_heads, c.n_kv_heads, batch,
+      take_attention_tasks(*pass.team_, step.cache_layer, c.n_heads, c.n_kv_heads, seen,
                            [&](const batch_sequence& sequence, attention_worker::task task) {
                              task.window = step.window;
                              task.cap = step.limit;
                              task.sinks = sinks;
-                             worker.attend(kv, batch, sequence, task, pass.rows(step.from), c.projected_size(),
+                             worker.attend(kv, seen, sequence, task, pass.rows(step.from), c.projected_size(),
                                            pass.rows(step.to), c.query_size());
                            });
+    }
+
+    // Returns the batch whose sequences and masks say what its rows see in a layer: place.rows_seen(layer), if the
+    // place has it, or the batch of the pass.
+    const forward_batch_view& rows_seen([[maybe_unused]] const model_step& step) const {
+      if constexpr (requires { place.rows_seen(0); }) return place.rows_seen(step.layer);
+      return batch;
     }
 
     void gate(const model_step& step) {
@@ -519,6 +532,32 @@ class transformer_pass {
       const auto [first, last] = pass.team_->share(thread, batch.n_rows());
       for (int row = first; row < last; ++row)
         add_multiple(pass.rows(step.from) + at(row, width), width, step.factor, pass.rows(step.to) + at(row, width));
+    }
+
+    void convolve(const model_step& step) {
+      const model_config& c = pass.config_;
+      settle({{step_rows::factors, division::all}, {step.from, division::columns, true}});
+      if (step.adds) settle({{step.to, division::columns, true}});
+      const int width = c.hidden_size, groups = width / c.conv_group, side = step.adds ? 1 : 0;
+      const float* taps = scale_at(weights, {step.part, step.layer}) + at(side * c.conv_taps, width);
+      const auto [first, last] = pass.products_.outputs_of(thread, linear(model_part::down, step.layer).matrix);
+      for (const batch_sequence& s : batch.sequences) {
+        // From the last row on, so that the rows before a row are as they were.
+        for (int row = s.row_end - 1; row >= s.row_begin; --row) {
+          float* from = pass.rows(step.from) + at(row, width);
+          float* to = step.adds ? pass.rows(step.to) + at(row, width) : from;
+          const float* factors =
+              pass.rows(step_rows::factors) + at(row, c.conv_factors()) + at(side * c.conv_taps, groups);
+          const int n = (std::min)(c.conv_taps, row - s.row_begin + 1);
+          for (int i = first; i < last; ++i) {
+            float sum = 0.0F;
+            for (int tap = 0; tap < n; ++tap)
+              sum +=
+                  from[i - at(tap, width)] * (taps[at(tap, width) + i] + factors[at(tap, groups) + i / c.conv_group]);
+            to[i] = step.adds ? to[i] + sum : sum;
+          }
+        }
+      }
     }
 
     void keep(const model_step& step) {

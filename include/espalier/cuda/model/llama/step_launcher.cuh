@@ -176,6 +176,7 @@ class step_launcher {
         case step_kind::gate:
         case step_kind::recur:
         case step_kind::dispatch:
+        case step_kind::convolve:
           break;  // model_weights has refused the model
       }
     }
