@@ -38,6 +38,31 @@ def refused(sentence, error=espalier.InputError):
     return pytest.raises(error, match=sentence)
 
 
+def test_a_policy_grows_one_tree_at_a_time():
+    """Policies hold nodes of the tree that they grow: with another tree, or a changed one, they read what is not there."""
+    rows = softmax(logits_after([[5]]))
+    for name in espalier.policies():
+        policy = espalier.Policy(name)
+        trees = [espalier.Tree(policy.max_asked) for _ in range(2)]
+        with refused("not growing this tree"):
+            policy.take(trees[0], rows)
+        if not policy.begin(trees[0]):
+            continue
+        policy.begin(trees[1])
+        with refused("not growing this tree"):
+            policy.take(trees[0], rows)
+        trees[1].reset(3)
+        with refused("not growing this tree"):
+            policy.take(trees[1], rows)
+        policy.begin(trees[1])
+        trees[1].draw(0, 1, -1.0)
+        with refused("not growing this tree"):
+            policy.take(trees[1], rows)
+        tree, _, _ = espalier.build(policy, 5, lambda paths: softmax(logits_after(paths)))
+        with refused("not growing this tree"):
+            policy.take(tree, rows)
+
+
 def test_every_policy_builds_and_every_verifier_that_fits_verifies():
     n = 0
     for name in espalier.policies():
