@@ -63,6 +63,24 @@ def test_a_policy_grows_one_tree_at_a_time():
             policy.take(tree, rows)
 
 
+def test_trees_that_grow_beside_each_other_are_those_that_grow_alone():
+    texts = [[1, 2, 3], [4], [5, 6]]
+    for name in ("iid-paths", "eagle2", "best-first", "plain"):
+        def draft(after):
+            return softmax(logits_after(after, scale=0.6))
+        beside = espalier.build_all([espalier.Policy(name) for _ in texts], texts, draft, seed=3)
+        for i, (text, (tree, rows, row_of)) in enumerate(zip(texts, beside)):
+            alone = espalier.build(name, text[-1], lambda paths: draft([text + path for path in paths]), 3, i, len(text))
+            assert np.array_equal(tree.token, alone[0].token) and np.array_equal(tree.parent, alone[0].parent)
+            assert np.array_equal(rows, alone[1]) and row_of == alone[2]
+    policy = espalier.Policy("eagle2")
+    with refused("not growing this tree"):
+        espalier.build_all([policy, policy], texts[:2], draft)
+    with refused("gives 3 rows"):
+        espalier.build_all([espalier.Policy("chain"), espalier.Policy("chain")], texts[:2],
+                           lambda after: softmax(logits_after(after + after[:1])))
+
+
 def test_every_policy_builds_and_every_verifier_that_fits_verifies():
     n = 0
     for name in espalier.policies():

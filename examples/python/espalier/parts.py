@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes as c
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -446,13 +446,9 @@ class _RowsIn:
                            0 if self.row_of is None else len(self.row_of))
 
 
-def build(policy: Policy | str | TreePolicy, root: int, draft: Callable[[list[list[int]]], Any], seed: int = 0,
-          stream: int = 0, length: int = 0) -> tuple[Tree, np.ndarray, list[int]]:
-    """Grows a tree. draft(paths) is given the tokens from below the root to each node that is asked about, and returns
-    their rows, float32 [len(paths), vocab], probabilities.
-
-    Returns the tree, the rows [n_rows, vocab], and the row of each node, -1 if there is none: what verify() takes."""
-    policy = policy if isinstance(policy, Policy) else Policy(policy)
+def _grown(policy: Policy, root: int, seed: int, stream: int, length: int) -> Generator:
+    """Grows a tree: yields the tokens from below the root to each node that is asked about, is sent their rows, and returns
+    what build() returns."""
     tree = Tree(policy.max_asked)
     tree.reset(root)
     rows, n = np.zeros((0, 1), np.float32), 0  # the first n are there
@@ -460,10 +456,7 @@ def build(policy: Policy | str | TreePolicy, root: int, draft: Callable[[list[li
     wanted = policy.begin(tree)
     while wanted:
         row_of += [-1] * (tree.n_nodes - len(row_of))
-        made = l.array_in(draft([tree.token[tree.path(u)[1:]].tolist() for u in wanted]), "the draft's answer", 2,
-                          (np.float32,))
-        if len(made) != len(wanted):
-            raise InputError(f"the draft was asked about {len(wanted)} nodes, but gives {len(made)} rows.")
+        made = yield [tree.token[tree.path(u)[1:]].tolist() for u in wanted]
         if n > 0 and made.shape[1] != rows.shape[1]:
             raise InputError(f"the draft gives rows of {made.shape[1]} tokens, but gave rows of {rows.shape[1]} before.")
         if n + len(made) > len(rows):
@@ -478,6 +471,51 @@ def build(policy: Policy | str | TreePolicy, root: int, draft: Callable[[list[li
         row_of = [row_of[w] if 0 <= w < len(row_of) else -1 for w in was]
     row_of += [-1] * (tree.n_nodes - len(row_of))
     return tree, rows[:n], row_of
+
+
+def _drafted(draft: Callable[[list[list[int]]], Any], asked: list[list[int]]) -> np.ndarray:
+    made = l.array_in(draft(asked), "the draft's answer", 2, (np.float32,))
+    if len(made) != len(asked):
+        raise InputError(f"the draft was asked about {len(asked)} nodes, but gives {len(made)} rows.")
+    return made
+
+
+def build(policy: Policy | str | TreePolicy, root: int, draft: Callable[[list[list[int]]], Any], seed: int = 0,
+          stream: int = 0, length: int = 0) -> tuple[Tree, np.ndarray, list[int]]:
+    """Grows a tree. draft(paths) is given the tokens from below the root to each node that is asked about, and returns
+    their rows, float32 [len(paths), vocab], probabilities.
+
+    Returns the tree, the rows [n_rows, vocab], and the row of each node, -1 if there is none: what verify() takes."""
+    growing, made = _grown(policy if isinstance(policy, Policy) else Policy(policy), root, seed, stream, length), None
+    while True:
+        try:
+            made = _drafted(draft, growing.send(made))
+        except StopIteration as grown:
+            return grown.value
+
+
+def build_all(policies: Sequence[Policy], texts: Sequence[list[int]], draft: Callable[[list[list[int]]], Any], seed: int = 0,
+              streams: Sequence[int] | None = None) -> list[tuple[Tree, np.ndarray, list[int]]]:
+    """Grows the trees of several texts beside each other, each by a policy of its own: the root is the last token of the
+    text. draft(texts) is given the texts, each continued to a node that is asked about, and returns their rows, float32
+    [len(texts), vocab], probabilities. Text i has stream i, or streams[i].
+
+    Returns for each text what build() returns."""
+    growing = [_grown(policy, text[-1], seed, i if streams is None else streams[i], len(text))
+               for i, (policy, text) in enumerate(zip(policies, texts, strict=True))]
+    built: list[Any] = [None] * len(growing)
+    rows: dict[int, Any] = dict.fromkeys(range(len(growing)))
+    while rows:
+        asked = {}
+        for i, made in rows.items():
+            try:
+                asked[i] = growing[i].send(made)
+            except StopIteration as grown:
+                built[i] = grown.value
+        made = _drafted(draft, [texts[i] + path for i, paths in asked.items() for path in paths]) if asked else None
+        ends = np.cumsum([len(paths) for paths in asked.values()])
+        rows = {i: made[end - len(paths):end] for (i, paths), end in zip(asked.items(), ends)}
+    return built
 
 
 class Verifier:
@@ -662,6 +700,15 @@ def verifiers() -> list[str]:
 
 def _names(name_of: Callable[[int], bytes | None]) -> list[str]:
     return [name.decode() for name in itertools.takewhile(lambda n: n is not None, map(name_of, itertools.count()))]
+
+
+def part_of(kind: type, words: str) -> Any:
+    """Makes a Policy or a Verifier (the kind) from words: its name, then its options, such as "eagle2 budget=12"."""
+    name, *options = words.split()
+    for word in options:
+        if "=" not in word:
+            raise OptionError(f"an option is a word like budget=12, but one of {words!r} is {word!r}.")
+    return kind(name, **dict(word.split("=", 1) for word in options))
 
 
 def fits(policy: Policy, verifier: Verifier) -> bool:
