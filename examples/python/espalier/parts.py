@@ -37,6 +37,12 @@ def _words(options: dict[str, Any]) -> bytes:
     return " ".join(f"{name}={word(value)}" for name, value in options.items()).encode()
 
 
+def _named(words: str, options: dict[str, Any]) -> tuple[bytes, bytes]:
+    """Returns the name of a part, and its options: those of the words after the name, then those by keyword."""
+    name, _, rest = words.partition(" ")
+    return name.encode(), b" ".join(part for part in (rest.encode(), _words(options)) if part)
+
+
 class Tree:
     """A draft tree. Node 0 is the root, the last token of the text; parent[u] < u. A draw is one token that was drawn at
     a node. A token that was drawn there before gets no second node: it has one node and two draws."""
@@ -370,12 +376,13 @@ _CALLS = (l.BEGIN(_guarded(_begin)), l.TAKE(_guarded(_take)), l.OBSERVE(_guarded
 
 
 class Policy:
-    """A tree policy of the library, by its name (policies() has them all) and its options, or one of your own."""
+    """A tree policy of the library, by its name (policies() has them all) and its options, as in Policy("eagle2", budget=12)
+    or Policy("eagle2 budget=12"), or one of your own."""
 
     def __init__(self, name: str | TreePolicy, **options: Any):
         self._handle, self.own = c.c_void_p(), None
         if isinstance(name, str):
-            call(lib.espalier_policy_create(name.encode(), _words(options), c.byref(self._handle)))
+            call(lib.espalier_policy_create(*_named(name, options), c.byref(self._handle)))
             return
         if not (hasattr(name, "begin") and hasattr(name, "take")):
             raise TypeError(f"a policy is a name, or an object with begin and take, but is a {type(name).__name__}.")
@@ -519,12 +526,13 @@ def build_all(policies: Sequence[Policy], texts: Sequence[list[int]], draft: Cal
 
 
 class Verifier:
-    """A verifier of the library, by its name (verifiers() has them all) and its options, or one of your own."""
+    """A verifier of the library, by its name (verifiers() has them all) and its options, as for Policy, or one of your
+    own."""
 
     def __init__(self, name: str | OwnVerifier, **options: Any):
         self._handle, self.own = c.c_void_p(), None
         if isinstance(name, str):
-            call(lib.espalier_verifier_create(name.encode(), _words(options), c.byref(self._handle)))
+            call(lib.espalier_verifier_create(*_named(name, options), c.byref(self._handle)))
             return
         if not hasattr(name, "verify"):
             raise TypeError(f"a verifier is a name, or an object with verify, but is a {type(name).__name__}.")
@@ -700,15 +708,6 @@ def verifiers() -> list[str]:
 
 def _names(name_of: Callable[[int], bytes | None]) -> list[str]:
     return [name.decode() for name in itertools.takewhile(lambda n: n is not None, map(name_of, itertools.count()))]
-
-
-def part_of(kind: type, words: str) -> Any:
-    """Makes a Policy or a Verifier (the kind) from words: its name, then its options, such as "eagle2 budget=12"."""
-    name, *options = words.split()
-    for word in options:
-        if "=" not in word:
-            raise OptionError(f"an option is a word like budget=12, but one of {words!r} is {word!r}.")
-    return kind(name, **dict(word.split("=", 1) for word in options))
 
 
 def fits(policy: Policy, verifier: Verifier) -> bool:

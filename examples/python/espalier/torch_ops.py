@@ -15,12 +15,12 @@ import torch
 
 from . import _library as l
 from ._library import InputError
-from .parts import Policy, Tree, Verifier, compile_trees, part_of
+from .parts import Policy, Tree, Verifier, compile_trees
 
 
 @functools.cache
 def _room(policy: str) -> int:
-    return 1 + part_of(Policy, policy).max_asked
+    return 1 + Policy(policy).max_asked
 
 
 def _ints(tensor: torch.Tensor, what: str, n_dims: int = 1) -> np.ndarray:
@@ -67,7 +67,7 @@ def build(policy: str, root: int, rows: torch.Tensor, row_of: torch.Tensor, seed
     Returns tree, log_prob, row_of [1 + n], and wanted, int32 [1 + n]: the nodes whose rows are wanted next, then -1. The
     first call has row_of [-1], and wants the root. Once wanted begins with -1, the tree is complete, and row_of fits its
     nodes. A policy grows the same tree in each call: the cost of a call is that of the whole tree so far."""
-    part, given, room = part_of(Policy, policy), _ints(row_of, "row_of"), _room(policy)
+    part, given, room = Policy(policy), _ints(row_of, "row_of"), _room(policy)
     if len(given) > room:
         raise InputError(f"row_of has {len(given)} nodes, but a tree of {policy!r} has {room} at most.")
     l.array_in(rows, "rows", 2, (np.float32,))
@@ -138,7 +138,7 @@ def verify(verifier: str, tree: torch.Tensor, log_prob: torch.Tensor, target: to
     if min(len(p_of), len(q_of)) < shown.n_nodes:
         raise InputError(f"target_row_of and draft_row_of have {len(p_of)} and {len(q_of)} nodes, but the tree has "
                          f"{shown.n_nodes}.")
-    accepted, token = part_of(Verifier, verifier).verify(
+    accepted, token = Verifier(verifier).verify(
         shown, target, draft, p_of[:shown.n_nodes], q_of[:shown.n_nodes],
         {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}, seed, stream, length)
     return _padded(shown.path(accepted), len(tree)), _padded(shown.committed(accepted, token), len(tree))

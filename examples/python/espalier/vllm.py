@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""A base of proposers for vLLM's custom proposer interface (speculative_config with custom_proposer_backend). Not run in
-vLLM: the tests call it as vLLM's CustomClassProposer does."""
+"""A base of proposers for vLLM's custom proposer interface (method custom_class of the speculative configuration). Not run
+in vLLM: the tests call it as vLLM does."""
 from __future__ import annotations
 
 from typing import Any
