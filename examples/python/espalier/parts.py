@@ -413,12 +413,12 @@ class Policy:
         rows    float32 [n_rows, vocab], probabilities, read in place
         row_of  [n_nodes]: the row of each node, -1 if it has none; None: node u has row u
         """
-        held = _RowsIn(rows, row_of, "rows", (np.float32,))
+        held = _RowsIn(rows, row_of, "rows", l.FLOAT32)
         key = l.Seed(seed, stream, length)
         return self._grow(tree, lib.espalier_grow_take, c.byref(held.rows), c.byref(key))
 
     def _decided(self, tree: Tree, rows: np.ndarray, row_of: Sequence[int], decisions: l.Decisions) -> list[int]:
-        held = _RowsIn(rows, row_of, "rows", (np.float64,))
+        held = _RowsIn(rows, row_of, "rows", l.FLOAT64)
         return self._grow(tree, lib.espalier_grow_decided, c.byref(held.rows), c.byref(decisions))
 
     def _grow(self, tree: Tree, function: Callable, *what: Any) -> list[int]:
@@ -481,7 +481,7 @@ def _grown(policy: Policy, root: int, seed: int, stream: int, length: int) -> Ge
 
 
 def _drafted(draft: Callable[[list[list[int]]], Any], asked: list[list[int]]) -> np.ndarray:
-    made = l.array_in(draft(asked), "the draft's answer", 2, (np.float32,))
+    made = l.array_in(draft(asked), "the draft's answer", 2, l.FLOAT32)
     if len(made) != len(asked):
         raise InputError(f"the draft was asked about {len(asked)} nodes, but gives {len(made)} rows.")
     return made
@@ -558,8 +558,8 @@ class Verifier:
         sampling  temperature, top_k, top_p, min_p: how logits become a distribution
         seed, stream, length  as for the tree's growth; another length in every round of a text
         """
-        p = _RowsIn(target, target_row_of, "target", (np.float32,))
-        q = None if draft is None else _RowsIn(draft, draft_row_of, "draft", (np.float32,))
+        p = _RowsIn(target, target_row_of, "target", l.FLOAT32)
+        q = None if draft is None else _RowsIn(draft, draft_row_of, "draft", l.FLOAT32)
         verdict, key = l.Verdict(), l.Seed(seed, stream, length)
         how = None if sampling is None else c.byref(sampling_in(**sampling))
         call(lib.espalier_verify(self._handle, tree.handle, None if q is None else c.byref(q.rows), c.byref(p.rows), how,
@@ -568,7 +568,7 @@ class Verifier:
 
     def _decided(self, tree: Tree, draft: np.ndarray, draft_row_of: Sequence[int], target: np.ndarray,
                  decisions: l.Decisions) -> tuple[int, int]:
-        p, q = _RowsIn(target, None, "target", (np.float64,)), _RowsIn(draft, draft_row_of, "draft", (np.float64,))
+        p, q = _RowsIn(target, None, "target", l.FLOAT64), _RowsIn(draft, draft_row_of, "draft", l.FLOAT64)
         verdict = l.Verdict()
         call(lib.espalier_verify_decided(self._handle, tree.handle, c.byref(q.rows), c.byref(p.rows), c.byref(decisions),
                                          c.byref(verdict)))

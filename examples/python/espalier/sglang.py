@@ -176,14 +176,14 @@ def sampler(policy: Policy | str | TreePolicy, verifier: Verifier | str | OwnVer
         if threshold_single != 1.0 or threshold_acc != 1.0:
             raise OptionError(f"thresholds of {threshold_single} and {threshold_acc} accept more than is lossless: both must "
                               "be 1.")
-        tokens, index, next_token, next_sibling = (l.array_in(value, what, 2, (np.int64,)) for value, what in (
+        tokens, index, next_token, next_sibling = (l.array_in(value, what, 2, l.INT64) for value, what in (
             (candidates, "candidates"), (retrive_index, "retrive_index"), (retrive_next_token, "retrive_next_token"),
             (retrive_next_sibling, "retrive_next_sibling")))
-        coins = l.array_in(uniform_samples, "uniform_samples", 2, (np.float32,))
-        last = l.array_in(uniform_samples_for_final_sampling, "uniform_samples_for_final_sampling", 1, (np.float32,))
-        target = l.array_in(target_probs, "target_probs", 3, (np.float32,))
-        draft = l.array_in(draft_probs, "draft_probs", 3, (np.float32,)) if reads_draft else None
-        out = [l.array_in(value, what, n_dims, (np.int32,)) for value, what, n_dims in (
+        coins = l.array_in(uniform_samples, "uniform_samples", 2, l.FLOAT32)
+        last = l.array_in(uniform_samples_for_final_sampling, "uniform_samples_for_final_sampling", 1, l.FLOAT32)
+        target = l.array_in(target_probs, "target_probs", 3, l.FLOAT32)
+        draft = l.array_in(draft_probs, "draft_probs", 3, l.FLOAT32) if reads_draft else None
+        out = [l.array_in(value, what, n_dims, l.INT32) for value, what, n_dims in (
             (predicts, "predicts", 1), (accept_index, "accept_index", 2), (accept_token_num, "accept_token_num", 1))]
         n_texts, n = tokens.shape
         fits = (all(a.shape == tokens.shape for a in (index, next_token, next_sibling)) and target.shape[:2] == (n_texts, n)

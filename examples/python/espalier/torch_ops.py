@@ -24,7 +24,7 @@ def _room(policy: str) -> int:
 
 
 def _ints(tensor: torch.Tensor, what: str, n_dims: int = 1) -> np.ndarray:
-    return l.array_in(tensor, what, n_dims, (np.int32,))
+    return l.array_in(tensor, what, n_dims, l.INT32)
 
 
 def _written(tree: Tree, room: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -39,7 +39,7 @@ def _written(tree: Tree, room: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def tree_of(tree: torch.Tensor, log_prob: torch.Tensor) -> Tree:
     """Returns the tree that two tensors show."""
-    draws, probs = _ints(tree, "tree", 2), l.array_in(log_prob, "log_prob", 1, (np.float32,))
+    draws, probs = _ints(tree, "tree", 2), l.array_in(log_prob, "log_prob", 1, l.FLOAT32)
     if draws.shape[1] != 2 or len(draws) == 0 or len(probs) != len(draws):
         raise InputError(f"tree must be [1 + n, 2] and log_prob [1 + n], but they are {list(draws.shape)} and "
                          f"{list(probs.shape)}.")
@@ -70,7 +70,7 @@ def build(policy: str, root: int, rows: torch.Tensor, row_of: torch.Tensor, seed
     part, given, room = Policy(policy), _ints(row_of, "row_of"), _room(policy)
     if len(given) > room:
         raise InputError(f"row_of has {len(given)} nodes, but a tree of {policy!r} has {room} at most.")
-    l.array_in(rows, "rows", 2, (np.float32,))
+    l.array_in(rows, "rows", 2, l.FLOAT32)
     tree = Tree(part.max_asked)
     tree.reset(root)
     wanted, asked, known = part.begin(tree), [], [int(u) for u in given] + [-1] * (room - len(given))
