@@ -211,17 +211,35 @@ def test_bad_input_gets_a_sentence():
         espalier.compile_trees([tree], [4])[0].dense_mask(2)
 
 
-def test_a_tensor_of_a_device_is_refused():
-    class OnDevice:
-        def __dlpack__(self, **_):
-            raise AssertionError("not asked for")
+class OnCuda:
+    """A tensor of a device, as DLPack shows it."""
 
-        def __dlpack_device__(self):
-            return 2, 0
+    def __dlpack__(self, **_):
+        raise AssertionError("the tensor is read.")
 
+    def __dlpack_device__(self):
+        return 2, 0
+
+
+def test_tensors_of_a_device_are_refused_by_name():
     tree, rows, row_of = drafted()
-    with refused("not in the host's memory"):
-        espalier.Verifier("specinfer").verify(tree, OnDevice(), rows, draft_row_of=row_of)
+    target, verifier, policy = target_of(tree), espalier.Verifier("specinfer"), espalier.Policy("eagle2")
+    grown = espalier.Tree(policy.max_asked)
+    grown.reset(5)
+    policy.begin(grown)
+    decoder = espalier.Decoder(None, "plain", "greedy", lambda rows: OnCuda(), vocab_size=16)
+    decoder.add([1, 2], 4)
+    for what, call in (("target", lambda: verifier.verify(tree, OnCuda(), rows, draft_row_of=row_of)),
+                       ("draft", lambda: verifier.verify(tree, target, OnCuda(), draft_row_of=row_of)),
+                       ("row_of of target", lambda: verifier.verify(tree, target, rows, OnCuda(), row_of)),
+                       ("target", lambda: espalier.verify_all(verifier, [tree], OnCuda(), rows, [row_of])),
+                       ("rows", lambda: policy.take(grown, OnCuda())),
+                       ("the draft's answer", lambda: espalier.build("eagle2", 5, lambda paths: OnCuda())),
+                       ("pending", lambda: espalier.compile_trees([tree], [4], pending=[OnCuda()])),
+                       ("the prompt", lambda: decoder.add(OnCuda())),
+                       ("logits", decoder.step)):
+        with refused(f"^{what} is on a device \\(CUDA\\), not in the host's memory"):
+            call()
 
 
 def test_what_was_lent_ends_with_its_call():

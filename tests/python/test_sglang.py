@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from espalier import sglang
 from espalier.proof import _largest_difference
-from test_parts import logits_after, refused, softmax
+from test_parts import OnCuda, logits_after, refused, softmax
 
 
 # ---- stand-ins ----
@@ -371,16 +371,6 @@ def test_tensors_are_written_in_place():
         assert np.array_equal(of_torch[name].numpy(), given[name])
 
 
-class OnCuda:
-    """A tensor of a device, as DLPack shows it."""
-
-    def __dlpack__(self, **_):
-        raise AssertionError("the tensor is read.")
-
-    def __dlpack_device__(self):
-        return (2, 0)
-
-
 def test_what_a_sampler_refuses():
     for policy, verifier in (("iid-paths", "specinfer"), ("eagle2", "naive"), ("dyspec-greedy", "specinfer")):
         with refused("lossless for", espalier.OptionError):
@@ -393,7 +383,7 @@ def test_what_a_sampler_refuses():
 
     is_refused("must be 1", espalier.OptionError, threshold_acc=0.9)
     is_refused("must be 1", espalier.OptionError, threshold_single=0.5)
-    is_refused("target_probs is not in the host's memory", target_probs=OnCuda())
+    is_refused("target_probs is on a device", target_probs=OnCuda())
     is_refused("candidates must be of int64", candidates=np.zeros((1, 10), np.int32))
     is_refused("do not fit", uniform_samples=np.zeros((2, 10), np.float32))
     is_refused("do not fit", target_probs=np.full((1, 9, 16), 1 / 16, np.float32))

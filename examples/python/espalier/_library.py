@@ -224,13 +224,20 @@ def array_in(value: Any, what: str, n_dims: int, dtypes: tuple[np.dtype, ...]) -
 def _of_dlpack(value: Any, what: str, dtypes: tuple[np.dtype, ...]) -> np.ndarray:
     if not (hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__")):
         raise InputError(f"{what} must be an array, as of numpy or torch, but is a {type(value).__name__}.")
-    if value.__dlpack_device__()[0] not in (1, 3):
-        raise InputError(f"{what} is not in the host's memory: copy it there, as with .cpu().")
+    _require_host(value, what)
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError) as error:
         raise InputError(f"{what} cannot be read in place ({error}); a tensor that requires grad needs .detach(), and one of "
                          f"another type than {_names(dtypes)} must be converted.") from None
+
+
+def _require_host(value: Any, what: str) -> None:
+    """Raises InputError for a tensor in the memory of a device, by DLPack's numbers of devices."""
+    kind = int(value.__dlpack_device__()[0])
+    if kind not in (1, 3):  # of the CPU, and pinned for CUDA
+        device = {2: "CUDA", 8: "Metal", 10: "ROCm", 13: "CUDA's managed memory", 14: "oneAPI"}.get(kind, f"DLPack's kind {kind}")
+        raise InputError(f"{what} is on a device ({device}), not in the host's memory: copy it there, as with .cpu().")
 
 
 def _names(dtypes: tuple[np.dtype, ...]) -> str:
@@ -239,7 +246,11 @@ def _names(dtypes: tuple[np.dtype, ...]) -> str:
 
 def tokens_in(value: Any, what: str) -> np.ndarray:
     """Whole numbers of 32 bits: a list, or an array of any whole numbers."""
-    array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    array = value
+    if not isinstance(value, np.ndarray):
+        if hasattr(value, "__dlpack_device__"):
+            _require_host(value, what)
+        array = np.asarray(value)
     if array.dtype in INT32 and array.ndim == 1 and array.flags.c_contiguous:
         return array
     if array.size == 0:
