@@ -13,8 +13,8 @@ from .parts import Policy, build_all
 
 class Proposer:
     """Base of proposers of your own: propose_rows(texts) returns the distribution of the token after each text, float32
-    [len(texts), vocab], probabilities. The drafted tokens are the most probable ones, as vLLM takes them: its sampler is
-    given no probabilities of these drafts, and treats them as certain."""
+    [len(texts), vocab], probabilities. The drafted tokens are the most probable ones: vLLM's sampler is given no
+    probabilities of the draft, and accepts each with the probability that the target gives it."""
 
     def __init__(self, vllm_config: Any):
         self._n = int(vllm_config.speculative_config.num_speculative_tokens)
