@@ -4,6 +4,8 @@
 #include "espalier/c/espalier.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -30,6 +32,7 @@ using namespace espalier;
 struct espalier_policy {
   std::unique_ptr<parts::policy_part> part;
   std::vector<node_id> wanted{};  // the nodes whose rows come next
+  std::uint64_t growing = 0;      // the state of the tree that it grows, 0 if it grows none
 };
 struct espalier_verifier {
   std::unique_ptr<parts::verifier_part> part;
@@ -47,9 +50,16 @@ struct espalier_tree {
     return *writable;
   }
 
+  // Gives the tree a state that no tree had before: a policy goes on only with the tree as the policy has left it.
+  void changed() {
+    static std::atomic<std::uint64_t> states{0};
+    state = ++states;
+  }
+
   std::unique_ptr<tree<>> own{};
   tree<>* writable = nullptr;
   tree_view shown{};
+  std::uint64_t state = 0;
 };
 struct espalier_chance {
   parts::decisions& by;
@@ -131,9 +141,19 @@ void give(std::span<const node_id> nodes, const int32_t** out, int32_t* n) {
   *n = static_cast<int32_t>(nodes.size());
 }
 
-void give_wanted(espalier_policy& policy, std::span<const node_id> wanted, const int32_t** out, int32_t* n) {
+void give_wanted(espalier_policy& policy, espalier_tree& grown, std::span<const node_id> wanted, const int32_t** out,
+                 int32_t* n) {
   policy.wanted.assign(wanted.begin(), wanted.end());
+  grown.changed();
+  policy.growing = wanted.empty() ? 0 : grown.state;
   give(policy.wanted, out, n);
+}
+
+void require_growing(const espalier_policy& policy, const espalier_tree& tree) {
+  if (policy.growing != 0 && policy.growing == tree.state) return;
+  raise<input_error>(
+      "the policy is not growing this tree: espalier_grow_begin() comes first, for one tree at a time, and "
+      "the tree must not be reset or drawn on in between.");
 }
 
 vocab_rows<float> data_of(const espalier_rows& rows, const char* name) {
@@ -464,12 +484,16 @@ void espalier_tree_destroy(espalier_tree* tree) {
 }
 
 espalier_status espalier_tree_reset(espalier_tree* tree, int32_t root_token, int32_t limit) {
-  return guarded([&] { at(tree, "tree").write().reset(root_token, limit < 0 ? tree->write().capacity() : limit); });
+  return guarded([&] {
+    at(tree, "tree").write().reset(root_token, limit < 0 ? tree->write().capacity() : limit);
+    tree->changed();
+  });
 }
 
 espalier_status espalier_tree_draw(espalier_tree* tree, int32_t parent, int32_t token, float log_prob, int32_t* node) {
   return guarded([&] {
     const node_id made = at(tree, "tree").write().draw(parent, token, log_prob);
+    tree->changed();
     if (node != nullptr) *node = made;
   });
 }
@@ -501,7 +525,7 @@ espalier_status espalier_grow_begin(espalier_policy* policy, espalier_tree* tree
       raise<input_error>("the tree has room for ", t.capacity(), " draws, but while it grows this policy has up to ",
                          p.max_asked(), ".");
     }
-    give_wanted(*policy, p.begin(t), wanted, n_wanted);
+    give_wanted(*policy, *tree, p.begin(t), wanted, n_wanted);
   });
 }
 
@@ -511,13 +535,14 @@ espalier_status espalier_grow_take(espalier_policy* policy, espalier_tree* tree,
     (void)at(wanted, "wanted"), (void)at(n_wanted, "n_wanted");
     const tree_view t = at(tree, "tree").view();
     espalier_policy& p = at(policy, "policy");
+    require_growing(p, *tree);
     const vocab_rows<float> data = data_of(at(rows, "rows"), "rows");
     const auto row_of =
         parts::rows_of_nodes("rows", array(rows->row_of, rows->n_nodes, "row_of"), t.n_nodes, data.n_rows, true);
     const node_rows<float> answer{data, row_of.data()};
     parts::require_answer<float>(p.wanted, answer);
     philox_chance chance = chance_of(seed);
-    give_wanted(p, p.part->take(tree->write(), answer, chance), wanted, n_wanted);
+    give_wanted(p, *tree, p.part->take(tree->write(), answer, chance), wanted, n_wanted);
   });
 }
 
@@ -712,6 +737,7 @@ espalier_status espalier_grow_decided(espalier_policy* policy, espalier_tree* tr
     (void)at(wanted, "wanted"), (void)at(n_wanted, "n_wanted");
     const tree_view t = at(tree, "tree").view();
     espalier_policy& p = at(policy, "policy");
+    require_growing(p, *tree);
     const vocab_rows<double> data = data_of(at(rows, "rows"), "rows");
     const auto row_of =
         parts::rows_of_nodes("rows", array(rows->row_of, rows->n_nodes, "row_of"), t.n_nodes, data.n_rows, true);
@@ -719,7 +745,7 @@ espalier_status espalier_grow_decided(espalier_policy* policy, espalier_tree* tr
     parts::require_answer<double>(p.wanted, answer);
     called_decisions by(decisions);
     parts::any_chance chance(by);
-    give_wanted(p, p.part->take(tree->write(), answer, chance), wanted, n_wanted);
+    give_wanted(p, *tree, p.part->take(tree->write(), answer, chance), wanted, n_wanted);
   });
 }
 

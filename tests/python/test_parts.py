@@ -38,6 +38,49 @@ def refused(sentence, error=espalier.InputError):
     return pytest.raises(error, match=sentence)
 
 
+def test_a_policy_grows_one_tree_at_a_time():
+    """Policies hold nodes of the tree that they grow: with another tree, or a changed one, they read what is not there."""
+    rows = softmax(logits_after([[5]]))
+    for name in espalier.policies():
+        policy = espalier.Policy(name)
+        trees = [espalier.Tree(policy.max_asked) for _ in range(2)]
+        with refused("not growing this tree"):
+            policy.take(trees[0], rows)
+        if not policy.begin(trees[0]):
+            continue
+        policy.begin(trees[1])
+        with refused("not growing this tree"):
+            policy.take(trees[0], rows)
+        trees[1].reset(3)
+        with refused("not growing this tree"):
+            policy.take(trees[1], rows)
+        policy.begin(trees[1])
+        trees[1].draw(0, 1, -1.0)
+        with refused("not growing this tree"):
+            policy.take(trees[1], rows)
+        tree, _, _ = espalier.build(policy, 5, lambda paths: softmax(logits_after(paths)))
+        with refused("not growing this tree"):
+            policy.take(tree, rows)
+
+
+def test_trees_that_grow_beside_each_other_are_those_that_grow_alone():
+    texts = [[1, 2, 3], [4], [5, 6]]
+    for name in ("iid-paths", "eagle2", "best-first", "plain"):
+        def draft(after):
+            return softmax(logits_after(after, scale=0.6))
+        beside = espalier.build_all([espalier.Policy(name) for _ in texts], texts, draft, seed=3)
+        for i, (text, (tree, rows, row_of)) in enumerate(zip(texts, beside)):
+            alone = espalier.build(name, text[-1], lambda paths: draft([text + path for path in paths]), 3, i, len(text))
+            assert np.array_equal(tree.token, alone[0].token) and np.array_equal(tree.parent, alone[0].parent)
+            assert np.array_equal(rows, alone[1]) and row_of == alone[2]
+    policy = espalier.Policy("eagle2")
+    with refused("not growing this tree"):
+        espalier.build_all([policy, policy], texts[:2], draft)
+    with refused("gives 3 rows"):
+        espalier.build_all([espalier.Policy("chain"), espalier.Policy("chain")], texts[:2],
+                           lambda after: softmax(logits_after(after + after[:1])))
+
+
 def test_every_policy_builds_and_every_verifier_that_fits_verifies():
     n = 0
     for name in espalier.policies():
@@ -168,17 +211,35 @@ def test_bad_input_gets_a_sentence():
         espalier.compile_trees([tree], [4])[0].dense_mask(2)
 
 
-def test_a_tensor_of_a_device_is_refused():
-    class OnDevice:
-        def __dlpack__(self, **_):
-            raise AssertionError("not asked for")
+class OnCuda:
+    """A tensor of a device, as DLPack shows it."""
 
-        def __dlpack_device__(self):
-            return 2, 0
+    def __dlpack__(self, **_):
+        raise AssertionError("the tensor is read.")
 
+    def __dlpack_device__(self):
+        return 2, 0
+
+
+def test_tensors_of_a_device_are_refused_by_name():
     tree, rows, row_of = drafted()
-    with refused("not in the host's memory"):
-        espalier.Verifier("specinfer").verify(tree, OnDevice(), rows, draft_row_of=row_of)
+    target, verifier, policy = target_of(tree), espalier.Verifier("specinfer"), espalier.Policy("eagle2")
+    grown = espalier.Tree(policy.max_asked)
+    grown.reset(5)
+    policy.begin(grown)
+    decoder = espalier.Decoder(None, "plain", "greedy", lambda rows: OnCuda(), vocab_size=16)
+    decoder.add([1, 2], 4)
+    for what, call in (("target", lambda: verifier.verify(tree, OnCuda(), rows, draft_row_of=row_of)),
+                       ("draft", lambda: verifier.verify(tree, target, OnCuda(), draft_row_of=row_of)),
+                       ("row_of of target", lambda: verifier.verify(tree, target, rows, OnCuda(), row_of)),
+                       ("target", lambda: espalier.verify_all(verifier, [tree], OnCuda(), rows, [row_of])),
+                       ("rows", lambda: policy.take(grown, OnCuda())),
+                       ("the draft's answer", lambda: espalier.build("eagle2", 5, lambda paths: OnCuda())),
+                       ("pending", lambda: espalier.compile_trees([tree], [4], pending=[OnCuda()])),
+                       ("the prompt", lambda: decoder.add(OnCuda())),
+                       ("logits", decoder.step)):
+        with refused(f"^{what} is on a device \\(CUDA\\), not in the host's memory"):
+            call()
 
 
 def test_what_was_lent_ends_with_its_call():

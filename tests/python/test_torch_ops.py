@@ -122,7 +122,7 @@ def test_bad_tensors():
             (lambda: verify(tree=tree[:, :1].contiguous()), r"tree must be \[1 \+ n, 2\]"),
             (lambda: verify(log_prob=log_prob[:1]), r"log_prob \[1 \+ n\]"),
             (lambda: verify(name="oracle"), "oracle"),
-            (lambda: ops.build("chain depth", 5, rows, row_of), "word like budget=12"),
+            (lambda: ops.build("chain depth", 5, rows, row_of), "written name=value"),
             (lambda: ops.build("chain", 5, rows * float("nan"), torch.zeros(1, dtype=torch.int32)), "nan"),
             (lambda: ops.build("chain", 5, rows, torch.zeros(999, dtype=torch.int32)), "at most"),
             (lambda: ops.build("chain", 5, rows, torch.full((1,), 99, dtype=torch.int32)), "99"),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The proposer for vLLM, called as vLLM's CustomClassProposer calls a class (vllm/v1/spec_decode/custom_class_proposer.py):
-made with the configuration, then by the four arguments by name."""
+"""The proposer for vLLM, made and called as vLLM 0.33.0 does (vllm/v1/spec_decode/custom_class_proposer.py and
+gpu_model_runner.py): made with the configuration, then called with three arguments and slot_mappings by name."""
 from types import SimpleNamespace
 
 import espalier
@@ -24,8 +24,7 @@ def proposed(proposer, texts, sampled=None):
     rows = np.zeros((len(texts) + 1, 32), np.int32)
     for row, text in zip(rows, texts):
         row[:len(text)] = text
-    return proposer.propose(sampled_token_ids=sampled or [text[-1:] for text in texts],
-                            num_tokens_no_spec=np.array([len(t) for t in texts] + [0]), token_ids_cpu=rows,
+    return proposer.propose(sampled or [text[-1:] for text in texts], np.array([len(t) for t in texts] + [0]), rows,
                             slot_mappings=None)
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 
 ABI = 1
+FLOAT32, FLOAT64 = (np.dtype(np.float32),), (np.dtype(np.float64),)  # what arrays may be of
+INT32, INT64 = (np.dtype(np.int32),), (np.dtype(np.int64),)
 
 
 class Error(ValueError):
@@ -186,42 +188,70 @@ def copied(pointer: Any, shape: int | tuple[int, ...], dtype: Any) -> np.ndarray
     return made
 
 
+# numpy's array objects begin with Python's own part, then the address of the numbers: of an array that has been checked, it
+# is read there in a fraction of the time that array.ctypes or __array_interface__ take.
+_ADDRESS = object.__basicsize__
+
+
 def address_of(array: np.ndarray) -> int:
-    """Returns where the numbers of an array are: array.ctypes.data, in a third of the time."""
+    """Returns where the numbers of an array are."""
+    return c.c_void_p.from_address(id(array) + _ADDRESS).value or 0
+
+
+def _interface_address_of(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
 
 
-def array_in(value: Any, what: str, n_dims: int, dtypes: tuple[Any, ...]) -> np.ndarray:
+_shown = np.ones(3, np.float32)
+if sys.implementation.name != "cpython" or address_of(_shown) != _interface_address_of(_shown):
+    address_of = _interface_address_of
+
+
+def array_in(value: Any, what: str, n_dims: int, dtypes: tuple[np.dtype, ...]) -> np.ndarray:
     """The array of a caller, by DLPack where it has it, without a copy.
 
     Raises InputError for what is no array in the host's memory, of another type or shape, or not contiguous."""
-    def names() -> str:
-        return " or ".join(np.dtype(d).name for d in dtypes)
-    if isinstance(value, np.ndarray):
-        array = value
-    elif hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
-        if value.__dlpack_device__()[0] not in (1, 3):
-            raise InputError(f"{what} is not in the host's memory: copy it there, as with .cpu().")
-        try:
-            array = np.from_dlpack(value)
-        except (BufferError, RuntimeError, TypeError) as error:
-            raise InputError(f"{what} cannot be read in place ({error}); a tensor that requires grad needs .detach(), "
-                             f"and one of another type than {names()} must be converted.") from None
-    else:
-        raise InputError(f"{what} must be an array, as of numpy or torch, but is a {type(value).__name__}.")
-    if array.dtype.type not in dtypes or not array.dtype.isnative:
-        raise InputError(f"{what} must be of {names()}, but is of {array.dtype.name}: convert it.")
+    array = value if isinstance(value, np.ndarray) else _of_dlpack(value, what, dtypes)
+    if array.dtype in dtypes and array.ndim == n_dims and array.flags.c_contiguous:
+        return array
+    if array.dtype not in dtypes:
+        raise InputError(f"{what} must be of {_names(dtypes)}, but is of {array.dtype.name}: convert it.")
     if array.ndim != n_dims:
         raise InputError(f"{what} must have {n_dims} dimension{'s' * (n_dims > 1)}, but has {array.ndim}.")
-    if not array.flags.c_contiguous:
-        raise InputError(f"{what} is not contiguous: contiguous() or numpy.ascontiguousarray() copies it.")
-    return array
+    raise InputError(f"{what} is not contiguous: contiguous() or numpy.ascontiguousarray() copies it.")
+
+
+def _of_dlpack(value: Any, what: str, dtypes: tuple[np.dtype, ...]) -> np.ndarray:
+    if not (hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__")):
+        raise InputError(f"{what} must be an array, as of numpy or torch, but is a {type(value).__name__}.")
+    _require_host(value, what)
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise InputError(f"{what} cannot be read in place ({error}); a tensor that requires grad needs .detach(), and one of "
+                         f"another type than {_names(dtypes)} must be converted.") from None
+
+
+def _require_host(value: Any, what: str) -> None:
+    """Raises InputError for a tensor in the memory of a device, by DLPack's numbers of devices."""
+    kind = int(value.__dlpack_device__()[0])
+    if kind not in (1, 3):  # of the CPU, and pinned for CUDA
+        device = {2: "CUDA", 8: "Metal", 10: "ROCm", 13: "CUDA's managed memory", 14: "oneAPI"}.get(kind, f"DLPack's kind {kind}")
+        raise InputError(f"{what} is on a device ({device}), not in the host's memory: copy it there, as with .cpu().")
+
+
+def _names(dtypes: tuple[np.dtype, ...]) -> str:
+    return " or ".join(d.name for d in dtypes)
 
 
 def tokens_in(value: Any, what: str) -> np.ndarray:
     """Whole numbers of 32 bits: a list, or an array of any whole numbers."""
-    array = np.asarray(value)
-    if array.dtype == np.int32 and array.ndim == 1 and array.flags.c_contiguous:
+    array = value
+    if not isinstance(value, np.ndarray):
+        if hasattr(value, "__dlpack_device__"):
+            _require_host(value, what)
+        array = np.asarray(value)
+    if array.dtype in INT32 and array.ndim == 1 and array.flags.c_contiguous:
         return array
     if array.size == 0:
         return np.zeros(0, np.int32)

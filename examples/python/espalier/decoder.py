@@ -47,7 +47,7 @@ class Drafter(TextModel):
     def __init__(self) -> None:
         def logits_of(texts: list[list[int]]) -> np.ndarray:
             with np.errstate(divide="ignore"):
-                rows = l.array_in(self.propose(texts), "the drafter's answer", 2, (np.float32,))
+                rows = l.array_in(self.propose(texts), "the drafter's answer", 2, l.FLOAT32)
                 return np.log(rows)
         super().__init__(logits_of)
 
@@ -151,7 +151,7 @@ class Decoder:
         returns the next pass of the step; None once it is over. For a pass without outputs logits may be None."""
         rows = np.zeros((0, self._vocab), np.float32)
         if logits is not None:
-            rows = l.array_in(logits, "logits", 2, (np.float32,))
+            rows = l.array_in(logits, "logits", 2, l.FLOAT32)
         return self._half(lib.espalier_decoder_end_step, rows.ctypes.data, *rows.shape)
 
     def _half(self, function: Callable, *what: Any) -> Pass | None:

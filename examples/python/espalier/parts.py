@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import ctypes as c
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,12 @@ def _words(options: dict[str, Any]) -> bytes:
     def word(value: Any) -> str:
         return ("off", "on")[value] if isinstance(value, bool) else str(value)
     return " ".join(f"{name}={word(value)}" for name, value in options.items()).encode()
+
+
+def _named(words: str, options: dict[str, Any]) -> tuple[bytes, bytes]:
+    """Returns the name of a part, and its options: those of the words after the name, then those by keyword."""
+    name, _, rest = words.partition(" ")
+    return name.encode(), b" ".join(part for part in (rest.encode(), _words(options)) if part)
 
 
 class Tree:
@@ -370,12 +376,13 @@ _CALLS = (l.BEGIN(_guarded(_begin)), l.TAKE(_guarded(_take)), l.OBSERVE(_guarded
 
 
 class Policy:
-    """A tree policy of the library, by its name (policies() has them all) and its options, or one of your own."""
+    """A tree policy of the library, by its name (policies() has them all) and its options, as in Policy("eagle2", budget=12)
+    or Policy("eagle2 budget=12"), or one of your own."""
 
     def __init__(self, name: str | TreePolicy, **options: Any):
         self._handle, self.own = c.c_void_p(), None
         if isinstance(name, str):
-            call(lib.espalier_policy_create(name.encode(), _words(options), c.byref(self._handle)))
+            call(lib.espalier_policy_create(*_named(name, options), c.byref(self._handle)))
             return
         if not (hasattr(name, "begin") and hasattr(name, "take")):
             raise TypeError(f"a policy is a name, or an object with begin and take, but is a {type(name).__name__}.")
@@ -406,12 +413,12 @@ class Policy:
         rows    float32 [n_rows, vocab], probabilities, read in place
         row_of  [n_nodes]: the row of each node, -1 if it has none; None: node u has row u
         """
-        held = _RowsIn(rows, row_of, "rows", (np.float32,))
+        held = _RowsIn(rows, row_of, "rows", l.FLOAT32)
         key = l.Seed(seed, stream, length)
         return self._grow(tree, lib.espalier_grow_take, c.byref(held.rows), c.byref(key))
 
     def _decided(self, tree: Tree, rows: np.ndarray, row_of: Sequence[int], decisions: l.Decisions) -> list[int]:
-        held = _RowsIn(rows, row_of, "rows", (np.float64,))
+        held = _RowsIn(rows, row_of, "rows", l.FLOAT64)
         return self._grow(tree, lib.espalier_grow_decided, c.byref(held.rows), c.byref(decisions))
 
     def _grow(self, tree: Tree, function: Callable, *what: Any) -> list[int]:
@@ -446,13 +453,9 @@ class _RowsIn:
                            0 if self.row_of is None else len(self.row_of))
 
 
-def build(policy: Policy | str | TreePolicy, root: int, draft: Callable[[list[list[int]]], Any], seed: int = 0,
-          stream: int = 0, length: int = 0) -> tuple[Tree, np.ndarray, list[int]]:
-    """Grows a tree. draft(paths) is given the tokens from below the root to each node that is asked about, and returns
-    their rows, float32 [len(paths), vocab], probabilities.
-
-    Returns the tree, the rows [n_rows, vocab], and the row of each node, -1 if there is none: what verify() takes."""
-    policy = policy if isinstance(policy, Policy) else Policy(policy)
+def _grown(policy: Policy, root: int, seed: int, stream: int, length: int) -> Generator:
+    """Grows a tree: yields the tokens from below the root to each node that is asked about, is sent their rows, and returns
+    what build() returns."""
     tree = Tree(policy.max_asked)
     tree.reset(root)
     rows, n = np.zeros((0, 1), np.float32), 0  # the first n are there
@@ -460,10 +463,7 @@ def build(policy: Policy | str | TreePolicy, root: int, draft: Callable[[list[li
     wanted = policy.begin(tree)
     while wanted:
         row_of += [-1] * (tree.n_nodes - len(row_of))
-        made = l.array_in(draft([tree.token[tree.path(u)[1:]].tolist() for u in wanted]), "the draft's answer", 2,
-                          (np.float32,))
-        if len(made) != len(wanted):
-            raise InputError(f"the draft was asked about {len(wanted)} nodes, but gives {len(made)} rows.")
+        made = yield [tree.token[tree.path(u)[1:]].tolist() for u in wanted]
         if n > 0 and made.shape[1] != rows.shape[1]:
             raise InputError(f"the draft gives rows of {made.shape[1]} tokens, but gave rows of {rows.shape[1]} before.")
         if n + len(made) > len(rows):
@@ -480,13 +480,59 @@ def build(policy: Policy | str | TreePolicy, root: int, draft: Callable[[list[li
     return tree, rows[:n], row_of
 
 
+def _drafted(draft: Callable[[list[list[int]]], Any], asked: list[list[int]]) -> np.ndarray:
+    made = l.array_in(draft(asked), "the draft's answer", 2, l.FLOAT32)
+    if len(made) != len(asked):
+        raise InputError(f"the draft was asked about {len(asked)} nodes, but gives {len(made)} rows.")
+    return made
+
+
+def build(policy: Policy | str | TreePolicy, root: int, draft: Callable[[list[list[int]]], Any], seed: int = 0,
+          stream: int = 0, length: int = 0) -> tuple[Tree, np.ndarray, list[int]]:
+    """Grows a tree. draft(paths) is given the tokens from below the root to each node that is asked about, and returns
+    their rows, float32 [len(paths), vocab], probabilities.
+
+    Returns the tree, the rows [n_rows, vocab], and the row of each node, -1 if there is none: what verify() takes."""
+    growing, made = _grown(policy if isinstance(policy, Policy) else Policy(policy), root, seed, stream, length), None
+    while True:
+        try:
+            made = _drafted(draft, growing.send(made))
+        except StopIteration as grown:
+            return grown.value
+
+
+def build_all(policies: Sequence[Policy], texts: Sequence[list[int]], draft: Callable[[list[list[int]]], Any], seed: int = 0,
+              streams: Sequence[int] | None = None) -> list[tuple[Tree, np.ndarray, list[int]]]:
+    """Grows the trees of several texts beside each other, each by a policy of its own: the root is the last token of the
+    text. draft(texts) is given the texts, each continued to a node that is asked about, and returns their rows, float32
+    [len(texts), vocab], probabilities. Text i has stream i, or streams[i].
+
+    Returns for each text what build() returns."""
+    growing = [_grown(policy, text[-1], seed, i if streams is None else streams[i], len(text))
+               for i, (policy, text) in enumerate(zip(policies, texts, strict=True))]
+    built: list[Any] = [None] * len(growing)
+    rows: dict[int, Any] = dict.fromkeys(range(len(growing)))
+    while rows:
+        asked = {}
+        for i, made in rows.items():
+            try:
+                asked[i] = growing[i].send(made)
+            except StopIteration as grown:
+                built[i] = grown.value
+        made = _drafted(draft, [texts[i] + path for i, paths in asked.items() for path in paths]) if asked else None
+        ends = np.cumsum([len(paths) for paths in asked.values()])
+        rows = {i: made[end - len(paths):end] for (i, paths), end in zip(asked.items(), ends)}
+    return built
+
+
 class Verifier:
-    """A verifier of the library, by its name (verifiers() has them all) and its options, or one of your own."""
+    """A verifier of the library, by its name (verifiers() has them all) and its options, as for Policy, or one of your
+    own."""
 
     def __init__(self, name: str | OwnVerifier, **options: Any):
         self._handle, self.own = c.c_void_p(), None
         if isinstance(name, str):
-            call(lib.espalier_verifier_create(name.encode(), _words(options), c.byref(self._handle)))
+            call(lib.espalier_verifier_create(*_named(name, options), c.byref(self._handle)))
             return
         if not hasattr(name, "verify"):
             raise TypeError(f"a verifier is a name, or an object with verify, but is a {type(name).__name__}.")
@@ -512,8 +558,8 @@ class Verifier:
         sampling  temperature, top_k, top_p, min_p: how logits become a distribution
         seed, stream, length  as for the tree's growth; another length in every round of a text
         """
-        p = _RowsIn(target, target_row_of, "target", (np.float32,))
-        q = None if draft is None else _RowsIn(draft, draft_row_of, "draft", (np.float32,))
+        p = _RowsIn(target, target_row_of, "target", l.FLOAT32)
+        q = None if draft is None else _RowsIn(draft, draft_row_of, "draft", l.FLOAT32)
         verdict, key = l.Verdict(), l.Seed(seed, stream, length)
         how = None if sampling is None else c.byref(sampling_in(**sampling))
         call(lib.espalier_verify(self._handle, tree.handle, None if q is None else c.byref(q.rows), c.byref(p.rows), how,
@@ -522,7 +568,7 @@ class Verifier:
 
     def _decided(self, tree: Tree, draft: np.ndarray, draft_row_of: Sequence[int], target: np.ndarray,
                  decisions: l.Decisions) -> tuple[int, int]:
-        p, q = _RowsIn(target, None, "target", (np.float64,)), _RowsIn(draft, draft_row_of, "draft", (np.float64,))
+        p, q = _RowsIn(target, None, "target", l.FLOAT64), _RowsIn(draft, draft_row_of, "draft", l.FLOAT64)
         verdict = l.Verdict()
         call(lib.espalier_verify_decided(self._handle, tree.handle, c.byref(q.rows), c.byref(p.rows), c.byref(decisions),
                                          c.byref(verdict)))

@@ -14,25 +14,17 @@ import numpy as np
 import torch
 
 from . import _library as l
-from ._library import InputError, OptionError
+from ._library import InputError
 from .parts import Policy, Tree, Verifier, compile_trees
-
-
-def _part(kind: type, words: str) -> Policy | Verifier:
-    name, *options = words.split()
-    for word in options:
-        if "=" not in word:
-            raise OptionError(f"an option is a word like budget=12, but one of {words!r} is {word!r}.")
-    return kind(name, **dict(word.split("=", 1) for word in options))
 
 
 @functools.cache
 def _room(policy: str) -> int:
-    return 1 + _part(Policy, policy).max_asked
+    return 1 + Policy(policy).max_asked
 
 
 def _ints(tensor: torch.Tensor, what: str, n_dims: int = 1) -> np.ndarray:
-    return l.array_in(tensor, what, n_dims, (np.int32,))
+    return l.array_in(tensor, what, n_dims, l.INT32)
 
 
 def _written(tree: Tree, room: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -47,7 +39,7 @@ def _written(tree: Tree, room: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 def tree_of(tree: torch.Tensor, log_prob: torch.Tensor) -> Tree:
     """Returns the tree that two tensors show."""
-    draws, probs = _ints(tree, "tree", 2), l.array_in(log_prob, "log_prob", 1, (np.float32,))
+    draws, probs = _ints(tree, "tree", 2), l.array_in(log_prob, "log_prob", 1, l.FLOAT32)
     if draws.shape[1] != 2 or len(draws) == 0 or len(probs) != len(draws):
         raise InputError(f"tree must be [1 + n, 2] and log_prob [1 + n], but they are {list(draws.shape)} and "
                          f"{list(probs.shape)}.")
@@ -75,10 +67,10 @@ def build(policy: str, root: int, rows: torch.Tensor, row_of: torch.Tensor, seed
     Returns tree, log_prob, row_of [1 + n], and wanted, int32 [1 + n]: the nodes whose rows are wanted next, then -1. The
     first call has row_of [-1], and wants the root. Once wanted begins with -1, the tree is complete, and row_of fits its
     nodes. A policy grows the same tree in each call: the cost of a call is that of the whole tree so far."""
-    part, given, room = _part(Policy, policy), _ints(row_of, "row_of"), _room(policy)
+    part, given, room = Policy(policy), _ints(row_of, "row_of"), _room(policy)
     if len(given) > room:
         raise InputError(f"row_of has {len(given)} nodes, but a tree of {policy!r} has {room} at most.")
-    l.array_in(rows, "rows", 2, (np.float32,))
+    l.array_in(rows, "rows", 2, l.FLOAT32)
     tree = Tree(part.max_asked)
     tree.reset(root)
     wanted, asked, known = part.begin(tree), [], [int(u) for u in given] + [-1] * (room - len(given))
@@ -146,7 +138,7 @@ def verify(verifier: str, tree: torch.Tensor, log_prob: torch.Tensor, target: to
     if min(len(p_of), len(q_of)) < shown.n_nodes:
         raise InputError(f"target_row_of and draft_row_of have {len(p_of)} and {len(q_of)} nodes, but the tree has "
                          f"{shown.n_nodes}.")
-    accepted, token = _part(Verifier, verifier).verify(
+    accepted, token = Verifier(verifier).verify(
         shown, target, draft, p_of[:shown.n_nodes], q_of[:shown.n_nodes],
         {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}, seed, stream, length)
     return _padded(shown.path(accepted), len(tree)), _padded(shown.committed(accepted, token), len(tree))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSL-1.0
-"""A base of proposers for vLLM's custom proposer interface (speculative_config with custom_proposer_backend). Not run in
-vLLM: the tests call it as vLLM's CustomClassProposer does."""
+"""A base of proposers for vLLM's custom proposer interface (method custom_class of the speculative configuration). Not run
+in vLLM: the tests call it as vLLM does."""
 from __future__ import annotations
 
 from typing import Any
@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 from ._library import InputError
-from .parts import Policy, build
+from .parts import Policy, build_all
 
 
 class Proposer:
     """Base of proposers of your own: propose_rows(texts) returns the distribution of the token after each text, float32
-    [len(texts), vocab], probabilities. The drafted tokens are the most probable ones, as vLLM takes them: its sampler is
-    given no probabilities of these drafts, and treats them as certain."""
+    [len(texts), vocab], probabilities. The drafted tokens are the most probable ones: vLLM's sampler is given no
+    probabilities of the draft, and accepts each with the probability that the target gives it."""
 
     def __init__(self, vllm_config: Any):
         self._n = int(vllm_config.speculative_config.num_speculative_tokens)
         self._longest = int(vllm_config.model_config.max_model_len)
-        self._policy = Policy("chain", length=self._n)
+        self._policies = [Policy("chain", length=self._n)]
 
     def propose_rows(self, texts: list[list[int]]) -> Any:
         raise NotImplementedError("a proposer needs propose_rows(texts).")
@@ -38,12 +38,11 @@ class Proposer:
         if lengths.ndim != 1 or rows.ndim != 2 or len(lengths) < n or len(rows) < n:
             raise InputError(f"{n} requests need num_tokens_no_spec [{n}] and token_ids_cpu [{n}, max_model_len], but they "
                              f"are {list(lengths.shape)} and {list(rows.shape)}.")
-        return [self._drafted(rows[i, :int(lengths[i])].tolist()) if sampled else []
-                for i, sampled in enumerate(sampled_token_ids)]
-
-    def _drafted(self, text: list[int]) -> list[int]:
-        room = min(self._n, self._longest - len(text))
-        if not text or room <= 0:
-            return []
-        tree, _, _ = build(self._policy, text[-1], lambda paths: self.propose_rows([text + path for path in paths]))
-        return tree.token[1:1 + room].tolist()
+        texts = {i: rows[i, :int(lengths[i])].tolist() for i, sampled in enumerate(sampled_token_ids) if sampled}
+        rooms = {i: min(self._n, self._longest - len(text)) for i, text in texts.items() if text}
+        texts = {i: texts[i] for i, room in rooms.items() if room > 0}
+        while len(self._policies) < len(texts):
+            self._policies.append(Policy("chain", length=self._n))
+        built = build_all(self._policies[:len(texts)], list(texts.values()), self.propose_rows)
+        drafts = {i: tree.token[1:1 + rooms[i]].tolist() for i, (tree, _, _) in zip(texts, built)}
+        return [drafts.get(i, []) for i in range(n)]

@@ -142,7 +142,8 @@ ESPALIER_C_API espalier_status espalier_tree_read(const espalier_tree* tree, esp
 
 /* Grow a tree that was reset. The policy says which nodes it wants rows of, the root first. At each call of _take the
  * caller gives the rows of all nodes that were asked about so far in this round, probabilities that sum to 1, and the
- * policy says which it wants next. n_wanted 0: the tree is complete. */
+ * policy says which it wants next. n_wanted 0: the tree is complete. A policy grows one tree at a time: with another
+ * tree, or one that was reset or drawn on in between, _take is an input error. */
 ESPALIER_C_API espalier_status espalier_grow_begin(espalier_policy* policy, espalier_tree* tree, const int32_t** wanted,
                                                    int32_t* n_wanted);
 ESPALIER_C_API espalier_status espalier_grow_take(espalier_policy* policy, espalier_tree* tree,
