@@ -337,7 +337,7 @@ arguments parse(int argc, const char* const* argv, parts offered, std::string& h
   espalier::for_each_option(result.draft, [&](const auto& option, auto&) {
     if (app.get_option(flag_name("draft", option.name))->count() > 0) result.draft_options.emplace_back(option.name);
   });
-  if (result.drafter == drafter_kind::automatic) result.drafter = drafter_beside(result.models.resolved());
+  if (result.drafter == drafter_kind::automatic) result.drafter = models::drafter_beside(result.models.resolved());
   check(result);
   set_part_options(app, options, result);
   result.target.text.seed = result.seed;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "../models/drafter_kind.hpp"
 #include "../models/model_paths.hpp"
 #include "../models/usage_error.hpp"
 #include "espalier/core/option.hpp"
@@ -24,13 +25,8 @@ struct price_table;
 
 namespace generate {
 
-//! The source of drafts.
-enum class drafter_kind { automatic, model, eagle3, mtp, block, text };
-
-//! True if a drafter is a head on the target's hidden states.
-constexpr bool is_head(drafter_kind drafter) {
-  return drafter == drafter_kind::eagle3 || drafter == drafter_kind::mtp;
-}
+using models::drafter_kind;
+using models::is_head;
 
 //! The hardware that runs models and rounds.
 enum class device_kind { cpu, cuda };
@@ -38,20 +34,6 @@ enum class device_kind { cpu, cuda };
 }  // namespace generate
 
 namespace espalier {
-
-template <>
-inline constexpr auto known_values<generate::drafter_kind> =
-    std::array{known_value<generate::drafter_kind>{generate::drafter_kind::automatic, "auto",
-                                                   "what --draft names or the model folder has, else text"},
-               known_value<generate::drafter_kind>{generate::drafter_kind::model, "model", "a smaller language model"},
-               known_value<generate::drafter_kind>{generate::drafter_kind::eagle3, "eagle3",
-                                                   "an EAGLE-3 head on the target's hidden states"},
-               known_value<generate::drafter_kind>{generate::drafter_kind::mtp, "mtp",
-                                                   "an MTP head on them, which may be in the target's own folder"},
-               known_value<generate::drafter_kind>{generate::drafter_kind::block, "block",
-                                                   "a model that drafts all depths in one pass"},
-               known_value<generate::drafter_kind>{generate::drafter_kind::text, "text",
-                                                   "what followed the last tokens before, with no model"}};
 
 template <>
 inline constexpr auto known_values<generate::device_kind> =
