@@ -36,10 +36,10 @@ enum class device_kind { cpu, cuda };
 namespace espalier {
 
 template <>
-inline constexpr auto known_values<generate::device_kind> =
-    std::array{known_value<generate::device_kind>{generate::device_kind::cpu, "cpu", "on the processor"},
-               known_value<generate::device_kind>{generate::device_kind::cuda, "cuda",
-                                                  "all of a round on a GPU, the models in 32-bit numbers"}};
+inline constexpr auto known_values<generate::device_kind> = std::array{
+    known_value<generate::device_kind>{generate::device_kind::cpu, "cpu", "on the processor"},
+    known_value<generate::device_kind>{generate::device_kind::cuda, "cuda",
+                                       "all of a round on a GPU, in 32-bit numbers, or bf16 with --weights bf16"}};
 
 }  // namespace espalier
 
@@ -98,7 +98,8 @@ struct arguments {
     see(option{"threads", &arguments::threads, "threads of a forward pass; 0: one for each processor", 0,
                espalier::thread_team::most_threads});
     see(option{"arithmetic", &arguments::arithmetic, "products with weights, on cpu"});
-    see(option{"weights", &arguments::weights, "how matrices are held, on cpu; products of integers take i8-rows"});
+    see(option{"weights", &arguments::weights,
+               "how matrices are held; products of integers take i8-rows; on cuda f32 or bf16"});
     see(option{"seed", &arguments::seed, "equal seeds write equal texts"});
     see(option{"repeats", &arguments::repeats, "runs of each method to compare; the median counts", 1, 1000});
   }
