@@ -4,6 +4,7 @@
 #include <cuda_bf16.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -77,9 +78,45 @@ void measure_bundled(bench::bench_run& run, const std::string& which, const std:
   }
 }
 
+// A pass of a model with mixtures of experts, which reads the more experts the more rows it has.
+void measure_mixture(bench::bench_run& run) {
+  const model_config config = bench::mixture_of_experts(run.options.tiny);
+  const std::int32_t prefix = run.size(512, 24), most = run.size(256, 16), context = prefix + most + 1;
+  device::llama_backend<number> model(config, bench::random_weights(config),
+                                      {.max_rows = most, .max_positions = context, .max_context = context});
+  device::contiguous_kv<number> kv(config.n_layers, config.kv_size(), 1, context);
+  bench::fill_random(
+      kv.view().data,
+      static_cast<std::size_t>(2 * config.n_layers * context) * static_cast<std::size_t>(config.kv_size()), 1, 3,
+      nullptr);
+  bench::contest race(run.flush, std::max(1, run.options.repetitions / 5));
+  const std::vector<std::int32_t> sizes = run.options.tiny ? std::vector{1, 8} : std::vector{1, 8, 16, 64, 256};
+  const tree_batches batches(sizes, prefix, run.size<std::size_t>(20000, 400), race.in());
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    model.reserve(sizes[i]);
+    race.add({.key = std::to_string(sizes[i]),
+              .work = [&model, &kv, batch = batches.of(i)](cudaStream_t s) { (void)model.forward(kv, batch, s); }});
+  }
+  race.run();
+  const mixture_shape& m = config.mixture;
+  const double expert_bytes = 6.0 * config.hidden_size * m.size * config.n_layers,
+               other_bytes = static_cast<double>(model.weight_bytes()) - expert_bytes * m.experts;
+  for (const std::int32_t n : sizes) {
+    const std::string rows = std::to_string(n);
+    // Random routers choose almost independently.
+    const double read = m.experts * (1.0 - std::pow(1.0 - 1.0 * m.used / m.experts, n));
+    run.found.add({.key = "forward.mixture." + rows,
+                   .what = "a pass of " + rows + " rows after " + std::to_string(prefix) +
+                           " tokens, four layers of Qwen3-30B-A3B's shape",
+                   .measured = race.of(rows),
+                   .reading = run.most.reading(other_bytes + expert_bytes * read)});
+  }
+}
+
 void measure(bench::bench_run& run) {
   measure_bundled(run, "target", "a pass of the bundled target", 90);
   measure_bundled(run, "draft", "a level of the bundled draft", 35);
+  measure_mixture(run);
   const model_config config = bench::large_shape(run.options.tiny);
   const std::int32_t prefix = run.size(2048, 40), most = run.size(1024, 16), context = prefix + most + 1;
   const double kv_bytes = 4.0 * config.n_layers * config.kv_size();

@@ -27,7 +27,23 @@ inline espalier::model_config large_shape(bool tiny) {
       "the shape of Qwen3-8B");
 }
 
-//! Weights of a model of that shape, drawn at random on the device so that sums over the hidden size stay about 1.
+//! The shape of four layers of Qwen3-30B-A3B, a mixture of experts; if `tiny`, a small model of the same family.
+inline espalier::model_config mixture_of_experts(bool tiny) {
+  return espalier::model_config::parse(
+      tiny ? R"({"model_type": "qwen3_moe", "vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 256,
+      "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": true,
+      "max_position_embeddings": 4096, "rope_theta": 1000000.0, "rms_norm_eps": 1e-6, "tie_word_embeddings": false,
+      "hidden_act": "silu"})"
+           : R"({"model_type": "qwen3_moe", "vocab_size": 151936, "hidden_size": 2048,
+      "num_hidden_layers": 4, "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
+      "intermediate_size": 6144, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768,
+      "norm_topk_prob": true, "max_position_embeddings": 40960, "rope_theta": 1000000.0, "rms_norm_eps": 1e-6,
+      "tie_word_embeddings": false, "hidden_act": "silu"})",
+      "the shape of Qwen3-30B-A3B");
+}
+
+//! Weights of a model of such a shape, drawn at random on the device so that sums over the hidden size stay about 1.
 inline espalier::cuda::model_weights<__nv_bfloat16> random_weights(const espalier::model_config& config) {
   auto weights = espalier::cuda::model_weights<__nv_bfloat16>::of_shape(config);
   fill_random(weights.head.matrix, weights.matrices.bytes() / sizeof(__nv_bfloat16), 0.0156F, 1, nullptr);

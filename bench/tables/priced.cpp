@@ -45,12 +45,12 @@ struct contestant {
   std::string name;
   std::string method;
   std::vector<std::pair<std::string, std::string>> options{};  // flags without hyphens in front, and their values
-  generate::drafter_kind drafter = generate::drafter_kind::model;
+  models::drafter_kind drafter = models::drafter_kind::model;
   std::string verifier{};  // empty: the first that fits
 };
 
 contestant sized(const std::string& name, const std::string& method, const char* option, int size,
-                 generate::drafter_kind drafter = generate::drafter_kind::model) {
+                 models::drafter_kind drafter = models::drafter_kind::model) {
   return {fmt::format("{} {}", name, size), method, {{option, std::to_string(size)}}, drafter};
 }
 
@@ -232,9 +232,9 @@ void ask_width(measurement& m, const arguments& a, report& out) {
 
 // Which budget of the tree over a block is best?
 void ask_budget(measurement& m, const arguments& a, report& out) {
-  std::vector<contestant> list{sized("chain of the block", "chain", "length", 16, generate::drafter_kind::block)};
+  std::vector<contestant> list{sized("chain of the block", "chain", "length", 16, models::drafter_kind::block)};
   for (const int budget : {8, 16, 32, 64, 128, 256, 512, 1024})
-    list.push_back(sized("DDTree", "best-first", "budget", budget, generate::drafter_kind::block));
+    list.push_back(sized("DDTree", "best-first", "budget", budget, models::drafter_kind::block));
   const std::string file = "h100_qwen3_8b_block.json", path = a.prices + "/" + file;
   for (const float temperature : {0.0F, 1.0F}) {
     const result r = m.write("budget", path, temperature, list);
@@ -295,7 +295,7 @@ void ask_selector(measurement& m, const arguments& a, report& out) {
         {fmt::format("{} {},{},{}", name, paths, trunk, length),
          "delayed",
          {{"paths", std::to_string(paths)}, {"trunk", std::to_string(trunk)}, {"length", std::to_string(length)}},
-         generate::drafter_kind::model,
+         models::drafter_kind::model,
          verifier});
   };
   for (const int paths : {2, 4}) {
@@ -306,7 +306,7 @@ void ask_selector(measurement& m, const arguments& a, report& out) {
     for (const int trunk : {1, 2, 4})
       add("delayed", paths, trunk, 4, "specinfer");
   }
-  list.push_back({"NDE", "neural-delayed", {}, generate::drafter_kind::model, "specinfer"});
+  list.push_back({"NDE", "neural-delayed", {}, models::drafter_kind::model, "specinfer"});
   const std::string file = "h100_qwen3_8b.json", path = a.prices + "/" + file;
   for (const float temperature : {0.6F, 1.0F}) {
     const result r = m.write("selector", path, temperature, list);

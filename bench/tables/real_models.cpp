@@ -115,7 +115,7 @@ std::vector<contestant> contestants(const arguments& a, const models::model_path
   const generate::method& plain = generate::find_method(how.parts, "plain");
   std::vector<contestant> list{
       by("plain", how, {"plain", generate::verifiers_for(how.parts, plain, temperature > 0).front()})};
-  const auto add = [&](generate::drafter_kind drafter, std::string_view name) {
+  const auto add = [&](models::drafter_kind drafter, std::string_view name) {
     how.drafter = drafter;
     for (const generate::pairing& parts : generate::pairings(how)) {
       const bool is_wanted =
@@ -133,10 +133,10 @@ std::vector<contestant> contestants(const arguments& a, const models::model_path
       }
     }
   };
-  add(generate::drafter_kind::text, "text");
-  if (!paths.draft.empty()) add(generate::drafter_kind::model, "draft");
-  if (!paths.head.empty()) add(generate::drafter_beside(paths), "head");
-  if (!paths.block.empty()) add(generate::drafter_kind::block, "block draft");
+  add(models::drafter_kind::text, "text");
+  if (!paths.draft.empty()) add(models::drafter_kind::model, "draft");
+  if (!paths.head.empty()) add(models::drafter_beside(paths), "head");
+  if (!paths.block.empty()) add(models::drafter_kind::block, "block draft");
   return list;
 }
 

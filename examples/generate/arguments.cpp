@@ -251,6 +251,20 @@ void check_price(const arguments& result) {
   }
 }
 
+void check_on_device(const arguments& result) {
+  using espalier::weight_storage;
+  const bool held = result.weights == weight_storage::fastest || result.weights == weight_storage::f32 ||
+                    result.weights == weight_storage::bf16;
+  if (!held) {
+    throw usage_error(
+        fmt::format("--weights {} does not run on --device cuda: f32 and bf16 do.", espalier::name_of(result.weights)));
+  }
+  if (result.arithmetic != espalier::matrix_arithmetic::exact) {
+    throw usage_error(fmt::format("--arithmetic {} does not run on --device cuda: exact does.",
+                                  espalier::name_of(result.arithmetic)));
+  }
+}
+
 void check(const arguments& result) {
   if (result.compare && (result.show_tree || !result.svg.empty() || !result.dot.empty()))
     throw usage_error("--show-tree, --svg and --dot draw one method's trees: they do not go with --compare.");
@@ -266,6 +280,7 @@ void check(const arguments& result) {
                                   flag_name("draft", result.draft_options.front())));
   }
   if (result.price) check_price(result);
+  if (result.device == device_kind::cuda) check_on_device(result);
   if (result.round >= 0 && result.svg.empty() && result.dot.empty())
     throw usage_error("--round chooses what --svg or --dot draws: one of them is missing.");
   if (result.chat && (result.compare || result.json || result.show_tree || result.raw || !result.prompts.empty() ||
@@ -337,7 +352,7 @@ arguments parse(int argc, const char* const* argv, parts offered, std::string& h
   espalier::for_each_option(result.draft, [&](const auto& option, auto&) {
     if (app.get_option(flag_name("draft", option.name))->count() > 0) result.draft_options.emplace_back(option.name);
   });
-  if (result.drafter == drafter_kind::automatic) result.drafter = drafter_beside(result.models.resolved());
+  if (result.drafter == drafter_kind::automatic) result.drafter = models::drafter_beside(result.models.resolved());
   check(result);
   set_part_options(app, options, result);
   result.target.text.seed = result.seed;

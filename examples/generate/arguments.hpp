@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "../models/drafter_kind.hpp"
 #include "../models/model_paths.hpp"
 #include "../models/usage_error.hpp"
 #include "espalier/core/option.hpp"
@@ -24,13 +25,8 @@ struct price_table;
 
 namespace generate {
 
-//! The source of drafts.
-enum class drafter_kind { automatic, model, eagle3, mtp, block, text };
-
-//! True if a drafter is a head on the target's hidden states.
-constexpr bool is_head(drafter_kind drafter) {
-  return drafter == drafter_kind::eagle3 || drafter == drafter_kind::mtp;
-}
+using models::drafter_kind;
+using models::is_head;
 
 //! The hardware that runs models and rounds.
 enum class device_kind { cpu, cuda };
@@ -40,25 +36,10 @@ enum class device_kind { cpu, cuda };
 namespace espalier {
 
 template <>
-inline constexpr auto known_values<generate::drafter_kind> =
-    std::array{known_value<generate::drafter_kind>{generate::drafter_kind::automatic, "auto",
-                                                   "what --draft names or the model folder has, else text"},
-               known_value<generate::drafter_kind>{generate::drafter_kind::model, "model", "a smaller language model"},
-               known_value<generate::drafter_kind>{generate::drafter_kind::eagle3, "eagle3",
-                                                   "an EAGLE-3 head on the target's hidden states"},
-               known_value<generate::drafter_kind>{generate::drafter_kind::mtp, "mtp",
-                                                   "an MTP head on them, which may be in the target's own folder"},
-               known_value<generate::drafter_kind>{generate::drafter_kind::block, "block",
-                                                   "a model that drafts all depths in one pass: DFlash, DFlash2, "
-                                                   "DSpark, P-EAGLE"},
-               known_value<generate::drafter_kind>{generate::drafter_kind::text, "text",
-                                                   "what followed the last tokens before, with no model"}};
-
-template <>
-inline constexpr auto known_values<generate::device_kind> =
-    std::array{known_value<generate::device_kind>{generate::device_kind::cpu, "cpu", "on the processor"},
-               known_value<generate::device_kind>{generate::device_kind::cuda, "cuda",
-                                                  "all of a round on a GPU, the models in 32-bit numbers"}};
+inline constexpr auto known_values<generate::device_kind> = std::array{
+    known_value<generate::device_kind>{generate::device_kind::cpu, "cpu", "on the processor"},
+    known_value<generate::device_kind>{generate::device_kind::cuda, "cuda",
+                                       "all of a round on a GPU, in 32-bit numbers, or bf16 with --weights bf16"}};
 
 }  // namespace espalier
 
@@ -117,7 +98,8 @@ struct arguments {
     see(option{"threads", &arguments::threads, "threads of a forward pass; 0: one for each processor", 0,
                espalier::thread_team::most_threads});
     see(option{"arithmetic", &arguments::arithmetic, "products with weights, on cpu"});
-    see(option{"weights", &arguments::weights, "how matrices are held, on cpu; products of integers take i8-rows"});
+    see(option{"weights", &arguments::weights,
+               "how matrices are held; products of integers take i8-rows; on cuda f32 or bf16"});
     see(option{"seed", &arguments::seed, "equal seeds write equal texts"});
     see(option{"repeats", &arguments::repeats, "runs of each method to compare; the median counts", 1, 1000});
   }

@@ -1,100 +1,29 @@
 // SPDX-License-Identifier: BSL-1.0
-#include <algorithm>
+#include "on_cuda.cuh"
+
+#include <cuda_bf16.h>
+
 #include <boost/hana/for_each.hpp>
-#include <cstdint>
-#include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "constraint_of.hpp"
-#include "draft_sampling.hpp"
-#include "espalier/cuda/decoder/decoder.cuh"
-#include "espalier/cuda/drafter/autoregressive.cuh"
-#include "espalier/cuda/drafter/block_diffusion.cuh"
-#include "espalier/cuda/drafter/no_drafter.cuh"
-#include "espalier/cuda/drafter/prompt_lookup.cuh"
-#include "espalier/cuda/kv_store/contiguous.cuh"
-#include "espalier/cuda/model/llama/block_draft_model.cuh"
-#include "espalier/cuda/model/llama/llama_backend.cuh"
-#include "espalier/cuda/registry.cuh"
-#include "espalier/model/llama/block_draft_config.hpp"
-#include "espalier/model/llama/model_files.hpp"
+#include "espalier/registry.hpp"
 #include "on_device.hpp"
-#include "part_with.hpp"
-#include "text_task.hpp"
 
 namespace generate {
 
-namespace {
-
-namespace cuda = espalier::cuda;
-
-using backend = cuda::llama_backend<float>;
-using cache = cuda::contiguous_kv<float>;
-using block_model = cuda::block_draft_model<float>;
-using model_drafter = cuda::autoregressive<backend&, cache&>;
-using block_drafter = cuda::block_diffusion<block_model&>;
-
-// The models on the device, loaded when they are first used.
-struct device_models {
-  std::int32_t rows;
-  std::int32_t context;
-  backend target;
-  std::optional<backend> draft;
-  std::optional<block_model> block;
-
-  device_models(const models::model_paths& paths, std::int32_t max_rows)
-      : rows(max_rows),
-        context(context_of(paths.model)),
-        target(load(paths.model, paths.block.empty() ? std::vector<int>{}
-                                                     : espalier::block_draft_config::load(paths.block).hidden_layers)) {
-    if (!paths.draft.empty()) draft.emplace(load(paths.draft, {}));
-    if (!paths.block.empty()) block.emplace(block_model::load(paths.block, target));
-  }
-
-  // The positions of a model; a draft is not asked beyond the target's.
-  static std::int32_t context_of(const std::string& path) {
-    return espalier::model_files::open(path).config.max_positions;
-  }
-  backend load(const std::string& path, const std::vector<int>& hidden_layers) const {
-    const std::int32_t positions = (std::min)(context, context_of(path));
-    return backend::load(
-        path, {.max_rows = rows, .max_positions = positions, .max_context = positions, .hidden_layers = hidden_layers});
-  }
-  cache make_cache(const backend& model) const {
-    return cache(model.config().n_layers, model.config().kv_size(), 1, model.max_positions());
-  }
-};
-
-device_models& models_of(const models::model_paths& paths, std::int32_t rows) {
-  static std::optional<device_models> loaded;
-  if (!loaded || loaded->rows < rows) loaded.emplace(paths, rows);
-  return *loaded;
-}
-
-// True if a method has a form on the device that can grow from this drafter.
-template <class PolicyT, class DrafterT>
-constexpr bool grows_from() {
-  if constexpr (cuda::has_device_policy<PolicyT>) {
-    return cuda::TreePolicy<cuda::device_policy<PolicyT>, DrafterT>;
-  } else {
-    return false;
-  }
-}
-
-}  // namespace
+extern template written_text write_in<__nv_bfloat16>(const text_task&);
 
 std::vector<std::string> methods_on_device(drafter_kind drafter) {
   if (is_head(drafter)) throw usage_error("--device cuda drafts with --drafter model, block or text.");
+  using models = device_models<float>;
   std::vector<std::string> names;
   boost::hana::for_each(espalier::tree_policies, [&]<class PartT>(const PartT& part) {
     using policy = typename PartT::type;
-    const bool grows = drafter == drafter_kind::block  ? grows_from<policy, block_drafter>()
+    const bool grows = drafter == drafter_kind::block  ? grows_from<policy, models::block_drafter>()
                        : drafter == drafter_kind::text ? grows_from<policy, cuda::prompt_lookup>()
-                                                       : grows_from<policy, model_drafter>();
+                                                       : grows_from<policy, models::model_drafter>();
     if (grows) names.emplace_back(part.name);
   });
   return names;
@@ -107,41 +36,8 @@ bool verifies_on_device(std::string_view verifier) {
 }
 
 written_text write_on_device(const text_task& work) {
-  written_text result;
-  const auto write_with = [&]<class PartT, class VerifierT>(const PartT& policy, const VerifierT& verifier) {
-    using policy_type = typename PartT::type;
-    if constexpr (cuda::has_device_policy<policy_type>) {
-      auto grown = cuda::make_on_device(policy);
-      device_models& models =
-          models_of(work.arguments.models.resolved(), (std::max)(cuda::most_asked<model_drafter>(grown) + 1, 64));
-      cache kv = models.make_cache(models.target);
-      const auto write = [&](auto&& drafter) {
-        auto decode = cuda::make_decoder(drafter, std::move(grown), verifier.make(), kv, models.target,
-                                         work.arguments.target, constraint_of(work));
-        result = write_by(decode, work);
-      };
-      if constexpr (!espalier::drafts<policy_type>) {
-        write(cuda::no_drafter());
-      } else if (work.arguments.drafter == drafter_kind::block) {
-        if constexpr (grows_from<policy_type, block_drafter>()) write(block_drafter(*models.block));
-      } else if (work.arguments.drafter == drafter_kind::text) {
-        if constexpr (grows_from<policy_type, cuda::prompt_lookup>()) write(cuda::prompt_lookup());
-      } else if constexpr (grows_from<policy_type, model_drafter>()) {
-        cache draft_kv = models.make_cache(*models.draft);
-        write(model_drafter(*models.draft, draft_kv,
-                            draft_sampling(work.arguments, *work.arguments.parts.methods.find(work.method))));
-      }
-    }
-  };
-  const parts& offered = work.arguments.parts;
-  espalier::for_each_compatible_pair(
-      [&]<class PolicyT, class VerifierT>(const PolicyT& policy, const VerifierT& verifier) {
-        if (policy.name != work.method || verifier.name != work.verifier) return;
-        // The library's parts with the options that flags set.
-        write_with(dynamic_cast<const method_with<PolicyT>&>(*offered.methods.find(policy.name)).part(),
-                   dynamic_cast<const verifier_with<VerifierT>&>(*offered.verifiers.find(verifier.name)).part());
-      });
-  return result;
+  const bool narrow = work.arguments.weights == espalier::weight_storage::bf16;
+  return narrow ? write_in<__nv_bfloat16>(work) : write_in<float>(work);
 }
 
 }  // namespace generate

@@ -7,7 +7,6 @@
 #include <cstddef>
 
 #include "espalier/concepts/regime.hpp"
-#include "espalier/model/llama/draft_kind.hpp"
 #include "on_device.hpp"
 
 namespace generate {
@@ -52,15 +51,6 @@ std::vector<std::string> default_methods(const arguments& arguments) {
 }
 
 }  // namespace
-
-drafter_kind drafter_beside(const models::model_paths& paths) {
-  if (!paths.head.empty()) {
-    const bool is_eagle3 = espalier::draft_kind_of(paths.head) == espalier::draft_kind::eagle3;
-    return is_eagle3 ? drafter_kind::eagle3 : drafter_kind::mtp;
-  }
-  if (!paths.draft.empty()) return drafter_kind::model;
-  return paths.block.empty() ? drafter_kind::text : drafter_kind::block;
-}
 
 const method& find_method(const parts& offered, std::string_view name) {
   const method* found = offered.methods.find(name);

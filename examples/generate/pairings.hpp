@@ -16,10 +16,6 @@ struct pairing {
   std::string verifier;
 };
 
-//! The drafter that these resolved paths are for: the one that --draft names, the model or the head beside the target,
-//! else the block draft there, else the text itself.
-drafter_kind drafter_beside(const models::model_paths& paths);
-
 //! The method of this name.
 //!
 //! Errors      usage_error if there is none

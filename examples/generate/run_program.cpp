@@ -22,34 +22,19 @@ namespace generate {
 
 namespace {
 
-// Refuses a drafter whose model the paths do not name.
-void require_drafter(const arguments& arguments) {
-  const models::model_paths& given = arguments.models;
-  const models::model_paths paths = given.resolved();
-  const auto require = [&](drafter_kind drafter, bool has, const std::string& what, const std::string& flag) {
-    if (arguments.drafter != drafter || has) return;
-    const std::string start = fmt::format("--drafter {} needs {}, but ", espalier::name_of(drafter), what);
-    if (!given.draft.empty()) throw usage_error(start + given.draft + " is none.");
-    throw usage_error(start + given.model + " has none beside it; " + flag + " names one.");
-  };
-  const bool has_head = !paths.head.empty() && drafter_beside(paths) == arguments.drafter;
-  require(drafter_kind::model, !paths.draft.empty(), "a smaller model", "--draft");
-  require(drafter_kind::eagle3, has_head, "an EAGLE-3 head", "--draft");
-  require(drafter_kind::mtp, has_head, "an MTP head", "--draft");
-  require(drafter_kind::block, !paths.block.empty(), "a block draft", "--block");
-}
-
 models::model_set load_models(const arguments& arguments) {
-  require_drafter(arguments);
+  models::require_drafter(arguments.drafter, arguments.models, "--block");
   std::int32_t rows = 0;
   for (const pairing& used : pairings(arguments)) {
     check_pairing(arguments, used);
     rows = (std::max)(rows, longest_pass(arguments, used.method));
   }
-  auto models = models::model_set::load(arguments.models, {.threads = arguments.threads,
-                                                           .max_rows = rows,
-                                                           .arithmetic = arguments.arithmetic,
-                                                           .weights = arguments.weights});
+  auto models = models::model_set::load(arguments.models,
+                                        {.threads = arguments.threads,
+                                         .max_rows = rows,
+                                         .arithmetic = arguments.arithmetic,
+                                         .weights = arguments.weights},
+                                        arguments.drafter);
   if (models.map) std::cerr << models.vocabularies_in_words() << '\n';
   return models;
 }

@@ -16,6 +16,8 @@
 #include "espalier/cost/hardware_name.hpp"
 #include "espalier/cost/measure_costs.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/block_diffusion.hpp"
+#include "espalier/drafter/factorised.hpp"
 #include "espalier/drafter/feature_steps.hpp"
 #include "espalier/drafter/translated.hpp"
 #include "espalier/forward/prefill.hpp"
@@ -94,7 +96,11 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
     espalier::feature_steps drafter(*models.head, draft_sampling);
     return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
   }
-  if (!models.draft) return espalier::measure_costs(models.target, target_kv, options, progress);
+  if (!models.draft) {
+    if (!models.block) return espalier::measure_costs(models.target, target_kv, options, progress);
+    espalier::factorised drafter(espalier::block_diffusion(*models.block), draft_sampling);
+    return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
+  }
   espalier::autoregressive drafter(*models.draft, *draft_kv, draft_sampling);
   if (!models.map) return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
   espalier::translated translating(drafter, *models.map);
@@ -106,9 +112,11 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
 //! Errors      those of load_costs and mismatch
 inline espalier::cost_model read_model_costs(const model_set& models, const std::string& file) {
   espalier::cost_model costs = espalier::load_costs(file);
-  const std::string warning = espalier::mismatch(
-      costs, espalier::hardware_name(models.target.n_threads()), espalier::model_identity(models.paths.model),
-      models.paths.by_level().empty() ? std::string() : espalier::model_identity(models.paths.by_level()));
+  const model_paths& paths = models.paths;
+  const std::string& draft = paths.by_level().empty() ? paths.block : paths.by_level();
+  const std::string warning = espalier::mismatch(costs, espalier::hardware_name(models.target.n_threads()),
+                                                 espalier::model_identity(paths.model),
+                                                 draft.empty() ? draft : espalier::model_identity(draft));
   if (!warning.empty()) std::cerr << file << ": " << warning << '\n';
   return costs;
 }

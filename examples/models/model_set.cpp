@@ -10,8 +10,8 @@
 
 namespace models {
 
-model_set model_set::load(const model_paths& given, const espalier::llama_options& options) {
-  const model_paths paths = given.resolved();
+model_set model_set::load(const model_paths& given, const espalier::llama_options& options, drafter_kind drafter) {
+  const model_paths paths = paths_for(drafter, given.resolved());
   espalier::llama_options target_options = options, draft_options = options;
   const espalier::model_config config = espalier::model_files::open(paths.model).config;
   // The hidden states that selectors read.

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "block_model.hpp"
+#include "drafter_kind.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/drafter/translated.hpp"
 #include "espalier/kv_store/recurrent.hpp"
@@ -35,8 +36,9 @@ struct model_set {
   std::optional<espalier::recurrent_kv> target_kv{}, draft_kv{};  //!< the caches of target_cache() and draft_cache()
 
   //! Loads the models. options.max_rows: rows of the longest forward pass of each, such as a tree and its pending
-  //! token.
-  static model_set load(const model_paths& given, const espalier::llama_options& options = {});
+  //! token. Of the models that draft, only the one that `drafter` is for is loaded; automatic: all that there are.
+  static model_set load(const model_paths& given, const espalier::llama_options& options = {},
+                        drafter_kind drafter = drafter_kind::automatic);
 
   //! The smaller model.
   //!
@@ -87,7 +89,8 @@ struct model_set {
   //! Number of tokens that target and draft can both follow.
   int drafted_context() const {
     if (head) return head->max_positions();
-    return draft ? (std::min)(context(), draft->max_positions()) : context();
+    if (draft) return (std::min)(context(), draft->max_positions());
+    return block ? (std::min)(context(), block->max_positions()) : context();
   }
 
   //! A cache for one sequence of one of the models, as long as its part of the context. It has room for two passes of

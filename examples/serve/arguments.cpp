@@ -86,6 +86,7 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
   models::add_model_paths(f, "Models", result.models);
   add_text(f, "Models", "--model-name", "NAME", "what clients call the model [the name of its file or folder]",
            result.model_name);
+  f.add_option("Models", "", espalier::option_of(&arguments::drafter), result.drafter);
   f.add_option("Models", "", espalier::option_of(&arguments::threads), result.threads);
   f.add_options("Texts", "", result.engine);
   f.add_options("Texts", "", result.engine.rules);
@@ -125,10 +126,12 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
     throw models::usage_error(models::sentence(error, argv[argc - 1]));
   }
   if (!app.remaining().empty()) throw models::no_such_argument(app);
-  if (!result.models.draft.empty() && result.models.resolved().by_level().empty()) {
-    throw models::usage_error("--draft " + result.models.draft +
-                              " is a block draft, with which this server does not draft: it must be a smaller model or "
-                              "a head.");
+  if (result.drafter == models::drafter_kind::automatic)
+    result.drafter = models::drafter_beside(result.models.resolved());
+  models::require_drafter(result.drafter, result.models, "--draft");
+  if (result.engine.memory > 0 && result.drafter != models::drafter_kind::text) {
+    throw models::usage_error("--memory is for drafts from texts, but --drafter is " +
+                              std::string(espalier::name_of(result.drafter)) + " here: --drafter text goes with it.");
   }
   if (!result.engine.memory_file.empty() && result.engine.memory == 0)
     throw models::usage_error("--memory-file keeps what --memory holds, which is missing.");

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "../models/drafter_kind.hpp"
 #include "../models/model_paths.hpp"
 #include "../models/usage_error.hpp"
 #include "api_request.hpp"
@@ -20,6 +21,7 @@ namespace serve {
 struct arguments {
   models::model_paths models;
   std::string model_name;  //!< name shown to clients; empty: that of the model folder
+  models::drafter_kind drafter = models::drafter_kind::automatic;  //!< parse() leaves another one than automatic
   std::int32_t threads = 0;
   std::int32_t grace = 30;
   engine_options engine;
@@ -35,6 +37,7 @@ struct arguments {
   static constexpr void describe(auto see) {
     using self = arguments;
     using espalier::option;
+    see(option{"drafter", &self::drafter, "what proposes tokens"});
     see(option{"threads", &self::threads, "threads of a forward pass; 0: one for each processor", 0,
                espalier::thread_team::most_threads});
     see(option{"grace", &self::grace, "seconds that texts may still take when the server is told to end", 0, 86400});

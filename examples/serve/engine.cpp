@@ -9,12 +9,13 @@
 #include <utility>
 
 #include "../models/model_costs.hpp"
-#include "../models/usage_error.hpp"
 #include "espalier/concepts/regime.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/block_diffusion.hpp"
+#include "espalier/drafter/factorised.hpp"
 #include "espalier/drafter/feature_steps.hpp"
 #include "espalier/drafter/text_counts.hpp"
 #include "espalier/drafter/translated.hpp"
@@ -181,16 +182,14 @@ void engine::work(std::promise<void> ready) {
 template <class PolicyT>
 void engine::work_with(PolicyT policy, std::promise<void>& ready) {
   if (models_.draft) {
-    if (options_.memory > 0) {
-      throw models::usage_error("--memory is for drafts from texts, but the draft model " + models_.paths.draft +
-                                " drafts here: name a --model that has none beside it.");
-    }
     espalier::paged_kv draft_kv = make_cache(models_, *models_.draft, options_);
     espalier::autoregressive drafter(*models_.draft, draft_kv);
     if (models_.map) return work_over(espalier::translated(drafter, *models_.map), std::move(policy), ready);
     return work_over(std::move(drafter), std::move(policy), ready);
   }
   if (models_.head) return work_over(espalier::feature_steps(*models_.head), std::move(policy), ready);
+  if (models_.block)
+    return work_over(espalier::factorised(espalier::block_diffusion(*models_.block)), std::move(policy), ready);
   constexpr std::int32_t most = espalier::option_of(&espalier::text_counts_options::capacity).high();
   const std::int32_t vocab = models_.target.vocab_size();
   if (options_.memory > 0) {

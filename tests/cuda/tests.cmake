@@ -22,10 +22,11 @@ espalier_cuda_sources(interop interop)
 espalier_cuda_sources(sampling sampling)
 espalier_cuda_sources(tree_policy drafter/joint.cu drafter/prompt_lookup.cu registry.cu tree_policy)
 espalier_cuda_sources(attention model/attention)
-espalier_cuda_sources(llama backend drafter/block_diffusion.cu model/llama/host_llama.cpp model/llama/llama_backend.cu
+espalier_cuda_sources(llama backend drafter/block_diffusion.cu model/llama/expert_mixture.cu model/llama/host_llama.cpp
+  model/llama/llama_backend.cu
   model/llama/matrix_products.cu model/llama/persistent_pass.cu model/llama/row_upload.cu)
 espalier_cuda_sources(models_in_rounds model/llama/host_llama.cpp model/llama/models_in_rounds.cu)
-espalier_cuda_sources(parallel model/parallel)
+espalier_cuda_sources(parallel model/llama/host_llama.cpp model/parallel)
 espalier_cuda_sources(nccl model/nccl)
 espalier_cuda_sources(cascade_and_halves decoder/cascade.cu decoder/halves.cu decoder/named_verifier.cu)
 espalier_cuda_sources(decoder decoder/decoder.cu decoder/named_verifier.cu

@@ -185,6 +185,8 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
             "--verifier names 2 verifiers, which goes with --compare"},
            {"--device abacus", "--device must be one of cpu, cuda, but is"},
            {"--arithmetic fuzzy", "--arithmetic must be one of exact, integer, but is"},
+           {"--device cuda --weights q4-0", "--weights q4-0 does not run on --device cuda: f32 and bf16 do."},
+           {"--device cuda --arithmetic integer", "--arithmetic integer does not run on --device cuda: exact does."},
            {"--drafter crystal-ball", "--drafter must be one of auto, model, eagle3, mtp, block, text, but is"},
            {"--drafter text --draft.top-p 0.5",
             "--draft.top-p shapes the probabilities of a draft model, and --drafter text has none."},

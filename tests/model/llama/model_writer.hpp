@@ -95,6 +95,48 @@ inline file_text random_llama(const espalier::model_config& c, unsigned seed) {
   return file;
 }
 
+//! A gpt-oss with random weights: each product has a bias, and each head a sink.
+inline file_text random_gpt_oss(const espalier::model_config& c, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  file_text file;
+  const auto tensor = [&](const std::string& name, const std::vector<int>& shape, float size, float offset = 0.0F) {
+    std::vector<std::uint64_t> extents(shape.begin(), shape.end());
+    std::uint64_t n = 1;
+    for (const std::uint64_t extent : extents)
+      n *= extent;
+    std::vector<float> values(static_cast<std::size_t>(n));
+    for (float& value : values)
+      value = offset + normal(random) * size;
+    file.add(name, extents, values);
+  };
+  const auto linear = [&](const std::string& name, int rows, int columns) {
+    tensor(name + ".weight", {rows, columns}, 1.2F / std::sqrt(static_cast<float>(columns)));
+    tensor(name + ".bias", {rows}, 0.2F);
+  };
+  const int hidden = c.hidden_size, experts = c.mixture.experts, size = c.mixture.size;
+  tensor("model.embed_tokens.weight", {c.vocab_size, hidden}, 0.5F);
+  for (int i = 0; i < c.n_layers; ++i) {
+    const std::string base = "model.layers." + std::to_string(i) + ".";
+    tensor(base + "input_layernorm.weight", {hidden}, 0.1F, 1.0F);
+    linear(base + "self_attn.q_proj", c.query_size(), hidden);
+    linear(base + "self_attn.k_proj", c.kv_size(), hidden);
+    linear(base + "self_attn.v_proj", c.kv_size(), hidden);
+    linear(base + "self_attn.o_proj", hidden, c.query_size());
+    tensor(base + "self_attn.sinks", {c.n_heads}, 1.0F);
+    tensor(base + "post_attention_layernorm.weight", {hidden}, 0.1F, 1.0F);
+    linear(base + "mlp.router", experts, hidden);
+    tensor(base + "mlp.experts.gate_up_proj", {experts, hidden, 2 * size},
+           1.2F / std::sqrt(static_cast<float>(hidden)));
+    tensor(base + "mlp.experts.gate_up_proj_bias", {experts, 2 * size}, 0.2F);
+    tensor(base + "mlp.experts.down_proj", {experts, size, hidden}, 1.2F / std::sqrt(static_cast<float>(size)));
+    tensor(base + "mlp.experts.down_proj_bias", {experts, hidden}, 0.2F);
+  }
+  tensor("model.norm.weight", {hidden}, 0.1F, 1.0F);
+  tensor("lm_head.weight", {c.vocab_size, hidden}, 0.3F);
+  return file;
+}
+
 //! A hybrid with random weights, and with noise one that often agrees with that without.
 inline file_text random_hybrid(const espalier::model_config& config, unsigned seed, float noise = 0.0F) {
   std::mt19937 random(seed), more_random(seed + 1);

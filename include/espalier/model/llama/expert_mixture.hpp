@@ -54,6 +54,7 @@ class expert_choice {
   // Shapes: routed [rows][routed_size]
   // Pre: rows is at most max_rows
   void choose(const float* routed, int rows) {
+    n_rows_ = rows;
     std::fill(next_.begin(), next_.end(), 0);
     for (int row = 0; row < rows; ++row)
       choose_of(row, routed + static_cast<std::ptrdiff_t>(row) * shape_.routed_size());
@@ -72,6 +73,8 @@ class expert_choice {
     }
   }
 
+  // Returns the number of rows that the last call of choose() had.
+  int n_rows() const { return n_rows_; }
   // Returns the experts that any row uses, ascending.
   std::span<const group> groups() const { return std::span(groups_).first(n_groups_); }
   // Returns the uses of an expert, rows ascending.
@@ -114,23 +117,17 @@ class expert_choice {
   std::vector<use> uses_;       // [rows * used]
   std::vector<group> groups_;   // [experts] of which the first n_groups_ count
   std::size_t n_groups_ = 0;
+  int n_rows_ = 0;
 };
 
 // The computation of a transformer's mixtures of experts, shared experts left out, with the working memory for it. The
-// matrices of an expert are read once for all rows that use it, and the matrices of other experts not at all.
+// matrices of an expert are read once for all rows that use it, and the matrices of other experts not at all. The
+// matrices may be a part of an expert's: some outputs of gate and up, some inputs or outputs of down.
 //
 // Law: bitwise, a row's result depends neither on the other rows nor on the number of threads: its experts' outputs are
 //      added in the order of the experts
 class expert_mixture {
  public:
-  // Numbers that a mixture reads and writes.
-  struct rows_type {
-    const float* routed;  // [rows][routed_size]
-    const float* from;    // [rows][hidden_size]; equal for all threads, but each may have a copy of its own
-    float* to;            // [rows][hidden_size] to which the outputs are added
-    int rows;
-  };
-
   expert_mixture() = default;
   expert_mixture(const mixture_shape& shape, int hidden_size, int n_threads, int max_rows)
       : shape_(shape),
@@ -151,32 +148,66 @@ class expert_mixture {
   // Adds to each row of `to` what the experts make of the row of `from`. All threads of the team call it together.
   // `next` is the matrix of the product after this step.
   //
+  // Shapes: routed [rows][routed_size]; from [rows][hidden_size], equal for all threads, but each may have a copy of its
+  // own; to [rows][hidden_size]
   // Pre: all threads have waited for one another since `routed` and `from` were written. `to` is read by no other
   //      thread, and a thread's columns of it are those of its share of the outputs of `down`
   template <class ExpertsT>
-  void run(thread_team& team, product_team& products, int thread, const ExpertsT& experts, const rows_type& rows,
-           const weight_matrix& next) {
+  void run(thread_team& team, product_team& products, int thread, const ExpertsT& experts, const float* routed,
+           const float* from, int rows, float* to, const weight_matrix& next) {
+    widen(team, products, thread, experts, routed, from, rows, activated_);
+    team.barrier();
+    add(products, thread, experts, activated_, to, true, true, next);
+  }
+
+  // The first half of run(): chooses the experts of each row, and writes the thread's columns of their activations.
+  //
+  // Shapes: activated [rows * used][size], the uses of an expert together
+  template <class ExpertsT>
+  void widen(thread_team& team, product_team& products, int thread, const ExpertsT& experts, const float* routed,
+             const float* from, int rows, float* activated) {
     expert_choice& choice = choices_[static_cast<std::size_t>(thread)];
-    choice.choose(rows.routed, rows.rows);
-    gather(team, thread, choice, rows.from);
+    choice.choose(routed, rows);
+    gather(team, thread, choice, from);
     const std::span<const expert_choice::group> groups = choice.groups();
-    const auto of = [&](const expert_choice::group& g) -> const auto& {
-      return experts[static_cast<std::size_t>(g.expert)];
+    const auto of = [&](std::size_t i) -> const auto& {
+      return experts[static_cast<std::size_t>(groups[i].expert)];
     };
     for (std::size_t i = 0; i < groups.size(); ++i) {
       const bool last = i + 1 == groups.size();
-      widen(products, thread, of(groups[i]), groups[i], inputs_of(choice, groups[i], rows.from),
-            last ? of(groups.front()).down.matrix : of(groups[i + 1]).up.matrix);
+      widen(products, thread, of(i), groups[i], inputs_of(choice, groups[i], from), activated,
+            last ? of(0).down.matrix : of(i + 1).up.matrix);
     }
-    team.barrier();
+  }
+
+  // The second half: adds the thread's columns of the experts' outputs, each multiplied by its factor, to the rows of
+  // `to`; writes them there if `adds` is false. The biases of `down` are left out if `biased` is false.
+  //
+  // Shapes: activated [rows * used][inputs of down]; to [rows][outputs of down]
+  // Pre: all threads have waited for one another since widen()
+  template <class ExpertsT>
+  void add(product_team& products, int thread, const ExpertsT& experts, const float* activated, float* to, bool adds,
+           bool biased, const weight_matrix& next) {
+    const expert_choice& choice = choices_[static_cast<std::size_t>(thread)];
+    const std::span<const expert_choice::group> groups = choice.groups();
+    const auto down = [&](std::size_t i) -> const auto& {
+      return experts[static_cast<std::size_t>(groups[i].expert)].down;
+    };
+    if (!adds) clear(products, thread, choice, experts.front().down.matrix, to);
     for (std::size_t i = 0; i < groups.size(); ++i) {
       const bool last = i + 1 == groups.size();
-      add(products, thread, of(groups[i]).down, groups[i], choice.uses_of(groups[i]), rows.to,
-          last ? next : of(groups[i + 1]).down.matrix);
+      add(products, thread, linear_view{down(i).matrix, biased ? down(i).bias : nullptr}, groups[i],
+          choice.uses_of(groups[i]), activated, to, last ? next : down(i + 1).matrix);
     }
   }
 
  private:
+  // A matrix with its bias, which may be null.
+  struct linear_view {
+    const weight_matrix& matrix;
+    const float* bias;
+  };
+
   static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
 
   // Returns whether the rows of an expert stand one after another in the batch, so that they need not be gathered.
@@ -207,9 +238,9 @@ class expert_mixture {
   // Writes the thread's columns of an expert's activations.
   template <class ExpertT>
   void widen(product_team& products, int thread, const ExpertT& expert, const expert_choice::group& g,
-             const float* from, const weight_matrix& next) {
+             const float* from, float* activated, const weight_matrix& next) {
     const weight_matrix &gate = expert.gate.matrix, &up = expert.up.matrix;
-    float *to = activated_ + at(g.begin, size_), *by = widened_ + at(g.begin, size_);
+    float *to = activated + at(g.begin, size_), *by = widened_ + at(g.begin, size_);
     const matrix_rows x = products.prepare(thread, gate.has_bytes() ? gate : up, from, g.size());
     products.multiply(thread, expert.up, x, by, false, gate);
     products.multiply(thread, expert.gate, x, to, false, next);
@@ -225,22 +256,31 @@ class expert_mixture {
   }
 
   // Adds the thread's columns of an expert's outputs, multiplied by their factors, to the rows that use it.
-  template <class LinearT>
-  void add(product_team& products, int thread, const LinearT& down, const expert_choice::group& g,
-           std::span<const expert_choice::use> uses, float* to, const weight_matrix& next) {
+  void add(product_team& products, int thread, const linear_view& down, const expert_choice::group& g,
+           std::span<const expert_choice::use> uses, const float* activated, float* to, const weight_matrix& next) {
+    const int width = down.matrix.outputs();
     // All threads have read the gathered rows: their memory holds the outputs now.
-    const matrix_rows x = products.prepare(thread, down.matrix, activated_ + at(g.begin, size_), g.size());
+    const matrix_rows x =
+        products.prepare(thread, down.matrix, activated + at(g.begin, down.matrix.inputs()), g.size());
     products.multiply(thread, down, x, gathered_, false, next);
     const auto [begin, end] = products.outputs_of(thread, down.matrix);
     for (int i = 0; i < g.size(); ++i) {
       const auto& [row, factor] = uses[static_cast<std::size_t>(i)];
       const simd_float by = simd_broadcast(factor);
-      float* sum = to + at(row, hidden_) + begin;
-      const float* output = gathered_ + at(i, hidden_) + begin;
+      float* sum = to + at(row, width) + begin;
+      const float* output = gathered_ + at(i, width) + begin;
       in_lanes(end - begin, [&](int o, auto many) {
         simd_store_run(sum + o, multiply_add(by, simd_load_run(output + o, many), simd_load_run(sum + o, many)), many);
       });
     }
+  }
+
+  // Sets the thread's columns of all rows to 0.
+  static void clear(const product_team& products, int thread, const expert_choice& choice, const weight_matrix& down,
+                    float* to) {
+    const auto [begin, end] = products.outputs_of(thread, down);
+    for (int row = 0; row < choice.n_rows(); ++row)
+      std::fill(to + at(row, down.outputs()) + begin, to + at(row, down.outputs()) + end, 0.0F);
   }
 
   mixture_shape shape_;

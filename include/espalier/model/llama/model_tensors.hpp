@@ -343,7 +343,11 @@ class model_tensors {
       const matrix_size of_one = size_of(c_, {parts.front(), i, 0});
       for (int e = 0; e < c_.mixture.experts; ++e) {
         const auto set = [&](int row, const weight_row& weights) {
-          weights_.set_row({parts[static_cast<std::size_t>(row % n)], i, e}, row / n, weights);
+          const part_place place{parts[static_cast<std::size_t>(row % n)], i, e};
+          if (!is_wanted(place, row / n)) return;
+          const column_range part = inputs_of(place, weights.type);
+          const std::size_t begin = row_bytes(weights.type, part.begin), end = row_bytes(weights.type, part.end);
+          weights_.set_row(place, row / n, {weights.type, weights.bytes.subspan(begin, end - begin), part.size()});
         };
         const stack_place in_stack{e, c_.mixture.experts};
         const weight_type type = c_.layout == model_config::layout_type::gpt_oss_mxfp4
@@ -553,20 +557,26 @@ class model_tensors {
         in_stack);
   }
 
+  // Returns whether the receiver takes a row, and which inputs of it.
+  bool is_wanted([[maybe_unused]] part_place place, [[maybe_unused]] int row) const {
+    if constexpr (requires { weights_.wants(place, row); }) return weights_.wants(place, row);
+    return true;
+  }
+  column_range inputs_of(part_place place, [[maybe_unused]] weight_type type) const {
+    if constexpr (requires { weights_.inputs(place, type); }) return weights_.inputs(place, type);
+    return {0, size_of(c_, place).inputs};
+  }
+
   // Reads a tensor, row r of which is the row target(r) of the model. All matrices that it holds have as many inputs as
   // that at `place`.
   template <class TargetT>
   void rows_of(const std::string& name, part_place place, int rows, const TargetT& target, stack_place in_stack = {}) {
     const int columns = size_of(c_, place).inputs;
     const auto wanted = [&](int row) {
-      [[maybe_unused]] const matrix_row to = target(row);
-      if constexpr (requires { weights_.wants(to.place, to.row); }) return weights_.wants(to.place, to.row);
-      return true;
+      const matrix_row to = target(row);
+      return is_wanted(to.place, to.row);
     };
-    const auto part = [&](weight_type type) {
-      if constexpr (requires { weights_.inputs(place, type); }) return weights_.inputs(place, type);
-      return column_range{0, columns};
-    };
+    const auto part = [&](weight_type type) { return inputs_of(place, type); };
     const auto visit = [&](int row, const weight_row& weights) {
       const matrix_row to = target(row);
       weights_.set_row(to.place, to.row, weights);

@@ -79,6 +79,7 @@ namespace detail {
 //   inputs_of(place)                             begin and end of these inputs
 //   inputs_in_file(place) -> int                 number of inputs in the file
 //   inputs_to_read(place, type) -> column_range  the inputs that are read from the file
+//   numbers_of(place, n) -> column_range         which of the n numbers of a vector are loaded
 struct whole_model {
   const model_config& config;
 
@@ -90,6 +91,7 @@ struct whole_model {
   column_range inputs_of(part_place place) const { return {0, inputs_in_file(place)}; }
   int inputs_in_file(part_place place) const { return held(place).inputs; }
   column_range inputs_to_read(part_place place, weight_type) const { return inputs_of(place); }
+  column_range numbers_of(part_place, int n) const { return {0, n}; }
 };
 
 // The receiver of the tensors that model_tensors or block_draft_tensors reads. It stores in `weights` the part of each
@@ -134,7 +136,8 @@ struct weight_loader {
 
   void set_vector(part_place place, const float* from, int n) {
     float* recurrent = weights.layers.empty() ? nullptr : recurrent_at(weights, place);
-    std::copy_n(from, n, recurrent ? recurrent : scale_at(weights, place));
+    const column_range own = part.numbers_of(place, n);
+    std::copy(from + own.begin, from + own.end, recurrent ? recurrent : scale_at(weights, place));
   }
 
   void set_bias(part_place place, int first, const float* from, int n) {

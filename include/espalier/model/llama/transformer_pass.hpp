@@ -165,6 +165,18 @@ class transformer_pass {
     products_.multiply(thread, matrix, products_.prepare(thread, matrix, x, rows), y, accumulate, next, y_stride);
   }
 
+  // The halves of a step `dispatch`, as in expert_mixture, for a place that makes such steps.
+  template <class ExpertsT>
+  void widen_experts(int thread, const ExpertsT& experts, const model_step& step, int rows, float* activated) {
+    mixture_.widen(*team_, products_, thread, experts, this->rows(step_rows::routed), normed_rows(step, thread, rows),
+                   rows, activated);
+  }
+  template <class ExpertsT>
+  void add_experts(int thread, const ExpertsT& experts, const float* activated, float* to, bool adds, bool biased,
+                   const weight_matrix& next) {
+    mixture_.add(products_, thread, experts, activated, to, adds, biased, next);
+  }
+
   // Returns the matrix of the first step after this one that has a matrix.
   template <class WeightsT>
   const weight_matrix& next_matrix(const WeightsT& weights, const model_step& step) const {
@@ -182,6 +194,20 @@ class transformer_pass {
   // Up to this many rows, it is faster that every thread computes all norms than that the threads wait for one another.
   static constexpr int alone_rows = 8;
   static constexpr std::size_t n_arrays = 11;
+
+  // Returns whether each thread computes the norms of this many rows, into memory of its own.
+  bool computes_alone(step_rows normed, int n) const {
+    return n <= alone_rows && config_.conv_taps == 0 &&
+           (normed == step_rows::normed || normed == step_rows::mlp_normed);
+  }
+  float* own_rows(step_rows normed, int thread) const {
+    const int first = (normed == step_rows::normed ? 0 : team_->n_threads()) + thread;
+    return own_normed_ + at(first * alone_rows, config_.hidden_size);
+  }
+  // Returns the n normalised rows that a thread reads in a step.
+  const float* normed_rows(const model_step& step, int thread, int n) const {
+    return computes_alone(step.from, n) ? own_rows(step.from, thread) : rows(step.from);
+  }
 
   float* kept(int layer, int row) const {
     const auto i = std::find(hidden_layers_.begin(), hidden_layers_.end(), layer) - hidden_layers_.begin();
@@ -302,15 +328,10 @@ class transformer_pass {
     int n_rows(const model_step& step) const {
       return step.outputs_only ? static_cast<int>(batch.outputs.size()) : batch.n_rows();
     }
-    // Returns whether each thread computes the norms of all rows, into memory of its own.
     bool is_alone(const model_step& step, step_rows normed) const {
-      return !step.outputs_only && batch.n_rows() <= alone_rows && pass.config_.conv_taps == 0 &&
-             (normed == step_rows::normed || normed == step_rows::mlp_normed);
+      return !step.outputs_only && pass.computes_alone(normed, batch.n_rows());
     }
-    float* own_rows(step_rows normed) const {
-      const int first = (normed == step_rows::normed ? 0 : pass.team_->n_threads()) + thread;
-      return pass.own_normed_ + at(first * alone_rows, pass.config_.hidden_size);
-    }
+    float* own_rows(step_rows normed) const { return pass.own_rows(normed, thread); }
 
     void embed() {
       if constexpr (requires { place.embed(pass, thread, batch); }) {
@@ -507,10 +528,9 @@ class transformer_pass {
     void dispatch(const model_step& step) {
       settle({{step_rows::routed, division::all}, {step.from, division::all}, {step.to, division::columns, true}});
       if constexpr (requires { layer_at(weights, {step.part, step.layer}).experts; }) {
-        const float* from = is_alone(step, step.from) ? own_rows(step.from) : pass.rows(step.from);
         pass.mixture_.run(*pass.team_, pass.products_, thread, layer_at(weights, {step.part, step.layer}).experts,
-                          {pass.rows(step_rows::routed), from, pass.rows(step.to), batch.n_rows()},
-                          pass.next_matrix(weights, step));
+                          pass.rows(step_rows::routed), pass.normed_rows(step, thread, batch.n_rows()), batch.n_rows(),
+                          pass.rows(step.to), pass.next_matrix(weights, step));
       }
     }
 

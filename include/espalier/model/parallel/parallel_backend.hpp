@@ -232,8 +232,8 @@ class rank_vocabulary {
 };
 
 // The PlaceT of a transformer_pass on one rank of several. Its make() carries out the steps that need rows of other
-// ranks: the embedding, and the products of attention_out and down, whose inputs are divided over ranks. Its blocks
-// hold rows for an exchange, rank after rank.
+// ranks: the embedding, and the products of attention_out and down (of experts, too), whose inputs are divided over
+// ranks. Its blocks hold rows for an exchange, rank after rank.
 template <Communicator CommunicatorT>
 class rank_place {
  public:
@@ -245,8 +245,10 @@ class rank_place {
         queries_(shares([&](const rank_part& p) { return p.queries(config_); })),
         hidden_(shares([](const rank_part& p) { return p.hidden; })),
         intermediate_(shares([](const rank_part& p) { return p.intermediate; })),
+        expert_(shares([](const rank_part& p) { return p.expert; })),
         vocabulary_(shares([](const rank_part& p) { return p.vocabulary; }), max_rows, ranks.size()) {
-    const int widest = (std::max)({config.hidden_size, config.query_size(), config.intermediate_size});
+    const int widest = (std::max)(
+        {config.hidden_size, config.query_size(), config.intermediate_size, config.mixture.used * config.mixture.size});
     const auto place = [&] {
       const auto rows = [&](int width) {
         return buffers_.take(static_cast<std::size_t>(max_rows) * static_cast<std::size_t>(width));
@@ -262,11 +264,12 @@ class rank_place {
     place();
   }
 
-  // Returns the config with the heads and the intermediate size that the rank's own steps compute with.
+  // Returns the config with the heads and the intermediate sizes that the rank's own steps compute with.
   static model_config own_config(model_config config, const rank_part& part) {
     config.n_heads = config.n_heads / config.n_kv_heads * part.kv_heads.size();
     config.n_kv_heads = part.kv_heads.size();
     config.intermediate_size = part.intermediate.size();
+    config.mixture.size = part.expert.size();
     return config;
   }
 
@@ -278,37 +281,31 @@ class rank_place {
   }
 
   bool makes(const model_step& step) const {
-    return step.kind == step_kind::embed || step.from == step_rows::mixed || is_down(step);
+    return step.kind == step_kind::embed || step.kind == step_kind::dispatch || step.from == step_rows::mixed ||
+           is_down(step);
   }
 
   void make(transformer_pass& pass, const model_weights& weights, const model_step& step,
             const forward_batch_view& batch) {
     if (step.kind == step_kind::embed) return embed(pass, weights, batch);
     const int n = batch.n_rows();
-    rank_shares& inputs = is_down(step) ? intermediate_ : queries_;
-    const auto& linear = linear_at(weights, {step.part, step.layer});
     const weight_matrix& next = pass.next_matrix(weights, step);
-    const float* sums = step.adds ? pass.rows(step.to) : nullptr;
-    float* blocks = split_ == rank_split::sums ? whole_ : blocks_;
-    if (split_ == rank_split::sums) {
-      // Each rank sums over its own inputs, for all outputs, and sends each sum to the rank that has the output. That
-      // rank adds up the sums of all ranks, in the order of ranks.
-      const float* own_inputs = inputs.own_block(blocks_, n);
-      pass.team().run([&](int thread) { pass.multiply(thread, linear.matrix, own_inputs, n, whole_, false, next); });
-      hidden_.pack(whole_, n, blocks_);
-      hidden_.scatter(*ranks_, blocks_, n, parts_);
-      float* own = begin_sums(linear.bias, sums, blocks, n);
-      const std::ptrdiff_t size = static_cast<std::ptrdiff_t>(n) * part_.hidden.size();
-      for (int r = 0; r < ranks_->size(); ++r)
-        std::transform(own, own + size, parts_ + r * size, own, std::plus<>());
-    } else {
-      inputs.gather(*ranks_, blocks_, n);
-      inputs.unpack(blocks_, n, whole_);
-      float* own = begin_sums(linear.bias, sums, blocks, n);
-      pass.team().run([&](int thread) { pass.multiply(thread, linear.matrix, whole_, n, own, true, next); });
+    if (step.kind == step_kind::dispatch) {
+      const auto& experts = layer_at(weights, {step.part, step.layer}).experts;
+      const int uses = n * config_.mixture.used;
+      float* own = expert_.own_block(blocks_, uses);
+      pass.team().run([&](int thread) { pass.widen_experts(thread, experts, step, n, own); });
+      // Of sums that are divided, rank 0 computes the biases.
+      return go_back(pass, step, n, nullptr, true, expert_, uses,
+                     [&](int thread, const float* inputs, float* to, bool adds) {
+                       pass.add_experts(thread, experts, inputs, to, adds, adds || ranks_->rank() == 0, next);
+                     });
     }
-    hidden_.gather(*ranks_, blocks, n);
-    hidden_.unpack(blocks, n, pass.rows(step.to));
+    const auto& linear = linear_at(weights, {step.part, step.layer});
+    go_back(pass, step, n, linear.bias, step.adds, is_down(step) ? intermediate_ : queries_, n,
+            [&](int thread, const float* inputs, float* to, bool adds) {
+              pass.multiply(thread, linear.matrix, inputs, n, to, adds, next);
+            });
   }
 
   // Returns the logits of a pass, [n][vocab_size], made of the blocks of all ranks.
@@ -332,6 +329,35 @@ class rank_place {
     for (int r = 0; r < ranks_->size(); ++r)
       ranges.push_back(range_of(rank_part(config_, r, ranks_->size())));
     return {std::move(ranges), ranks_->rank()};
+  }
+
+  // Carries out a product whose inputs, n_inputs rows in the blocks, are divided over ranks. Writes the n rows of the
+  // result, plus the bias if there is one, to step.to, or adds them to the rows there. sum(thread, inputs, to, adds)
+  // writes the thread's columns of a product of `inputs`, or adds them.
+  template <class SumT>
+  void go_back(transformer_pass& pass, const model_step& step, int n, const float* bias, bool adds, rank_shares& inputs,
+               int n_inputs, const SumT& sum) {
+    const float* sums = adds ? pass.rows(step.to) : nullptr;
+    float* blocks = split_ == rank_split::sums ? whole_ : blocks_;
+    if (split_ == rank_split::sums) {
+      // Each rank sums over its own inputs, for all outputs, and sends each sum to the rank that has the output. That
+      // rank adds up the sums of all ranks, in the order of ranks.
+      const float* own_inputs = inputs.own_block(blocks_, n_inputs);
+      pass.team().run([&](int thread) { sum(thread, own_inputs, whole_, false); });
+      hidden_.pack(whole_, n, blocks_);
+      hidden_.scatter(*ranks_, blocks_, n, parts_);
+      float* own = begin_sums(bias, sums, blocks, n);
+      const std::ptrdiff_t size = static_cast<std::ptrdiff_t>(n) * part_.hidden.size();
+      for (int r = 0; r < ranks_->size(); ++r)
+        std::transform(own, own + size, parts_ + r * size, own, std::plus<>());
+    } else {
+      inputs.gather(*ranks_, blocks_, n_inputs);
+      inputs.unpack(blocks_, n_inputs, whole_);
+      float* own = begin_sums(bias, sums, blocks, n);
+      pass.team().run([&](int thread) { sum(thread, whole_, own, true); });
+    }
+    hidden_.gather(*ranks_, blocks, n);
+    hidden_.unpack(blocks, n, pass.rows(step.to));
   }
 
   void embed(transformer_pass& pass, const model_weights& weights, const forward_batch_view& batch) {
@@ -363,7 +389,7 @@ class rank_place {
   rank_part part_;
   CommunicatorT* ranks_;
   rank_split split_;
-  rank_shares queries_, hidden_, intermediate_;
+  rank_shares queries_, hidden_, intermediate_, expert_;
   rank_vocabulary vocabulary_;
   float_block buffers_;
   float* blocks_ = nullptr;        // [max_rows][width of the widest rows that are exchanged]
@@ -384,7 +410,8 @@ class rank_place {
 //! Complexity  calls between ranks: one for the batch, one for the embedding, one for the logits, and for each layer
 //!             four. Floats that a rank sends to each other one, for R ranks and n rows: n / R * (hidden + layers *
 //!             (queries + 2 hidden + intermediate)), with rank_split::sums n / R * (hidden + layers * 4 hidden), and
-//!             for each row asked for vocab / R, or 2 with rank_logits::maxima
+//!             for each row asked for vocab / R, or 2 with rank_logits::maxima. In a mixture `intermediate` is that
+//!             of all experts that a row uses
 //! Law         Backend's, bitwise: a row depends on its path and the text, not on the rest of the batch, slots or
 //!             threads; it is the same on each rank; with rank_split::outputs it is llama_backend's, whatever the
 //!             number of ranks
@@ -417,7 +444,8 @@ class parallel_backend {
               {.max_rows = options.max_rows,
                .max_positions = max_positions_,
                .arithmetic = options.arithmetic,
-               .max_inputs = (std::max)({config.hidden_size, config.query_size(), config.intermediate_size}),
+               .max_inputs =
+                   (std::max)({config.hidden_size, config.query_size(), config.intermediate_size, config.mixture.size}),
                .keeps_inputs = false,
                .hidden_layers = options.hidden_layers}) {}
 

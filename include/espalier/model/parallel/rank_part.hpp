@@ -50,10 +50,11 @@ struct rank_division {
 }  // namespace detail
 
 //! The part of a transformer that a rank has: key-value heads with their query heads, and runs of the hidden,
-//! intermediate and vocabulary sizes, in granules of 32. Parts are as equal as granules allow; one may be empty.
+//! intermediate and vocabulary sizes, in granules of 32. Parts are as equal as granules allow; one may be empty. Of a
+//! mixture each rank has a part of every expert, a run of its intermediate size, and the whole router.
 //!
-//! Errors      model_error for a model with recurrent layers or mixtures of experts, which are not divided, and over
-//!             more than one rank for a model whose norms of queries and keys take all heads of a token together
+//! Errors      model_error for a model with recurrent layers, which are not divided, and over more than one rank for a
+//!             model whose norms of queries and keys take all heads of a token together
 struct rank_part {
   static constexpr int granule = 32;
 
@@ -64,19 +65,18 @@ struct rank_part {
     bool has(int i) const { return i >= begin && i < end; }
   };
   range kv_heads, hidden, intermediate, vocabulary;
+  range expert;  //!< of the intermediate size of an expert
 
   rank_part() = default;
   rank_part(const model_config& config, int rank, int size)
       : kv_heads(share(config.n_kv_heads, 1, rank, size)),
         hidden(share(config.hidden_size, granule, rank, size)),
         intermediate(share(config.intermediate_size, granule, rank, size)),
-        vocabulary(share(config.vocab_size, granule, rank, size)) {
-    if (config.is_hybrid() || config.has_mixtures() || config.attention_gate) {
-      raise<model_error>("a model with ",
-                         config.is_hybrid()      ? "recurrent layers"
-                         : config.has_mixtures() ? "mixtures of experts"
-                                                 : "gates behind attention",
-                         " (", config.family, ") cannot be divided over ranks: one rank runs it.");
+        vocabulary(share(config.vocab_size, granule, rank, size)),
+        expert(share(config.mixture.size, granule, rank, size)) {
+    if (config.is_hybrid() || config.attention_gate) {
+      raise<model_error>("a model with ", config.is_hybrid() ? "recurrent layers" : "gates behind attention", " (",
+                         config.family, ") cannot be divided over ranks: one rank runs it.");
     }
     if (config.whole_query_key_norm && size > 1) {
       raise<model_error>("a model with norms over all heads of the queries and of the keys (", config.family,

@@ -23,12 +23,19 @@ class rank_rows {
     return split_ == rank_split::sums && (place.part == model_part::attention_out || place.part == model_part::down);
   }
   rank_part::range inputs_of(part_place place) const {
-    return place.part == model_part::down ? part_.intermediate : part_.queries(config_);
+    return place.part == model_part::down ? inner_of(place) : part_.queries(config_);
   }
   int inputs_in_file(part_place place) const { return size_of(config_, place).inputs; }
 
+  // Returns which of a vector's numbers the rank holds: all, but only the sinks of its own heads.
+  column_range numbers_of(part_place place, int n) const {
+    if (place.part != model_part::sinks) return {0, n};
+    const rank_part::range own = part_.queries(config_);
+    return {own.begin / config_.head_dim, own.end / config_.head_dim};
+  }
+
   // Returns how many outputs and inputs of a matrix the rank holds. n_biases() returns how many of its biases the rank
-  // holds.
+  // holds: of an expert's down that is cut, all.
   matrix_size held(part_place place) const {
     const matrix_size whole = size_of(config_, place);
     return is_cut(place) ? matrix_size{whole.outputs, inputs_of(place).size()}
@@ -40,10 +47,12 @@ class rank_rows {
         return part_.queries(config_).size() + 2 * part_.kv_size(config_);
       case model_part::attention_out:
       case model_part::down:
-        return part_.hidden.size();
+        return has_all_biases(place) ? config_.hidden_size : part_.hidden.size();
       case model_part::gate:
       case model_part::up:
-        return part_.intermediate.size();
+        return inner_of(place).size();
+      case model_part::router:
+        return config_.mixture.experts;
       default:
         return part_.vocabulary.size();
     }
@@ -67,10 +76,12 @@ class rank_rows {
         return own_projection(row);
       case model_part::attention_out:
       case model_part::down:
-        return within(part_.hidden);
+        return has_all_biases(place) ? row : within(part_.hidden);
       case model_part::gate:
       case model_part::up:
-        return within(part_.intermediate);
+        return within(inner_of(place));
+      case model_part::router:
+        return row;
       default:
         return within(part_.vocabulary);
     }
@@ -79,6 +90,9 @@ class rank_rows {
   int own_row(part_place place, int row) const { return is_cut(place) ? row : own_output(place, row); }
 
  private:
+  rank_part::range inner_of(part_place place) const { return place.expert >= 0 ? part_.expert : part_.intermediate; }
+  bool has_all_biases(part_place place) const { return place.expert >= 0 && is_cut(place); }
+
   int own_projection(int row) const {
     const rank_part::range queries = part_.queries(config_);
     const int q = config_.query_size(), kv = config_.kv_size(), own_kv = part_.kv_size(config_);

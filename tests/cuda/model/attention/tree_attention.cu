@@ -58,7 +58,13 @@ struct setting {
   filling fill = filling::peaked;
   double lean = 0.5;
   bool batch_invariant = false;
+  bool sinks = false;  // heads have sinks: below the scores, among them and far above
 };
+
+float sink_of(std::int32_t head) {
+  constexpr float of[] = {2.0F, -60.0F, 9.0F, 300.0F, 0.0F};
+  return of[head % 5];
+}
 
 template <class NumberT>
 double roundoff() {
@@ -152,7 +158,13 @@ struct problem {
   std::vector<NumberT> run(const gpu::attention_tuning& tuning) const {
     const on_device there(*this);
     const gpu::tree_attention<NumberT> attention(shape(), tuning);
-    attention.run(there.query.data(), there.kv, layer, there.view, {scale()}, there.out.data(), nullptr);
+    std::vector<float> numbers;
+    for (std::int32_t head = 0; head < s.group * s.kv_heads; ++head)
+      numbers.push_back(sink_of(head));
+    const auto sinks = to_device(numbers);
+    gpu::attention_scores scores{.scale = scale()};
+    if (s.sinks) scores.sinks = sinks.data();
+    attention.run(there.query.data(), there.kv, layer, there.view, scores, there.out.data(), nullptr);
     return to_host(there.out);
   }
 
@@ -251,6 +263,7 @@ struct problem {
     }
     for (double& w : weights)
       total += w = std::exp(w - highest);
+    if (s.sinks) total += std::exp(static_cast<double>(sink_of(head)) - highest);
     for (std::size_t i = 0; i < slots.size(); ++i) {
       if (weights[i] < 1e-14) continue;
       const NumberT* const value = kv.value(layer, sequence, slots[i]) + from;
@@ -458,6 +471,24 @@ TEST_CASE("Other number types and head dimensions run without tensor cores") {
     check<__nv_bfloat16>(s, chosen(64, 3, 2));
     s.fill = filling::counting;
     check<__half>(s, chosen(64, 1, 2));
+  }
+}
+
+TEST_CASE("A sink takes its share of a head's weights, in every kernel") {
+  setting s;
+  s.sinks = true;
+  s.parts = {{1, 70, 17}, {0, 0, 40}};
+  s.group = 5, s.kv_heads = 1;
+  for (const bool by_position : {false, true}) {
+    s.batch_invariant = by_position;
+    for (const std::int32_t splits : {1, 3}) {
+      s.dim = 64;
+      check<__half>(s, chosen(64, splits, 2));
+      check<__nv_bfloat16>(s, chosen(128, splits, 1));
+      check<__nv_bfloat16>(s, chosen(192, splits, 2));
+      s.dim = 40;
+      check<float>(s, chosen(64, splits, 2));
+    }
   }
 }
 

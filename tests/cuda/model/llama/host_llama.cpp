@@ -66,3 +66,28 @@ void write_random_llama(const std::string& folder, const model_config& c, unsign
   if (c.window > 0) config["sliding_window"] = c.window;
   std::ofstream(folder + "/config.json") << config.dump();
 }
+
+void write_random_gpt_oss(const std::string& folder, unsigned seed) {
+  const nlohmann::json config = {
+      {"model_type", "gpt_oss"},
+      {"vocab_size", 72},
+      {"hidden_size", 96},
+      {"num_hidden_layers", 2},
+      {"num_attention_heads", 4},
+      {"num_key_value_heads", 2},
+      {"head_dim", 32},
+      {"intermediate_size", 160},
+      {"num_local_experts", 5},
+      {"num_experts_per_tok", 2},
+      {"sliding_window", 4},
+      {"attention_bias", true},
+      {"max_position_embeddings", 512},
+      {"rope_theta", 150000.0},
+      {"rope_scaling", {{"rope_type", "yarn"}, {"factor", 32.0}, {"original_max_position_embeddings", 64}}},
+      {"rms_norm_eps", 1e-5},
+      {"tie_word_embeddings", false}};
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/config.json") << config.dump();
+  std::ofstream(folder + "/model.safetensors", std::ios::binary)
+      << model_writer::random_gpt_oss(model_config::load(folder), seed).text();
+}

@@ -35,3 +35,7 @@ espalier::model_config wide_llama(int head_dim);
 //! Writes config.json and model.safetensors of a Llama with random weights; of a Mistral where config.window is not 0,
 //! whose layers all see such a window.
 void write_random_llama(const std::string& folder, const espalier::model_config& config, unsigned seed);
+
+//! Writes config.json and model.safetensors of a gpt-oss with random weights, whose experts are large enough for ranks
+//! to have a part of each.
+void write_random_gpt_oss(const std::string& folder, unsigned seed);

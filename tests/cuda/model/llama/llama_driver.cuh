@@ -184,6 +184,7 @@ __global__ void attend_plainly(typename plain_attention<NumberT>::job job, cuda:
   for (std::int32_t slot = 0; slot < end; ++slot) {
     if (sees(slot)) total += expf(score(slot) - greatest);
   }
+  if (job.scores.sinks != nullptr) total += expf(job.scores.sinks[head] - greatest);
   for (std::int32_t i = 0; i < dim; ++i) {
     float sum = 0.0F;
     for (std::int32_t slot = 0; slot < end; ++slot) {
@@ -214,6 +215,25 @@ std::vector<row_type> device_rows(espalier::vocab_rows<NumberT> logits) {
     rows.emplace_back(all.begin() + static_cast<std::ptrdiff_t>(r * vocab),
                       all.begin() + static_cast<std::ptrdiff_t>((r + 1) * vocab));
   return rows;
+}
+
+//! Number of rows in which a number differs by more than this share of the largest expected number, or is not finite.
+inline std::size_t rows_beyond(double share, const std::vector<row_type>& found,
+                               const std::vector<row_type>& expected) {
+  if (found.size() != expected.size()) return found.size() + expected.size();
+  double largest = 1e-30;
+  for (const row_type& row : expected) {
+    for (const float x : row)
+      largest = std::max(largest, std::abs(static_cast<double>(x)));
+  }
+  std::size_t n = 0;
+  for (std::size_t r = 0; r < found.size(); ++r) {
+    bool beyond = found[r].size() != expected[r].size();
+    for (std::size_t i = 0; !beyond && i < found[r].size(); ++i)
+      beyond = !(std::abs(static_cast<double>(found[r][i]) - static_cast<double>(expected[r][i])) < share * largest);
+    n += beyond ? 1 : 0;
+  }
+  return n;
 }
 
 //! Largest difference as a share of the largest expected number; infinite where a number is not finite.

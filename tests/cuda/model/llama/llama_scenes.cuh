@@ -24,8 +24,8 @@ using espalier::forward_batch;
 using llama_driver::device_batch;
 using llama_driver::device_kv;
 using llama_driver::device_rows;
-using llama_driver::difference;
 using llama_driver::row_type;
+using llama_driver::rows_beyond;
 
 //! What rounding to a type may do to numbers as large as these models': a few of its steps.
 template <class NumberT>
@@ -103,13 +103,16 @@ void compare_with_host(const std::string& folder, int page_size, unsigned seed, 
   const device_batch uploaded(batch.view(), 2);
   const auto before = kv.contents();
   const auto found = device_rows(device.forward(kv, uploaded.view(), nullptr));
-  CHECK(difference(found, expected) < tolerance);
+  // With 16 bits a row may choose another expert, and is another row then.
+  const bool chooses = host.config().has_mixtures() && sizeof(number) == 2;
+  const auto most = [&](std::size_t n) { return chooses ? n / 4 : 0; };
+  CHECK(rows_beyond(tolerance, found, expected) <= most(expected.size()));
   for (const int layer : {0, 1}) {
     std::vector<row_type> states;
     for (int row = 0; row < 16; ++row)
       states.push_back(host.hidden(layer, row));
     INFO("hidden states of layer " << layer);
-    CHECK(difference(states_of(device, layer, 16), states) < tolerance);
+    CHECK(rows_beyond(tolerance, states_of(device, layer, 16), states) <= most(states.size()));
   }
   // The rows' slots were written, in each layer keys and values, and nothing else.
   const auto after = kv.contents();

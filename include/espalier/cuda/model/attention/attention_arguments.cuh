@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cmath>
 #include <cstdint>
 
 #include "espalier/cuda/core/forward_batch.cuh"
@@ -33,6 +34,8 @@ struct attention_scores {
   float scale = 1.0F;       //!< factor of the scores; > 0
   float cap = 0.0F;         //!< scaled scores become cap * tanh(score / cap); 0: they stay
   std::int32_t window = 0;  //!< tokens that a row sees, itself included, counted along its path; 0: all
+  //! [n_heads] on the device: a number that counts as the score of one more token, without a value; null: none.
+  const float* sinks = nullptr;
 };
 
 }  // namespace espalier::cuda
@@ -66,6 +69,7 @@ struct attention_arguments {
   float cap;                   // scores become cap * tanh(score * cap_scale) first; 0: they stay
   float cap_scale;
   std::int32_t window;  // how many keys, up to its own, a row sees; 0: all
+  const float* sinks;   // [n_heads] scores of one more key without a value; nullptr: none
   std::int32_t query_stride;
   std::int32_t n_heads;
   std::int32_t group;  // query heads that share keys and values
@@ -81,6 +85,18 @@ inline constexpr std::int32_t max_mask_columns = 32768;
 
 //! Number of splits of attention by position: block b of 64 keys belongs to split b % position_splits.
 inline constexpr std::int32_t position_splits = 8;
+
+//! Returns the factor that makes a mean of a row's sum of weighted values. A weight is the exponential of a score less
+//! `most`, and `total` is the sum of all weights but the sink's.
+//!
+//! Pre         row_and_head is row * n_heads + head
+template <class NumberT>
+__device__ inline float mean_factor(const attention_arguments<NumberT>& a, std::int64_t row_and_head, float most,
+                                    float total) {
+  if (total == 0.0F) return 0.0F;
+  if (a.sinks == nullptr) return 1.0F / total;
+  return 1.0F / (total + exp2f(a.sinks[row_and_head % a.n_heads] * 1.44269504F - most * a.exponent_scale));
+}
 
 //! Returns the first unit of work of split number `split`. Pre: n_units < 2^26.
 __device__ inline std::int32_t split_begin(std::int32_t n_units, std::int32_t split, std::int32_t n_splits) {

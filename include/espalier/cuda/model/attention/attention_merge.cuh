@@ -73,7 +73,7 @@ __device__ void merge_parts(const attention_arguments<NumberT>& a, std::int64_t 
   float total = weight == 0.0F ? 0.0F : weight * own.total;
   for (int step = 16; step > 0; step /= 2)
     total += __shfl_xor_sync(0xFFFFFFFFU, total, step);
-  const float factor = total == 0.0F ? 0.0F : 1.0F / total;
+  const float factor = mean_factor(a, row_and_head, most, total);
 
   const std::int64_t between = parts_between * a.head_dim, at = row_and_head * a.head_dim;
   const std::int32_t width = a.head_dim % 4 == 0 ? 4 : 1;

@@ -226,8 +226,9 @@ struct warp_attention {
         const std::int32_t query_index = first_query + 16 * g + 8 * lower + lane / 4;
         if (query_index >= place.n_queries || a.batch.sequence_of[place.first_row + place.row_of(query_index)] < 0)
           continue;
-        const float factor = total[g][lower] == 0.0F ? 0.0F : 1.0F / total[g][lower];
-        NumberT* const out = a.out + place.out_of(a, query_index) * dim + 2 * (lane % 4);
+        const std::int64_t row_and_head = place.out_of(a, query_index);
+        const float factor = mean_factor(a, row_and_head, most[g][lower], total[g][lower]);
+        NumberT* const out = a.out + row_and_head * dim + 2 * (lane % 4);
         ESPALIER_UNROLL
         for (int d = 0; d < dim / 8; ++d) {
           *reinterpret_cast<std::uint32_t*>(out + 8 * d) =

@@ -113,7 +113,7 @@ ESPALIER_KERNEL __launch_bounds__(32 * plain_attention_warps) void plain_attenti
     }
   }
 
-  const float factor = total == 0.0F ? 0.0F : 1.0F / total;
+  const float factor = mean_factor(a, i, most, total);
   const std::int64_t n = static_cast<std::int64_t>(a.batch.n_rows) * a.n_heads;
   if (a.n_splits > 1) {
     if (lane == 0) a.part_scores[split * n + i] = {most, total};
@@ -156,7 +156,7 @@ namespace espalier::cuda {
 //! Head dimensions 64 and 128 of half and bfloat16 numbers run on tensor cores; floats, and other dimensions up to 256,
 //! on a plain kernel that is meant for small models and comparison. Capped scores take the plain kernel whatever the
 //! numbers are. So do windows: without batch_invariant if they are shorter than the context and the batch together,
-//! with batch_invariant always.
+//! with batch_invariant always. All kernels take sinks, which are added to a row's weights when its mean is made.
 //!
 //! Tensor cores are used by mma.sync, or by wgmma on compute capability 9.0 in a program that is compiled for sm_90a
 //! (CMAKE_CUDA_ARCHITECTURES 90a, or nvcc -gencode arch=compute_90a,code=sm_90a); code for plain sm_90 has no wgmma.
@@ -247,6 +247,7 @@ class tree_attention {
       a.exponent_scale = 1.44269504F;
     }
     a.window = scores.window;
+    a.sinks = scores.sinks;
     a.query_stride = shape_.query_stride;
     a.n_heads = shape_.n_heads;
     a.group = shape_.n_heads / shape_.n_kv_heads;

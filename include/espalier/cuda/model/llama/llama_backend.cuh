@@ -53,7 +53,7 @@ struct llama_options {
 };
 
 //! A transformer on the device. It loads the same models from the same files as espalier::llama_backend on the host,
-//! except models with recurrent layers or mixtures of experts.
+//! except models with recurrent layers.
 //!
 //! Weights, keys, values and activations are NumberT; the residual stream, norms and all sums are float, and so are the
 //! logits, unless LogitT says otherwise. cuBLASLt computes the products, AttentionT the attention, and kernels of the
@@ -71,10 +71,10 @@ struct llama_options {
 //!
 //! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size]
 //! Complexity  a pass is 3 + 9 n_layers launches and products, whatever the batch holds. GPT-NeoX with a parallel
-//!             residual has one a layer fewer, OLMo one a layer more. There is one more if the last layer is among
-//!             hidden_layers, one if logits are capped, and one a layer if attention divides the context. Products run
-//!             for the least planned number of rows that is enough for the batch. Planned are the numbers of
-//!             forward_bucket(), max_rows, and those that reserve() has added. No allocation, no search for
+//!             residual has one a layer fewer, OLMo one a layer more, mixtures of experts two. There is one more if the
+//!             last layer is among hidden_layers, one if logits are capped, and one a layer if attention divides the
+//!             context. Products run for the least planned number of rows that is enough for the batch. Planned are the
+//!             numbers of forward_bucket(), max_rows, and those that reserve() has added. No allocation, no search for
 //!             algorithms, no synchronisation: a graph can capture it
 //! Law         the laws of Backend, within rounding. The same batch gives the same bits. A row's bits do not depend on
 //!             the numbers in other rows. They depend on the number of rows: by it cuBLASLt chooses algorithms, and
@@ -122,7 +122,7 @@ class llama_backend {
     for (const int layer : hidden_layers_)
       require_option("hidden_layers", layer, 0, config_.n_layers - 1);
     place_buffers();
-    activations_.allocate(), floats_.allocate(), logits_memory_.allocate();
+    activations_.allocate(), floats_.allocate(), logits_memory_.allocate(), chosen_.allocate();
     place_buffers();
     if constexpr (may_persist) make_persistent();
     if (!persistent_) {
@@ -219,6 +219,7 @@ class llama_backend {
     numbers_.attention_out = products_.add(hidden, config_.query_size(), CUDA_R_32F, adds);
     numbers_.widen = products_.add((config_.gated_mlp ? 2 : 1) * config_.intermediate_size, hidden, numbers, false);
     numbers_.down = products_.add(hidden, config_.intermediate_size, CUDA_R_32F, adds);
+    if (config_.has_mixtures()) numbers_.router = products_.add(config_.mixture.experts, hidden, CUDA_R_32F, false);
     numbers_.head = products_.add(config_.vocab_size, hidden, detail::data_type_of<LogitT>, false);
   }
 
@@ -229,7 +230,15 @@ class llama_backend {
     memory_.projected = activations_.take(size(config_.projected_size()));
     memory_.mixed = activations_.take(size(config_.query_size()));
     memory_.widened = activations_.take(size((config_.gated_mlp ? 2 : 1) * config_.intermediate_size));
-    memory_.activated = activations_.take(size(config_.intermediate_size));
+    const mixture_shape& mixture = config_.mixture;
+    memory_.activated = activations_.take(
+        (std::max)(size(config_.intermediate_size), size(mixture.used) * static_cast<std::size_t>(mixture.size)));
+    if (config_.has_mixtures()) {
+      memory_.routed = floats_.take(size(mixture.experts));
+      memory_.factors = floats_.take(size(mixture.used));
+      memory_.outputs = floats_.take(size(mixture.used) * static_cast<std::size_t>(config_.hidden_size));
+      memory_.chosen = chosen_.take(size(mixture.used));
+    }
     memory_.stream = floats_.take(size(config_.hidden_size));
     if (!config_.adds_products()) memory_.output = floats_.take(size(config_.hidden_size));
     hidden_ = floats_.take(size(config_.hidden_size) * hidden_layers_.size());
@@ -279,6 +288,12 @@ class llama_backend {
     }
     void stream_changed() const {}
     float* kept(int layer) const { return of.kept(layer); }
+    void dispatch(const detail::model_step&, const detail::mixture_job<NumberT>& job, cudaStream_t stream) const {
+      const detail::mixture_launcher<NumberT> mixture{job, stream};
+      mixture.widen();
+      mixture.narrow();
+      mixture.add();
+    }
   };
 
   model_config config_;
@@ -296,6 +311,7 @@ class llama_backend {
   detail::array_pieces<NumberT> activations_;
   detail::array_pieces<float> floats_;
   detail::array_pieces<LogitT> logits_memory_;
+  detail::array_pieces<std::int32_t> chosen_;
   memory_type memory_;       // max_rows rows of each array
   float* hidden_ = nullptr;  // [hidden_layers][max_rows][hidden_size]
   std::optional<pass_type> persistent_;

@@ -31,11 +31,8 @@ inline void require_on_device(const model_config& c) {
                        ") has biases of queries and keys beside norms over all their heads, which the transformer on "
                        "the device does not compute; the host's, espalier::llama_backend, does.");
   }
-  if (!c.is_hybrid() && !c.has_mixtures() && !c.attention_gate) return;
-  raise<model_error>("a ", c.family, " model has ",
-                     c.is_hybrid()      ? "recurrent layers"
-                     : c.has_mixtures() ? "mixtures of experts"
-                                        : "gates behind attention",
+  if (!c.is_hybrid() && !c.attention_gate) return;
+  raise<model_error>("a ", c.family, " model has ", c.is_hybrid() ? "recurrent layers" : "gates behind attention",
                      ", which the transformer on the device does not compute; the host's, espalier::llama_backend, "
                      "does.");
 }
@@ -50,6 +47,7 @@ struct whole_rows {
   }
   int own_row(espalier::detail::part_place, int row) const { return row; }
   int own_output(espalier::detail::part_place, int row) const { return row; }
+  espalier::detail::column_range numbers_of(espalier::detail::part_place, int n) const { return {0, n}; }
   bool is_cut(espalier::detail::part_place) const { return false; }
   espalier::detail::column_range inputs_of(espalier::detail::part_place place) const { return {0, held(place).inputs}; }
   espalier::detail::column_range inputs_to_read(espalier::detail::part_place place, weight_type) const {
@@ -96,7 +94,8 @@ struct weight_upload {
   }
 
   void set_vector(part_place place, const float* values, int n) {
-    upload_vector(espalier::detail::scale_at(weights, place), values, n);
+    const auto own = part.numbers_of(place, n);
+    upload_vector(espalier::detail::scale_at(weights, place), values + own.begin, own.end - own.begin);
   }
 
   void set_bias(part_place place, int first, const float* values, int n) {
@@ -120,16 +119,16 @@ struct weight_upload {
 //! The weights of a transformer in the memory of the device, as espalier::model_weights on the host: matrices as
 //! NumberT, row by row, norms and biases as float.
 //!
-//! Query, key and value projections are one matrix, rows in that order; so are gate and up. A tied embedding is held
+//! Query, key and value projections are one matrix, rows in that order; so are gate and up. The matrices `gate` of all
+//! experts of a layer follow one another, and so do their biases; likewise `up` and `down`. A tied embedding is held
 //! once.
 //!
 //! Shapes      matrix [outputs][inputs]; pointers to parts that a model does not have are null
 //! Complexity  load: reads the file once; host memory for 2^21 numbers; int8 rows are multiplied by their scales on the
 //!             way. Synchronises
 //! Errors      model_error for a tensor that is missing or unknown, or has another shape or dtype than the config asks
-//!             for, for a weight beyond the range of NumberT, and for a model with recurrent layers, mixtures of
-//!             experts, gates behind attention, or biases beside norms over all heads, which the device does not
-//!             compute; cuda_error
+//!             for, for a weight beyond the range of NumberT, and for a model with recurrent layers, gates behind
+//!             attention, or biases beside norms over all heads, which the device does not compute; cuda_error
 template <class NumberT>
 struct model_weights {
   static_assert(detail::is_model_number<NumberT>,
@@ -144,15 +143,21 @@ struct model_weights {
     float* bias = nullptr;
     int inputs = 0;
   };
+  struct expert_type {
+    linear_type gate, up, down;
+  };
   struct layer_type {
     norm_type attention_norm, mlp_norm;
     float* query_norm = nullptr;          //!< [head_dim], or [query_size] if all heads are normalised as one row
     float* key_norm = nullptr;            //!< [head_dim], or [kv_size]
+    float* sinks = nullptr;               //!< [n_heads] attention sinks
     float* attention_out_norm = nullptr;  //!< [hidden_size]
     float* mlp_out_norm = nullptr;        //!< [hidden_size]
     linear_type query_key_value, attention_out;
     linear_type gate, up;  //!< up's rows follow gate's, in matrix and bias
     linear_type down;
+    linear_type router;                //!< of a mixture; gate, up and down are empty then
+    std::vector<expert_type> experts;  //!< [mixture.experts] of a mixture
   };
 
   detail::array_pieces<NumberT> matrices;
@@ -226,9 +231,18 @@ struct model_weights {
       layer.query_key_value = linear({model_part::query_key_value, i}, c.query_bias);
       layer.query_norm = vector(c.query_key_norm, c.query_norm_size());
       layer.key_norm = vector(c.query_key_norm, c.key_norm_size());
+      layer.sinks = vector(c.attention_sinks, c.n_heads);
       layer.attention_out = back({model_part::attention_out, i}, c.attention_out_bias);
       layer.attention_out_norm = vector(c.output_norms, c.hidden_size);
       layer.mlp_norm = norm(c.input_norms);
+      if (c.is_mixture(i)) {
+        layer.router = linear({model_part::router, i}, c.mixture.biased);
+        layer.experts.resize(size(c.mixture.experts));
+        place_experts(c, part, i, &expert_type::gate, model_part::gate);
+        place_experts(c, part, i, &expert_type::up, model_part::up);
+        place_experts(c, part, i, &expert_type::down, model_part::down);
+        continue;
+      }
       layer.up = linear({model_part::up, i}, c.mlp_bias, c.gated_mlp ? 2 : 1);
       if (c.gated_mlp) {
         const int intermediate = part.held({model_part::up, i}).outputs;
@@ -240,6 +254,24 @@ struct model_weights {
       layer.mlp_out_norm = vector(c.output_norms, c.hidden_size);
     }
     final_norm = norm(true);
+  }
+
+  // Places one matrix of each expert of a layer, one after another, and then their biases. Biases of down are whole on
+  // each rank.
+  template <class PartT>
+  void place_experts(const model_config& c, const PartT& part, int layer, linear_type expert_type::*which,
+                     espalier::detail::model_part of) {
+    const auto [outputs, inputs] = part.held({of, layer, 0});
+    const int biases = of == espalier::detail::model_part::down ? c.hidden_size : outputs;
+    std::vector<expert_type>& experts = layers[static_cast<std::size_t>(layer)].experts;
+    const std::size_t numbers = static_cast<std::size_t>(outputs) * static_cast<std::size_t>(inputs);
+    NumberT* matrix = matrices.take(experts.size() * numbers);
+    float* bias = c.mixture.biased ? vectors.take(experts.size() * static_cast<std::size_t>(biases)) : nullptr;
+    for (expert_type& expert : experts) {
+      expert.*which = {matrix, bias, inputs};
+      if (matrix) matrix += numbers;
+      if (bias) bias += biases;
+    }
   }
 };
 

@@ -244,7 +244,8 @@ class persistent_pass {
   static bool fits(const model_config& c, const detail::model_steps& steps, int max_rows) {
     const bool plain = c.gated_mlp && !c.parallel_residual && !c.layer_norm && !c.query_bias && !c.attention_out_bias &&
                        !c.mlp_bias && !c.query_key_norm && c.rotary_dims == c.head_dim && c.embedding_scale == 1.0F &&
-                       c.attention_scale == 0.0F && std::all_of(steps.all().begin(), steps.all().end(), knows);
+                       c.attention_scale == 0.0F && !c.attention_sinks &&
+                       std::all_of(steps.all().begin(), steps.all().end(), knows);
     const bool whole = c.hidden_size % 8 == 0 && c.intermediate_size % 8 == 0 && c.vocab_size % 8 == 0 &&
                        (c.head_dim == 32 || c.head_dim == 64) && c.n_heads / c.n_kv_heads <= detail::pass_queries &&
                        c.n_layers <= detail::pass_max_layers;

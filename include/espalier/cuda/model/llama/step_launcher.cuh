@@ -16,6 +16,7 @@
 #include "espalier/cuda/kv_store/kv_view.cuh"
 #include "espalier/cuda/model/attention/attention_arguments.cuh"
 #include "espalier/cuda/model/llama/activate.cuh"
+#include "espalier/cuda/model/llama/expert_mixture.cuh"
 #include "espalier/cuda/model/llama/matrix_products.cuh"
 #include "espalier/cuda/model/llama/normalise.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
@@ -34,7 +35,7 @@ using espalier::detail::step_rows;
 
 // The numbers by which matrix_products knows the products of a transformer; -1: this device has no part of the matrix.
 struct step_products {
-  int query_key_value = -1, key_value = -1, attention_out = -1, widen = -1, down = -1, head = -1;
+  int query_key_value = -1, key_value = -1, attention_out = -1, router = -1, widen = -1, down = -1, head = -1;
 
   int of(model_part part) const {
     switch (part) {
@@ -44,6 +45,8 @@ struct step_products {
         return key_value;
       case model_part::attention_out:
         return attention_out;
+      case model_part::router:
+        return router;
       case model_part::down:
         return down;
       case model_part::head:
@@ -64,7 +67,12 @@ struct model_memory {
   NumberT* projected = nullptr;
   NumberT* mixed = nullptr;
   NumberT* widened = nullptr;
-  NumberT* activated = nullptr;
+  NumberT* activated = nullptr;  // in a mixture [rows * used][mixture.size]
+  // Of mixtures alone:
+  float* routed = nullptr;         // [rows][experts] products of the router
+  std::int32_t* chosen = nullptr;  // [rows * used]
+  float* factors = nullptr;        // [rows * used]
+  float* outputs = nullptr;        // [rows * used][hidden_size] outputs of experts
   LogitT* logits = nullptr;
 
   NumberT* operator[](step_rows which) const {
@@ -105,6 +113,8 @@ ESPALIER_KERNEL void cap_numbers(NumberT* numbers, std::int64_t n, float cap) {
 //                                               it to memory.stream if step.adds, else writes it to memory.output
 //   stream_changed()                            is called when a norm has written to the stream
 //   kept(layer) -> float*                       the memory to which the stream after a layer is copied
+//   dispatch(step, job, stream)                 of a model with mixtures: computes the mixture of this job, whose
+//                                               experts have been chosen; its arrays are those of `memory`
 template <class NumberT, class LogitT, class AttentionT, class WeightsT, class PlaceT>
 class step_launcher {
  public:
@@ -164,7 +174,9 @@ class step_launcher {
           break;
         case step_kind::attend:
           if (attention == nullptr) break;
-          attention->run(memory.projected, kv, step.cache_layer, batch, {config.score_scale(), step.limit, step.window},
+          attention->run(memory.projected, kv, step.cache_layer, batch,
+                         {config.score_scale(), step.limit, step.window,
+                          espalier::detail::scale_at(weights, {model_part::sinks, step.layer})},
                          memory.mixed, stream);
           break;
         case step_kind::activate:
@@ -173,9 +185,11 @@ class step_launcher {
         case step_kind::cap:
           cap_logits(step.limit, batch.n_outputs, stream);
           break;
+        case step_kind::dispatch:
+          dispatch(step, batch, stream);
+          break;
         case step_kind::gate:
         case step_kind::recur:
-        case step_kind::dispatch:
         case step_kind::convolve:
           break;  // model_weights has refused the model
       }
@@ -221,8 +235,33 @@ class step_launcher {
       job.add_later(linear.bias);
     } else if (number >= 0 && step.outputs_only) {
       products.multiply(number, linear.matrix, x, memory.logits, products.planned(batch.n_outputs), stream);
+    } else if (number >= 0 && step.to == step_rows::routed) {
+      products.multiply(number, linear.matrix, x, memory.routed, rows, stream);
     } else if (number >= 0) {
       products.multiply(number, linear.matrix, x, memory[step.to], rows, stream);
+    }
+  }
+
+  void dispatch(const model_step& step, const forward_batch_view& batch, cudaStream_t stream) const {
+    if constexpr (requires(const mixture_job<NumberT>& job) { place.dispatch(step, job, stream); }) {
+      const auto& layer = layer_of(step);
+      const auto& first = layer.experts.front();
+      mixture_job<NumberT> job;
+      job.sequence_of = batch.sequence_of;
+      job.routed = memory.routed, job.router_bias = layer.router.bias;
+      job.from = memory[step.from];
+      job.gate = first.gate.matrix, job.gate_bias = first.gate.bias;
+      job.up = first.up.matrix, job.up_bias = first.up.bias;
+      job.down = first.down.matrix, job.down_bias = first.down.bias;
+      job.chosen = memory.chosen, job.factors = memory.factors;
+      job.activated = memory.activated, job.outputs = memory.outputs, job.to = memory.stream;
+      job.rows = batch.n_rows, job.experts = config.mixture.experts, job.used = config.mixture.used;
+      job.hidden = config.hidden_size, job.inner = config.mixture.size;
+      job.inputs = first.down.inputs, job.width = config.hidden_size, job.down_bias_stride = config.hidden_size;
+      job.sums_to_one = config.mixture.sums_to_one;
+      job.limit = config.mixture.limit, job.gain = config.mixture.gain;
+      mixture_launcher<NumberT>{job, stream}.choose();
+      place.dispatch(step, job, stream);
     }
   }
 
@@ -281,6 +320,8 @@ class step_launcher {
         return config.projected_size();
       case model_part::key_value:
         return 2 * config.kv_size();
+      case model_part::router:
+        return config.mixture.experts;
       case model_part::up:
         return (product.gated ? 2 : 1) * config.intermediate_size;
       case model_part::head:

@@ -97,15 +97,19 @@ namespace espalier::cuda::detail {
 // computes rows that no batch has written.
 template <class NumberT, class LogitT>
 struct rank_buffers {
-  NumberT* normed = nullptr;       // [max_rows][hidden]
-  NumberT* mlp_normed = nullptr;   // [max_rows][hidden], if the residual is parallel
-  NumberT* projected = nullptr;    // [max_rows][own queries + 2 own kv_size]
-  NumberT* wide = nullptr;         // [max_rows][gate, up][own intermediate]
-  NumberT* blocks = nullptr;       // results of attention or activation, rank after rank
-  NumberT* whole = nullptr;        // [max_rows] the results of all ranks side by side, with rank_split::outputs
-  float* stream = nullptr;         // [max_rows][hidden] the residual stream
-  float* output = nullptr;         // [max_rows][hidden] a product that is changed before it is added to `stream`
-  float* embedded = nullptr;       // [ranks][embedding_choice::stride_of(max_rows, hidden)]
+  NumberT* normed = nullptr;      // [max_rows][hidden]
+  NumberT* mlp_normed = nullptr;  // [max_rows][hidden], if the residual is parallel
+  NumberT* projected = nullptr;   // [max_rows][own queries + 2 own kv_size]
+  NumberT* wide = nullptr;        // [max_rows][gate, up][own intermediate]
+  float* routed = nullptr;        // [max_rows][experts], and so on: arrays of mixtures as in model_memory
+  std::int32_t* chosen = nullptr;
+  float* factors = nullptr;
+  float* outputs = nullptr;   // [max_rows * used] outputs of experts: those of the rank, or all with rank_split::sums
+  NumberT* blocks = nullptr;  // results of attention or activation, of experts too, rank after rank
+  NumberT* whole = nullptr;   // the results of all ranks side by side, with rank_split::outputs
+  float* stream = nullptr;    // [max_rows][hidden] the residual stream
+  float* output = nullptr;    // [max_rows][hidden] a product that is changed before it is added to `stream`
+  float* embedded = nullptr;  // [ranks][embedding_choice::stride_of(max_rows, hidden)]
   float* hidden_blocks = nullptr;  // a product that goes back to the residual stream, rank after rank
   float* partial = nullptr;        // [max_rows][hidden] sums over this rank's inputs, with rank_split::sums
   float* parts = nullptr;          // sums over each rank's inputs, for the columns of this rank
@@ -115,7 +119,7 @@ struct rank_buffers {
 
   rank_buffers(const model_config& config, const rank_part& part, const parallel_options& options, int ranks) {
     place(config, part, options, ranks);
-    numbers_.allocate(), floats_.allocate(), logits_.allocate(), maxima_.allocate();
+    numbers_.allocate(), floats_.allocate(), logits_.allocate(), maxima_.allocate(), chosen_.allocate();
     place(config, part, options, ranks);
     numbers_.zero(nullptr), floats_.zero(nullptr), logits_.zero(nullptr), maxima_.zero(nullptr);
   }
@@ -129,8 +133,10 @@ struct rank_buffers {
     const int n = options.max_rows, own_queries = part.queries(c).size(), gates = c.gated_mlp ? 2 : 1;
     const auto size = [&](int width) { return static_cast<std::size_t>(n) * static_cast<std::size_t>(width); };
     const auto all = [&](std::int64_t stride) { return static_cast<std::size_t>(stride * ranks); };
-    const auto blocks_of = [&](auto* none, int columns, int granule) {
-      return rank_blocks(none, {columns, granule, ranks}, n).numbers();
+    const int uses = n * c.mixture.used;
+    const auto of_uses = [&](int width) { return static_cast<std::size_t>(uses) * static_cast<std::size_t>(width); };
+    const auto blocks_of = [&](auto* none, int columns, int granule, int rows) {
+      return rank_blocks(none, {columns, granule, ranks}, rows).numbers();
     };
     constexpr NumberT* number = nullptr;
     constexpr float* single = nullptr;
@@ -140,17 +146,26 @@ struct rank_buffers {
     if (c.parallel_residual) mlp_normed = numbers_.take(size(c.hidden_size));
     projected = numbers_.take(size(own_queries + 2 * part.kv_size(c)));
     wide = numbers_.take(size(gates * part.intermediate.size()));
-    blocks = numbers_.take((std::max)(blocks_of(number, c.query_size(), c.query_size() / c.n_kv_heads),
-                                      blocks_of(number, c.intermediate_size, rank_part::granule)));
-    if (!sums) whole = numbers_.take(size((std::max)(c.query_size(), c.intermediate_size)));
+    blocks = numbers_.take((std::max)({blocks_of(number, c.query_size(), c.query_size() / c.n_kv_heads, n),
+                                       blocks_of(number, c.intermediate_size, rank_part::granule, n),
+                                       blocks_of(number, c.mixture.size, rank_part::granule, uses)}));
+    if (!sums) {
+      whole = numbers_.take((std::max)(size((std::max)(c.query_size(), c.intermediate_size)), of_uses(c.mixture.size)));
+    }
+    if (c.has_mixtures()) {
+      routed = floats_.take(size(c.mixture.experts));
+      chosen = chosen_.take(of_uses(1));
+      factors = floats_.take(of_uses(1));
+      outputs = floats_.take(of_uses(sums ? c.hidden_size : part.hidden.size()));
+    }
     stream = floats_.take(size(c.hidden_size));
     if (!c.adds_products()) output = floats_.take(size(c.hidden_size));
     embedded = floats_.take(all(embedding_choice::stride_of(n, c.hidden_size)));
-    const std::size_t between = blocks_of(single, c.hidden_size, rank_part::granule);
+    const std::size_t between = blocks_of(single, c.hidden_size, rank_part::granule, n);
     hidden_blocks = floats_.take(between);
     if (sums) partial = floats_.take(size(c.hidden_size)), parts = floats_.take(between);
     logits = logits_.take(size(c.vocab_size));
-    logit_blocks = logits_.take(blocks_of(logit, c.vocab_size, rank_part::granule));
+    logit_blocks = logits_.take(blocks_of(logit, c.vocab_size, rank_part::granule, n));
     if (options.logits == rank_logits::maxima) maxima = maxima_.take(all(maxima_stride(n)));
   }
 
@@ -158,6 +173,7 @@ struct rank_buffers {
   array_pieces<float> floats_;
   array_pieces<LogitT> logits_;
   array_pieces<part_maximum> maxima_;
+  array_pieces<std::int32_t> chosen_;
 };
 
 }  // namespace espalier::cuda::detail
@@ -174,9 +190,9 @@ namespace espalier::cuda {
 //! Complexity  calls between ranks: one for the embedding, one for the logits, and four for each layer. In a pass of n
 //!             planned rows over R ranks, whose parts are equal, a rank sends to each other rank 4 n (hidden + 2)
 //!             bytes of embeddings, tokens and positions; for each layer n / R (s (queries + intermediate) + 8 hidden)
-//!             bytes, where s is the size of a NumberT, or with rank_split::sums 16 n / R hidden bytes; and for each
-//!             output vocab / R logits, or with rank_logits::maxima 8 bytes. No allocation, no synchronisation: a
-//!             graph can capture it
+//!             bytes, where s is the size of a NumberT and `intermediate`, in a mixture, that of all experts that a row
+//!             uses, or with rank_split::sums 16 n / R hidden bytes; and for each output vocab / R logits, or with
+//!             rank_logits::maxima 8 bytes. No allocation, no synchronisation: a graph can capture it
 //! Law         the laws of Backend, within rounding. Logits are the same on each rank, bit for bit. With
 //!             batch_invariant a row's bits depend as in llama_backend on its tokens and positions alone. With
 //!             batch_invariant and rank_split::outputs a row has the bits that llama_backend with batch_invariant gives
@@ -219,6 +235,7 @@ class parallel_backend {
         queries_{config.query_size(), config.query_size() / config.n_kv_heads, ranks.size()},
         hidden_{config.hidden_size, rank_part::granule, ranks.size()},
         intermediate_{config.intermediate_size, rank_part::granule, ranks.size()},
+        expert_{config.mixture.size, rank_part::granule, ranks.size()},
         vocabulary_{config.vocab_size, rank_part::granule, ranks.size()},
         buffers_(config, part_, options, ranks.size()) {
     parted_[0] = 0;
@@ -295,6 +312,7 @@ class parallel_backend {
     own.n_heads = own_queries() / config_.head_dim;
     own.n_kv_heads = own_kv_heads();
     own.intermediate_size = part_.intermediate.size();
+    own.mixture.size = part_.expert.size();
     own.vocab_size = part_.vocabulary.size();
     return own;
   }
@@ -327,6 +345,7 @@ class parallel_backend {
     numbers_.attention_out = add_back(own_queries(), config_.query_size());
     numbers_.widen = add(gates() * own_.intermediate_size, hidden, numbers, false, gates() * config_.intermediate_size);
     numbers_.down = add_back(own_.intermediate_size, config_.intermediate_size);
+    numbers_.router = add(config_.mixture.experts, hidden, CUDA_R_32F, false, config_.mixture.experts);
     numbers_.head = add(own_.vocab_size, hidden, detail::data_type_of<LogitT>, false, config_.vocab_size);
   }
 
@@ -363,6 +382,8 @@ class parallel_backend {
     memory.mixed = blocks_of<NumberT>(buffers_.blocks, queries_, rows).of(rank());
     memory.widened = buffers_.wide;
     memory.activated = blocks_of<NumberT>(buffers_.blocks, intermediate_, rows).of(rank());
+    memory.routed = buffers_.routed, memory.chosen = buffers_.chosen;
+    memory.factors = buffers_.factors, memory.outputs = buffers_.outputs;
     memory.logits = logits.of(rank());
     const AttentionT* attention = attention_ ? &*attention_ : nullptr;
     detail::step_launcher<NumberT, LogitT, AttentionT, model_weights<NumberT>, place>{
@@ -381,7 +402,30 @@ class parallel_backend {
     void add(const detail::model_step& step, int number, const linear_type& linear, const NumberT*, int rows,
              cudaStream_t stream) {
       const division& inputs = step.part == detail::model_part::down ? of.intermediate_ : of.queries_;
-      of.go_back(step, number, linear, blocks_of<NumberT>(of.buffers_.blocks, inputs, rows), n, rows, stream);
+      const blocks_of<NumberT> x(of.buffers_.blocks, inputs, rows);
+      of.go_back(step.adds, x, n, n, rows, stream, [&](NumberT* from, float* to) {
+        if (number < 0 && of.sums()) of.clear(to, n, stream);
+        of.multiply(number, linear, from, to, rows, stream);
+      });
+    }
+    void dispatch(const detail::model_step&, detail::mixture_job<NumberT> job, cudaStream_t stream) {
+      const int uses = job.rows * job.used;
+      const blocks_of<NumberT> x(of.buffers_.blocks, of.expert_, uses);
+      job.activated = x.of(of.rank());
+      const detail::mixture_launcher<NumberT> mixture{job, stream};
+      mixture.widen();
+      of.go_back(true, x, uses, n, of.products_.planned(n), stream, [&](NumberT* from, float* to) {
+        if (of.sums()) {
+          of.clear(to, n, stream);
+          if (of.rank() > 0) job.down_bias = nullptr;  // rank 0 computes them
+        } else {
+          job.width = of.part_.hidden.size();
+          if (job.down_bias != nullptr) job.down_bias += of.part_.hidden.begin;
+        }
+        job.activated = from, job.to = to;
+        mixture.narrow();
+        mixture.add();
+      });
     }
     void stream_changed() { of.own_block_is_stale_ = true; }
     float* kept(int) const { return nullptr; }
@@ -412,27 +456,32 @@ class parallel_backend {
     own_block_is_stale_ = true;
   }
 
-  // Adds W x, without the bias, to the residual stream, or writes it to buffers_.output if the model normalises it
-  // before it is added. Each rank has its own part of x.
-  void go_back(const detail::model_step& step, int product, const linear_type& linear, const blocks_of<NumberT>& x,
-               int n, int rows, cudaStream_t stream) {
+  void clear(float* rows, int n, cudaStream_t stream) const {
+    const std::size_t bytes = static_cast<std::size_t>(n * config_.hidden_size) * sizeof(float);
+    require(cudaMemsetAsync(rows, 0, bytes, stream), "cudaMemsetAsync");
+  }
+
+  // Adds a product to the residual stream, or writes it to buffers_.output if the model normalises it before it is
+  // added. Each rank has its own part of the n_inputs rows of inputs; n is the number of rows of the batch, `rows` the
+  // planned one. sum(from, to) computes the rank's part of the product. With rank_split::sums it writes all columns,
+  // from the rank's part of the inputs; otherwise it adds to the rank's columns, or writes them if `adds` is false,
+  // from whole inputs.
+  template <class SumT>
+  void go_back(bool adds, const blocks_of<NumberT>& inputs, int n_inputs, int n, int rows, cudaStream_t stream,
+               const SumT& sum) {
     const blocks_of<float> back(buffers_.hidden_blocks, hidden_, rows);
-    float *own = back.of(rank()), *to = step.adds ? buffers_.stream : buffers_.output;
+    float *own = back.of(rank()), *to = adds ? buffers_.stream : buffers_.output;
     if (sums()) {
-      multiply(product, linear, x.of(rank()), buffers_.partial, rows, stream);
-      if (product < 0) {
-        const std::size_t bytes = static_cast<std::size_t>(n * config_.hidden_size) * sizeof(float);
-        require(cudaMemsetAsync(buffers_.partial, 0, bytes, stream), "cudaMemsetAsync");
-      }
+      sum(inputs.of(rank()), buffers_.partial);
       detail::pack(buffers_.partial, n, back, stream);
       ranks_->all_to_all(back.data, buffers_.parts, back.bytes(), stream);
       const blocks_of<float> parts(buffers_.parts, hidden_, rows);
-      detail::add(step.adds ? buffers_.stream : nullptr, n, parts, rank(), own, stream);
+      detail::add(adds ? buffers_.stream : nullptr, n, parts, rank(), own, stream);
     } else {
-      gather(x, stream);
-      detail::unpack(x, n, buffers_.whole, stream);
-      if (step.adds && own_block_is_stale_) detail::pack_own(buffers_.stream, n, back, rank(), stream);
-      multiply(product, linear, buffers_.whole, own, rows, stream);
+      gather(inputs, stream);
+      detail::unpack(inputs, n_inputs, buffers_.whole, stream);
+      if (adds && own_block_is_stale_) detail::pack_own(buffers_.stream, n, back, rank(), stream);
+      sum(buffers_.whole, own);
     }
     gather(back, stream);
     detail::unpack(back, n, to, stream);
@@ -465,7 +514,7 @@ class parallel_backend {
   std::optional<AttentionT> attention_;  // none: the rank has no heads
   matrix_products products_;
   pinned_array<std::int32_t> parted_{1};  // number of a rank whose batch differed from rank 0's; 0: none
-  division queries_, hidden_, intermediate_, vocabulary_;
+  division queries_, hidden_, intermediate_, expert_, vocabulary_;
   detail::step_products numbers_;
   buffers_type buffers_;
   // Whether the residual stream has changed since this rank's block of hidden_blocks was unpacked into it.
