@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <new>
 #include <numeric>
@@ -578,8 +579,11 @@ espalier_status espalier_batch_add(espalier_batch* batch, const espalier_tree* t
     const auto chain = array(pending, n_pending, "pending");
     if (chain.empty() || chain.back() != t.token[root_node])
       raise<input_error>("the last of the pending tokens must be the tree's root, token ", t.token[root_node], ".");
-    if (prefix < 0) raise<input_error>("the prefix is ", prefix, " slots; it must not be negative.");
-    auto round = std::make_unique<round_rows>(t.n_nodes, n_pending + t.n_nodes - 1);
+    const std::int32_t n_rows = n_pending + t.n_nodes - 1;
+    const std::int32_t most = (std::numeric_limits<std::int32_t>::max)() - n_rows;
+    if (prefix < 0 || prefix > most)
+      raise<input_error>("the prefix is ", prefix, " slots; beside ", n_rows, " rows it must be 0 to ", most, ".");
+    auto round = std::make_unique<round_rows>(t.n_nodes, n_rows);
     const node_order by = order_of(order);
     b.rounds.reserve(b.rounds.size() + 1), b.logits_rows.reserve(b.rounds.size() + 1);
     b.prefixes.reserve(b.rounds.size() + 1);

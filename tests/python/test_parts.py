@@ -205,6 +205,10 @@ def test_bad_input_gets_a_sentence():
         espalier.build("eagle2", 5, lambda paths: np.full((len(paths), 16 + len(paths[0])), 1 / 16, np.float32))
     with refused("root"):
         espalier.compile_trees([tree], [4], pending=[[1, 2]])
+    for prefix in (-1, 2**31 - tree.n_nodes):
+        with refused(f"the prefix is {prefix} slots; beside {tree.n_nodes} rows"):
+            espalier.compile_trees([tree], [prefix])
+    espalier.compile_trees([tree], [2**31 - 1 - tree.n_nodes])
     with refused("one of insertion", espalier.OptionError):
         espalier.compile_trees([tree], [4], order="random")
     with refused("columns"):
