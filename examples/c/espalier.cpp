@@ -33,7 +33,7 @@ using namespace espalier;
 struct espalier_policy {
   std::unique_ptr<parts::policy_part> part;
   std::vector<node_id> wanted{};  // the nodes whose rows come next
-  std::uint64_t growing = 0;      // the state of the tree that it grows, 0 if it grows none
+  std::uint64_t grown = 0;        // the state in which it has left its tree
 };
 struct espalier_verifier {
   std::unique_ptr<parts::verifier_part> part;
@@ -146,12 +146,12 @@ void give_wanted(espalier_policy& policy, espalier_tree& grown, std::span<const 
                  int32_t* n) {
   policy.wanted.assign(wanted.begin(), wanted.end());
   grown.changed();
-  policy.growing = wanted.empty() ? 0 : grown.state;
+  policy.grown = grown.state;
   give(policy.wanted, out, n);
 }
 
 void require_growing(const espalier_policy& policy, const espalier_tree& tree) {
-  if (policy.growing != 0 && policy.growing == tree.state) return;
+  if (!policy.wanted.empty() && policy.grown == tree.state) return;
   raise<input_error>(
       "the policy is not growing this tree: espalier_grow_begin() comes first, for one tree at a time, and "
       "the tree must not be reset or drawn on in between.");
@@ -731,7 +731,15 @@ espalier_status espalier_policy_observe(espalier_policy* policy, const espalier_
                                         const espalier_verdict* of) {
   return guarded([&] {
     const tree_view t = at(tree, "tree").view();
-    at(policy, "policy").part->observe(t, verdict_of(of, t));
+    espalier_policy& p = at(policy, "policy");
+    const verdict v = verdict_of(of, t);
+    if (p.grown == 0 || p.grown != tree->state) {
+      raise<input_error>(
+          "the policy observes the tree that it has grown last, once, and unchanged since; this is another, "
+          "or another state of it.");
+    }
+    p.grown = 0;
+    p.part->observe(t, v);
   });
 }
 
