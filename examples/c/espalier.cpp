@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <new>
 #include <numeric>
@@ -32,7 +33,7 @@ using namespace espalier;
 struct espalier_policy {
   std::unique_ptr<parts::policy_part> part;
   std::vector<node_id> wanted{};  // the nodes whose rows come next
-  std::uint64_t growing = 0;      // the state of the tree that it grows, 0 if it grows none
+  std::uint64_t grown = 0;        // the state in which it has left its tree
 };
 struct espalier_verifier {
   std::unique_ptr<parts::verifier_part> part;
@@ -145,12 +146,12 @@ void give_wanted(espalier_policy& policy, espalier_tree& grown, std::span<const 
                  int32_t* n) {
   policy.wanted.assign(wanted.begin(), wanted.end());
   grown.changed();
-  policy.growing = wanted.empty() ? 0 : grown.state;
+  policy.grown = grown.state;
   give(policy.wanted, out, n);
 }
 
 void require_growing(const espalier_policy& policy, const espalier_tree& tree) {
-  if (policy.growing != 0 && policy.growing == tree.state) return;
+  if (!policy.wanted.empty() && policy.grown == tree.state) return;
   raise<input_error>(
       "the policy is not growing this tree: espalier_grow_begin() comes first, for one tree at a time, and "
       "the tree must not be reset or drawn on in between.");
@@ -578,8 +579,11 @@ espalier_status espalier_batch_add(espalier_batch* batch, const espalier_tree* t
     const auto chain = array(pending, n_pending, "pending");
     if (chain.empty() || chain.back() != t.token[root_node])
       raise<input_error>("the last of the pending tokens must be the tree's root, token ", t.token[root_node], ".");
-    if (prefix < 0) raise<input_error>("the prefix is ", prefix, " slots; it must not be negative.");
-    auto round = std::make_unique<round_rows>(t.n_nodes, n_pending + t.n_nodes - 1);
+    const std::int32_t n_rows = n_pending + t.n_nodes - 1;
+    const std::int32_t most = (std::numeric_limits<std::int32_t>::max)() - n_rows;
+    if (prefix < 0 || prefix > most)
+      raise<input_error>("the prefix is ", prefix, " slots; beside ", n_rows, " rows it must be 0 to ", most, ".");
+    auto round = std::make_unique<round_rows>(t.n_nodes, n_rows);
     const node_order by = order_of(order);
     b.rounds.reserve(b.rounds.size() + 1), b.logits_rows.reserve(b.rounds.size() + 1);
     b.prefixes.reserve(b.rounds.size() + 1);
@@ -727,7 +731,15 @@ espalier_status espalier_policy_observe(espalier_policy* policy, const espalier_
                                         const espalier_verdict* of) {
   return guarded([&] {
     const tree_view t = at(tree, "tree").view();
-    at(policy, "policy").part->observe(t, verdict_of(of, t));
+    espalier_policy& p = at(policy, "policy");
+    const verdict v = verdict_of(of, t);
+    if (p.grown == 0 || p.grown != tree->state) {
+      raise<input_error>(
+          "the policy observes the tree that it has grown last, once, and unchanged since; this is another, "
+          "or another state of it.");
+    }
+    p.grown = 0;
+    p.part->observe(t, v);
   });
 }
 

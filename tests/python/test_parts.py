@@ -63,6 +63,21 @@ def test_a_policy_grows_one_tree_at_a_time():
             policy.take(tree, rows)
 
 
+def test_a_policy_observes_its_own_tree_once():
+    for name in espalier.policies():
+        policy = espalier.Policy(name)
+        large = drafted("dynatree")[0]
+        with refused("observes the tree that it has grown last"):
+            policy.observe(large, 0, 1)
+        for _ in range(2):
+            tree, _, _ = espalier.build(policy, 5, lambda paths: softmax(logits_after(paths, scale=0.6)))
+            with refused("observes the tree that it has grown last"):
+                policy.observe(large, large.n_nodes - 1, 1)
+            policy.observe(tree, tree.n_nodes - 1, 1)
+            with refused("observes the tree that it has grown last"):
+                policy.observe(tree, tree.n_nodes - 1, 1)
+
+
 def test_trees_that_grow_beside_each_other_are_those_that_grow_alone():
     texts = [[1, 2, 3], [4], [5, 6]]
     for name in ("iid-paths", "eagle2", "best-first", "plain"):
@@ -102,8 +117,8 @@ def test_every_policy_builds_and_every_verifier_that_fits_verifies():
             if other == "greedy":
                 assert token == np.argmax(logits[accepted])
                 assert all(tree.token[v] == np.argmax(logits[u]) for u, v in zip(tree.path(accepted), tree.path(accepted)[1:]))
-            policy.observe(tree, accepted, token)
             n += 1
+        policy.observe(tree, accepted, token)
     assert n > 60
 
 
@@ -205,6 +220,10 @@ def test_bad_input_gets_a_sentence():
         espalier.build("eagle2", 5, lambda paths: np.full((len(paths), 16 + len(paths[0])), 1 / 16, np.float32))
     with refused("root"):
         espalier.compile_trees([tree], [4], pending=[[1, 2]])
+    for prefix in (-1, 2**31 - tree.n_nodes):
+        with refused(f"the prefix is {prefix} slots; beside {tree.n_nodes} rows"):
+            espalier.compile_trees([tree], [prefix])
+    espalier.compile_trees([tree], [2**31 - 1 - tree.n_nodes])
     with refused("one of insertion", espalier.OptionError):
         espalier.compile_trees([tree], [4], order="random")
     with refused("columns"):

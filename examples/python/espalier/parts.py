@@ -436,7 +436,7 @@ class Policy:
         return l.copied(was.value, n.value, np.int32).tolist()
 
     def observe(self, tree: Tree, accepted: int, token: int) -> None:
-        """Tells the policy, which may learn, what became of its tree."""
+        """Tells the policy, which may learn, what became of the tree that it has grown last: once, and as it was grown."""
         call(lib.espalier_policy_observe(self._handle, tree.handle, c.byref(l.Verdict(accepted, token))))
 
 

@@ -263,7 +263,7 @@ ESPALIER_C_API espalier_status espalier_verify(espalier_verifier* verifier, cons
  * for. nodes or tokens may be NULL. */
 ESPALIER_C_API espalier_status espalier_accepted_path(const espalier_tree* tree, const espalier_verdict* verdict,
                                                       int32_t* nodes, int32_t* tokens, int32_t room, int32_t* n);
-/* Tells a policy, which may learn, what became of its tree. */
+/* Tells a policy, which may learn, what became of the tree that it has grown last: once, and as it was grown. */
 ESPALIER_C_API espalier_status espalier_policy_observe(espalier_policy* policy, const espalier_tree* tree,
                                                        const espalier_verdict* verdict);
 
