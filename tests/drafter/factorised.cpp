@@ -160,7 +160,7 @@ TEMPLATE_TEST_CASE(
   std::int64_t outcomes = 0;
   for (const espalier::testing::tiny_model& w : espalier::testing::tiny_models()) {
     INFO(w.name);
-    // Where a draft's row may have one token with a probability above 0, these blocks may leave none.
+    // Other worlds have draft's rows with one possible token, of which these blocks may leave none.
     const auto is = [&](const char* name) { return w.name.find(name) == 0; };
     if (!std::is_same_v<block, biased_drafter<double>> &&
         (w.vocab < 3 || !(is("unlike") || is("p = q") || is("zeros in p") || is("ties"))))

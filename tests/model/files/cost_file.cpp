@@ -166,4 +166,7 @@ TEST_CASE("heads and block drafts are named as models are, a block without a voc
   CHECK(named("block", "espalier_block 2x32, "));
   CHECK(named("heads/midlayer", "llama 1x32, 96 tokens, "));
   CHECK(named("heads/mtp", "qwen3 1x32, 96 tokens, "));
+  CHECK(named("heads/peagle", "llama 1x32, 96 tokens, "));
+  CHECK(named("head_gguf/eagle3.gguf", "eagle3 1x32, 96 tokens, "));
+  CHECK(named("head_gguf/dflash.gguf", "dflash 2x32, 96 tokens, "));
 }

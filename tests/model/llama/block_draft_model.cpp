@@ -283,7 +283,7 @@ TEST_CASE("blocks that llama.cpp's converter has written as GGUF files have the 
     CHECK(in_file.is_gguf());
     CHECK(in_file.hidden_layers == in_folder.hidden_layers);
     CHECK(in_file.block_length == in_folder.block_length);
-    // The same weights give the same numbers, bit for bit.
+    // Equal weights give equal numbers, bit for bit.
     const auto text = golden_of["text"].get<std::vector<token_id>>();
     llama_backend target =
         llama_backend::load(golden + "heads/target", {.threads = 1, .hidden_layers = in_file.hidden_layers});
