@@ -6,9 +6,11 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -295,6 +297,17 @@ TEST_CASE("blocks that llama.cpp's converter has written as GGUF files have the 
   check_paths(golden + "head_gguf/dflash_causal.gguf", dflash, variants[0]["blocks"]);
   check_paths(golden + "head_gguf/dflash_windows.gguf", dflash, variants[2]["blocks"]);
   check_paths(golden + "head_gguf/dflash_scaled.gguf", dflash, variants[3]["blocks"]);
+  // A number of the metadata lies behind its key and the four bytes that say its kind.
+  std::string unscaled = contents(golden + "head_gguf/dflash_scaled.gguf");
+  for (const std::string key : {"dflash.logit_scale", "dflash.embedding_scale"}) {
+    const std::size_t at = unscaled.find(key);
+    REQUIRE(at != std::string::npos);
+    unscaled.replace(at + key.size() + 4, 4, std::string(4, '\0'));
+  }
+  gguf_file zeros(std::make_unique<std::istringstream>(unscaled), "zeros");
+  CHECK(block_draft_config::parse(zeros).output_scale == 1.0F);
+  CHECK(block_draft_config::parse(zeros).embedding_scale == 1.0F);
+  CHECK(block_draft_config::load(golden + "head_gguf/dflash_scaled.gguf").output_scale == 0.7F);
   const std::string path = golden + "head_gguf/dflash.gguf";
   const llama_backend few = llama_backend::load(golden + "llama_tied", {.threads = 1, .hidden_layers = {0, 1}});
   CHECK(says(message_of<model_error>([&] { block_draft_model::load(path, few); }),

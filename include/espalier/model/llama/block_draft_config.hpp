@@ -127,8 +127,12 @@ struct block_draft_config : model_config {
     }
     if (!config.from_pending) --config.block_length;
     config.mask_token = static_cast<token_id>(data.integer("tokenizer.ggml.mask_token_id", 0, config.vocab_size - 1));
-    config.embedding_scale = static_cast<float>(data.number_or("dflash.embedding_scale", 1.0, -1e6, 1e6));
-    config.output_scale = static_cast<float>(data.number_or("dflash.logit_scale", 1.0, -1e6, 1e6));
+    const auto scale = [&](const char* key) {
+      const double found = data.number_or(key, 0.0, -1e6, 1e6);  // llama.cpp takes 0 for a scale that is not said
+      return found != 0.0 ? static_cast<float>(found) : 1.0F;
+    };
+    config.embedding_scale = scale("dflash.embedding_scale");
+    config.output_scale = scale("dflash.logit_scale");
     config.output_cap = static_cast<float>(data.number_or("dflash.final_logit_softcapping", 0.0, 0.0, 1e6));
     config.causal = config.windowed_causal = data.flag_or("dflash.attention.causal", false);
     const std::string key = "dflash.target_layers";
