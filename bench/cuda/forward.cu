@@ -50,16 +50,22 @@ class tree_batches {
   std::vector<device::forward_batch_view> batches_;
 };
 
+// A cache of one sequence, with random numbers in it.
+device::contiguous_kv<number> random_cache(const model_config& config, std::int32_t capacity) {
+  device::contiguous_kv<number> kv(config.n_layers, config.kv_size(), 1, capacity);
+  bench::fill_random(
+      kv.view().data,
+      static_cast<std::size_t>(2 * config.n_layers * capacity) * static_cast<std::size_t>(config.kv_size()), 1, 3,
+      nullptr);
+  return kv;
+}
+
 // A pass of one of the bundled pair.
 void measure_bundled(bench::bench_run& run, const std::string& which, const std::string& what, double limit) {
   const std::int32_t prefix = run.size(256, 24);
   auto model = device::llama_backend<number>::load(run.options.models + "/" + which);
   const model_config& config = model.config();
-  device::contiguous_kv<number> kv(config.n_layers, config.kv_size(), 1, model.max_positions());
-  bench::fill_random(kv.view().data,
-                     static_cast<std::size_t>(2 * config.n_layers * model.max_positions()) *
-                         static_cast<std::size_t>(config.kv_size()),
-                     1, 3, nullptr);
+  device::contiguous_kv<number> kv = random_cache(config, model.max_positions());
   bench::contest race = run.race();
   const std::vector<std::int32_t> sizes = run.options.tiny ? std::vector{1, 8} : std::vector{1, 8, 16, 64};
   const tree_batches batches(sizes, prefix, 400, race.in());
@@ -84,11 +90,7 @@ void measure_mixture(bench::bench_run& run) {
   const std::int32_t prefix = run.size(512, 24), most = run.size(256, 16), context = prefix + most + 1;
   device::llama_backend<number> model(config, bench::random_weights(config),
                                       {.max_rows = most, .max_positions = context, .max_context = context});
-  device::contiguous_kv<number> kv(config.n_layers, config.kv_size(), 1, context);
-  bench::fill_random(
-      kv.view().data,
-      static_cast<std::size_t>(2 * config.n_layers * context) * static_cast<std::size_t>(config.kv_size()), 1, 3,
-      nullptr);
+  device::contiguous_kv<number> kv = random_cache(config, context);
   bench::contest race(run.flush, std::max(1, run.options.repetitions / 5));
   const std::vector<std::int32_t> sizes = run.options.tiny ? std::vector{1, 8} : std::vector{1, 8, 16, 64, 256};
   const tree_batches batches(sizes, prefix, run.size<std::size_t>(20000, 400), race.in());
@@ -124,11 +126,7 @@ void measure(bench::bench_run& run) {
   const double weight_bytes = static_cast<double>(weights.bytes());
   device::llama_backend<number> model(config, std::move(weights),
                                       {.max_rows = most, .max_positions = context, .max_context = context});
-  device::contiguous_kv<number> kv(config.n_layers, config.kv_size(), 1, context);
-  bench::fill_random(
-      kv.view().data,
-      static_cast<std::size_t>(2 * config.n_layers * context) * static_cast<std::size_t>(config.kv_size()), 1, 3,
-      nullptr);
+  device::contiguous_kv<number> kv = random_cache(config, context);
 
   bench::contest race(run.flush, std::max(1, run.options.repetitions / 5));
   std::vector<std::int32_t> sizes;
