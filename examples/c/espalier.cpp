@@ -363,7 +363,8 @@ class called_verifier final : public parts::verifier_part {
   verdict verify(tree_view t, const node_rows<float>& draft, parts::target_part<float>& target,
                  philox_chance& chance) override {
     const espalier_tree lent(t);
-    const espalier_rows given{draft.rows.data, draft.rows.n_rows, draft.rows.vocab, draft.row_of, t.n_nodes};
+    const espalier_rows given{draft.rows.data, draft.rows.n_rows, draft.rows.vocab, draft.row_of,
+                              draft.row_of == nullptr ? 0 : t.n_nodes};  // there is none without a draft
     espalier_target rows{target, t.n_nodes};
     parts::decisions_of<philox_chance> by(chance);
     espalier_chance lent_chance{by};

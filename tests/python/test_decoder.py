@@ -29,6 +29,19 @@ def test_a_tree_writes_what_plain_decoding_writes(policy):
     assert sampled.generate([4], 30, temperature=0.8, seed=3).tolist() == plain([4], 30, 0.8, seed=3).tolist()
 
 
+def test_a_verifier_of_ones_own_has_no_rows_without_a_draft():
+    class Asks(espalier.OwnVerifier):
+        lossless = "deterministic"
+
+        def verify(self, tree, draft, target, chance):
+            with pytest.raises(espalier.InputError, match="there is no row of node 0"):
+                draft[0]
+            return 0, target.argmax(0)
+
+    decoder = espalier.Decoder(None, "plain", Asks(), espalier.TextModel(target), vocab_size=16)
+    assert decoder.generate([1, 2], 5).tolist() == plain([1, 2], 5).tolist()
+
+
 def test_texts_of_a_batch_are_what_they_are_alone():
     decoder = espalier.Decoder("prompt-lookup", "chain", "greedy", espalier.TextModel(target), vocab_size=16, max_texts=2)
     texts = [decoder.add([t, 5, t], 20) for t in range(4)]
