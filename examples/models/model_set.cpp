@@ -10,9 +10,11 @@
 
 namespace models {
 
-model_set model_set::load(const model_paths& given, const espalier::llama_options& options, drafter_kind drafter) {
+model_set model_set::load(const model_paths& given, const espalier::llama_options& options, drafter_kind drafter,
+                          bool ahead) {
   const model_paths paths = paths_for(drafter, given.resolved());
   espalier::llama_options target_options = options, draft_options = options;
+  if (ahead) draft_options.threads = 1, draft_options.apart = true;
   const espalier::model_config config = espalier::model_files::open(paths.model).config;
   // The hidden states that selectors read.
   target_options.hidden_layers.push_back(config.n_layers - 1);

@@ -36,9 +36,10 @@ struct model_set {
   std::optional<espalier::recurrent_kv> target_kv{}, draft_kv{};  //!< the caches of target_cache() and draft_cache()
 
   //! Loads the models. options.max_rows: rows of the longest forward pass of each, such as a tree and its pending
-  //! token. Of the models that draft, only the one that `drafter` is for is loaded; automatic: all that there are.
+  //! token. Of the models that draft, only the one that `drafter` is for is loaded; automatic: all that there are. If
+  //! the smaller model is to draft ahead, while the target computes, it has a thread of its own.
   static model_set load(const model_paths& given, const espalier::llama_options& options = {},
-                        drafter_kind drafter = drafter_kind::automatic);
+                        drafter_kind drafter = drafter_kind::automatic, bool ahead = false);
 
   //! The smaller model.
   //!
