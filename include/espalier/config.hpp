@@ -29,6 +29,16 @@
 #define ESPALIER_UNROLL
 #endif
 
+//! Goes before a member whose type may be empty: it then takes no room. Compilers for Windows have an attribute of
+//! their own for it, or none.
+#if (defined(_MSC_VER) && !defined(__clang__)) || __has_cpp_attribute(msvc::no_unique_address)
+#define ESPALIER_NO_UNIQUE_ADDRESS [[msvc::no_unique_address]]
+#elif __has_cpp_attribute(no_unique_address)
+#define ESPALIER_NO_UNIQUE_ADDRESS [[no_unique_address]]
+#else
+#define ESPALIER_NO_UNIQUE_ADDRESS
+#endif
+
 //! Defines the concept NAME: a class that has a member called `member`, whatever the member's type. It holds if
 //! `member` is ambiguous in a class that is derived from both the given class and a probe with such a member.
 #define ESPALIER_NAMES_MEMBER(NAME, member)                                       \

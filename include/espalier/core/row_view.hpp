@@ -44,7 +44,7 @@ class row_view {
  private:
   const NumberT* data_;
   std::size_t size_;
-  [[no_unique_address]] TeamT team_;
+  ESPALIER_NO_UNIQUE_ADDRESS TeamT team_;
 };
 
 template <class NumberT>

@@ -17,6 +17,7 @@
 #include "espalier/concepts/processor.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/philox.hpp"
@@ -589,7 +590,7 @@ class batch_decoder
 
   DrafterT drafter_;
   TreePolicyT policy_;
-  [[no_unique_address]] ProcessorT processor_;
+  ESPALIER_NO_UNIQUE_ADDRESS ProcessorT processor_;
   VerifierT verifier_;
   KVStoreT kv_;
   BackendT backend_;

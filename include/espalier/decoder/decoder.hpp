@@ -14,6 +14,7 @@
 #include "espalier/concepts/processor.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/round_rows.hpp"
@@ -574,7 +575,7 @@ class decoder {
   served_type served_;
   detail::target_rows<number, ProcessorT> target_;
   forward_batch batch_;
-  [[no_unique_address]] drafting drafting_;
+  ESPALIER_NO_UNIQUE_ADDRESS drafting drafting_;
   outside_pass pass_;  // under way, if any is
   stopwatch watch_;
 };

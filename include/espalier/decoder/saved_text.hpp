@@ -11,6 +11,7 @@
 
 #include "espalier/concepts/processor.hpp"
 #include "espalier/concepts/tree_policy.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/util/byte_reader.hpp"
@@ -70,7 +71,7 @@ struct saved_text {
   text written{};
   PolicyT policy;
   bool policy_in_step = false;  //!< whether the policy has read the row that the pending token came from
-  [[no_unique_address]] ProcessorT processor{};
+  ESPALIER_NO_UNIQUE_ADDRESS ProcessorT processor{};
 
   //! Returns another sample that begins with the tokens so far: its further random numbers are those of this stream.
   saved_text fork(std::uint32_t stream) const {

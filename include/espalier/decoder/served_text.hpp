@@ -19,6 +19,7 @@
 #include "espalier/concepts/round_start.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/philox.hpp"
@@ -630,8 +631,8 @@ class served_text {
   round_rows rows_;
   prefill prefill_;
   log_probs<number> log_probs_;
-  [[no_unique_address]] text_processor<ProcessorT> processor_;
-  [[no_unique_address]] ahead_type ahead_;
+  ESPALIER_NO_UNIQUE_ADDRESS text_processor<ProcessorT> processor_;
+  ESPALIER_NO_UNIQUE_ADDRESS ahead_type ahead_;
   vocab_rows<number> logits_;                                      // the rows of this text's nodes
   std::int32_t first_row_ = 0, first_output_ = 0, n_outputs_ = 0;  // the chunk's rows and outputs in its pass
   bool is_drafted_for_ = true;                                     // in this round

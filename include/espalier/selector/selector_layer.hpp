@@ -118,7 +118,6 @@ struct whole_numbers {
 // bytes: its weights of the first four inputs in the low halves, its weights of the other four in the high halves.
 inline constexpr std::size_t nibble_rows = 16, nibble_inputs = 8, nibble_bytes = nibble_rows * nibble_inputs / 2;
 inline constexpr int nibble_most = 7, nibble_added = 8;
-static_assert(std::endian::native == std::endian::little);
 
 // Returns the scale of a row: its weights are scale times a whole number of -7 to 7. It is 0 if all weights are 0.
 inline float nibble_scale(std::span<const float> weights) {
@@ -165,6 +164,7 @@ struct nibble_sums {
     for (std::size_t part = 0; part < parts; ++part) {
       halves both;
       std::memcpy(&both, weights + part * sizeof both, sizeof both);
+      if constexpr (!little) both = both << 8 | both >> 8;
       // A sum of four products is at most 4 * 15 * 127 in magnitude, which fits in 16 signed bits.
       const halves four = (both & 15) * a + (both >> 4 & 15) * b + (both >> 8 & 15) * c + (both >> 12) * d;
       const wholes two = std::bit_cast<wholes>(four);
@@ -174,8 +174,10 @@ struct nibble_sums {
   void store(std::int32_t* to) const { std::memcpy(to, total, sizeof total); }
 
  private:
+  static constexpr bool little = std::endian::native == std::endian::little;
+
   static halves pairs(std::int32_t first, std::int32_t second) {
-    const wholes both = wholes{} + ((first & 0xFFFF) | second * 65536);
+    const wholes both = wholes{} + (little ? (first & 0xFFFF) | second * 65536 : (second & 0xFFFF) | first * 65536);
     return std::bit_cast<halves>(both);
   }
 };

@@ -59,7 +59,6 @@ class tested_policy {
 // has changed since. A tree that is full may lack the tokens that were picked last.
 inline void require_picks_kept(tree_view tree, const std::vector<traced_chance::picked_token>& picks,
                                std::span<const node_id> was, std::int32_t vocab, bool is_full) {
-  std::size_t n_kept = 0;
   for (node_id u = 0; u < tree.n_nodes; ++u) {
     const node_id asked = was.empty() ? u : was[static_cast<std::size_t>(u)];
     std::vector<token_id> picked;
@@ -75,7 +74,6 @@ inline void require_picks_kept(tree_view tree, const std::vector<traced_chance::
                   " instead: draws are kept whatever they are, in the order in which they were made.");
       ++i;
     }
-    n_kept += i;
     require_law(i == picked.size() || is_full, "the policy picks token ", i < picked.size() ? picked[i] : 0,
                 " as draw ", i, " of node ", u, " and does not draft it, though the tree has room.");
   }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "espalier/concepts/processor.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
@@ -658,7 +659,7 @@ class batch_decoder
   }
 
   batch_options options_;
-  [[no_unique_address]] ProcessorT processor_;
+  ESPALIER_NO_UNIQUE_ADDRESS ProcessorT processor_;
   rounds_type rounds_;
   std::vector<place*> lanes_;          // the places of the planned round
   std::vector<std::int32_t> numbers_;  // the numbers of these places

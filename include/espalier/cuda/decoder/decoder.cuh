@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "espalier/concepts/processor.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_limit.hpp"
@@ -340,7 +341,7 @@ class decoder {
   }
 
   decoder_options options_;
-  [[no_unique_address]] ProcessorT processor_;
+  ESPALIER_NO_UNIQUE_ADDRESS ProcessorT processor_;
   rounds_type rounds_;
   std::int32_t n_drafted_ = 0;  // number of leading tokens whose rows the draft's cache holds
   held_prefix held_;

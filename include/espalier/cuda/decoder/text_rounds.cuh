@@ -651,7 +651,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   tree_compiler compiler_;
   verification<VerifierT, number> verification_;
   accepted_path path_;
-  [[no_unique_address]] text_processors<ProcessorT> processors_;
+  ESPALIER_NO_UNIQUE_ADDRESS text_processors<ProcessorT> processors_;
   prompt_rows prompts_;
   lane_table lanes_;
   device_array<verdict> decisions_;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "espalier/concepts/verifier.hpp"
+#include "espalier/config.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
@@ -429,7 +430,7 @@ template <class VerifierT, class LogitT>
 struct alignas(16) verify_memory {
   team::memory who;
   typename team_target_rows<LogitT>::memory rows;
-  [[no_unique_address]] kept_in_shared_memory<VerifierT> own;
+  ESPALIER_NO_UNIQUE_ADDRESS kept_in_shared_memory<VerifierT> own;
 };
 
 // Bytes of the sampler's shared memory, rounded up to 16. The copy of the tree begins after it.
@@ -631,7 +632,7 @@ class verification {
   device_array<row_transform> transforms_;    // [places][n_ahead_], as first_ratio_
   device_array<double> first_ratio_;
   detail::first_path path_;
-  [[no_unique_address]] typename argument::memory kept_;
+  ESPALIER_NO_UNIQUE_ADDRESS typename argument::memory kept_;
   device_array<verdict> decisions_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -59,9 +60,9 @@ struct small_shape {
 //!               a layer: query, key, value [query_size + 2 kv_size][hidden]; output [hidden][query_size];
 //!                        gate, up [2 inner][hidden]; down [hidden][inner]
 //!
-//! Errors      fault() is a sentence if the bytes are no such image, else null. After a fault all sizes of shape() are
-//!             0, and no weights may be asked for
-//! Pre         the bytes outlive it; the machine is little-endian
+//! Errors      fault() is a sentence if the bytes are no such image, or the machine is big-endian; else it is null.
+//!             After a fault all sizes of shape() are 0, and no weights may be asked for
+//! Pre         the bytes outlive it
 class small_weights {
  public:
   //! A matrix: rows of integers, each with a scale.
@@ -125,6 +126,8 @@ class small_weights {
 
   const char* fault_of(std::span<const std::byte> image) {
     std::array<std::uint32_t, 3> words{};
+    if constexpr (std::endian::native != std::endian::little)
+      return "images of models are little-endian, and this machine is not.";
     if (image.size() < header_bytes) return "the image of the model ends within its first 48 bytes.";
     if (reinterpret_cast<std::uintptr_t>(image_) % 4 != 0)
       return "the image of the model must begin at a multiple of 4.";
