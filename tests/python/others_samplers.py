@@ -188,13 +188,14 @@ def of_vllm(folder):
 
 def of_sglang(folder):
     package = pathlib.Path(folder) / "sglang"
-    chain, = functions_of(package / "kernels/ops/speculative/reject_sampling.py", "speculative_sampling_classic_kernel", tl=Language())
+    chain, = functions_of(package / "kernels/ops/speculative/reject_sampling.py", "speculative_sampling_classic_kernel",
+                          tl=Language())
 
     def sampler(target, draft, draws, uniforms, block=False):
         n, vocab = len(draws), target.shape[1]
         predicts, accepted, count = np.full(n + 1, -1), np.full(n + 1, -1), np.zeros(1, int)
-        arrays = [predicts, accepted, count, np.array([0, *draws]), np.arange(n + 1), of_objects([next(uniforms) for _ in draws]),
-                  of_objects([next(uniforms)]), target.ravel(), draft.ravel()]
+        arrays = [predicts, accepted, count, np.array([0, *draws]), np.arange(n + 1),
+                  of_objects([next(uniforms) for _ in draws]), of_objects([next(uniforms)]), target.ravel(), draft.ravel()]
         chain(*map(Pointer, arrays), n + 1, 1, n + 1, 1, n, 1, target.size, vocab, 1, draft.size, vocab, 1, n + 1, vocab, 4,
               block, 8)
         return predicts[accepted[:count[0] + 1]].tolist()
@@ -347,12 +348,11 @@ extern "C" void fill(int last_token, int n, int64_t* tokens, int64_t* mask) {
 def compiled(kernel, corpus):
     """SGLang's kernel, and what makes trees of its corpus, as functions of the host. g++ asks for the word template before
     the name of a member template."""
-    text = pathlib.Path(kernel).read_text().replace("#include <flashinfer/sampling.cuh>", "").replace(").Sum<", ").template Sum<")
-    text = text.replace("                              .Sum<", "                              .template Sum<")
+    text = kernel.read_text().replace("#include <flashinfer/sampling.cuh>", "").replace(".Sum<", ".template Sum<")
     folder = pathlib.Path(tempfile.mkdtemp())
     (folder / "walk.cpp").write_text(f'#include "{corpus.with_suffix(".h").resolve()}"\n' + STAND_IN + text + ENTRY)
-    subprocess.run(["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-w", "-o", folder / "walk.so", folder / "walk.cpp", corpus],
-                   check=True)
+    subprocess.run(["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-w", "-o", folder / "walk.so", folder / "walk.cpp",
+                    corpus], check=True)
     return ctypes.CDLL(str(folder / "walk.so"))
 
 
@@ -408,7 +408,8 @@ def padding(library):
         while by.more():
             text = walked(library.walk, tokens, parents, np.stack([row] * 3), espalier.Uniforms(by))
             first[text[0]] += by.probability()
-        print(f"  the same, candidates {tokens.tolist()} below {parents} by {how}: token 0 with {first[0]:.4g} for {row[0]:.4g}")
+        print(f"  the same, candidates {tokens.tolist()} below {parents} by {how}: token 0 with {first[0]:.4g} for "
+              f"{row[0]:.4g}")
 
 
 def main(name, *folders):

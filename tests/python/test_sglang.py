@@ -147,7 +147,8 @@ def step(worker, batch):
     late = np.zeros((len(written), worker.draft_token_num), np.int32)
     for i, (request, tokens) in enumerate(zip(batch.reqs, written)):
         request.all_output += tokens
-        request.output_ids = array.array("q", request.all_output[:len(request.all_output) - worker.enable_overlap * len(tokens)])
+        known = len(request.all_output) - worker.enable_overlap * len(tokens)
+        request.output_ids = array.array("q", request.all_output[:known])
         late[i, :len(tokens)] = tokens
     batch.spec_info = SimpleNamespace(accept_tokens=late.ravel(), accept_lens=np.array([len(t) for t in written]))
 

@@ -236,7 +236,8 @@ def _require_host(value: Any, what: str) -> None:
     """Raises InputError for a tensor in the memory of a device, by DLPack's numbers of devices."""
     kind = int(value.__dlpack_device__()[0])
     if kind not in (1, 3):  # of the CPU, and pinned for CUDA
-        device = {2: "CUDA", 8: "Metal", 10: "ROCm", 13: "CUDA's managed memory", 14: "oneAPI"}.get(kind, f"DLPack's kind {kind}")
+        names = {2: "CUDA", 8: "Metal", 10: "ROCm", 13: "CUDA's managed memory", 14: "oneAPI"}
+        device = names.get(kind, f"DLPack's kind {kind}")
         raise InputError(f"{what} is on a device ({device}), not in the host's memory: copy it there, as with .cpu().")
 
 
