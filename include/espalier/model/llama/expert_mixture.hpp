@@ -148,8 +148,8 @@ class expert_mixture {
   // Adds to each row of `to` what the experts make of the row of `from`. All threads of the team call it together.
   // `next` is the matrix of the product after this step.
   //
-  // Shapes: routed [rows][routed_size]; from [rows][hidden_size], equal for all threads, but each may have a copy of its
-  // own; to [rows][hidden_size]
+  // Shapes: routed [rows][routed_size]; from [rows][hidden_size], equal for all threads, but each may have a copy of
+  // its own; to [rows][hidden_size]
   // Pre: all threads have waited for one another since `routed` and `from` were written. `to` is read by no other
   //      thread, and a thread's columns of it are those of its share of the outputs of `down`
   template <class ExpertsT>
