@@ -26,10 +26,10 @@ void check_ranges(const OptionsT& defaults, const BuildT& build, const AdjustT& 
   OptionsT lowest = defaults;
   OptionsT highest = defaults;
   espalier::for_each_option(lowest, []<class ValueT>(const auto& option, ValueT& value) {
-    if constexpr (!std::is_enum_v<ValueT>) value = option.low;
+    if constexpr (std::is_arithmetic_v<ValueT>) value = option.low;
   });
   espalier::for_each_option(highest, []<class ValueT>(const auto& option, ValueT& value) {
-    if constexpr (!std::is_enum_v<ValueT>) value = option.high();
+    if constexpr (std::is_arithmetic_v<ValueT>) value = option.high();
   });
   adjust(highest);
   CHECK_NOTHROW(build(lowest));
@@ -50,7 +50,7 @@ void check_ranges(const OptionsT& defaults, const BuildT& build, const AdjustT& 
       const int known = static_cast<int>(espalier::known_values<ValueT>.size());
       refuses(static_cast<ValueT>(known), known, 0, known - 1);
       refuses(static_cast<ValueT>(-1), -1, 0, known - 1);
-    } else {
+    } else if constexpr (std::is_arithmetic_v<ValueT>) {
       const auto refuses_beyond = [&](ValueT bound, int direction) {
         if (bound == limits::lowest() || bound == (limits::max)()) return;
         refuses(beyond(bound, direction), beyond(bound, direction), option.low, option.high());

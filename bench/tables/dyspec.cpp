@@ -115,7 +115,7 @@ class measurement {
   // Measured with two levels of as many draws as there are ranks to count.
   std::vector<double> measure_acceptance(std::size_t t, const std::vector<bench::prompt_domain>& choosing) {
     constexpr int n_ranks = 16;
-    espalier::sequoia wide({.budget = 64, .max_depth = 2}, std::vector<double>(n_ranks, 1.0 / n_ranks));
+    espalier::sequoia wide({.budget = 64, .max_depth = 2, .acceptance = std::vector<double>(n_ranks, 1.0 / n_ranks)});
     espalier::residual_walk walk;
     espalier::acceptance_by_rank ranks(n_ranks);
     at_places(rounds_, bench::dyspec_temperatures[t], choosing, true, std::max(how_.spacing / 2, 1),

@@ -60,7 +60,7 @@ inline tree_method dyspec_adapting_method(int budget) {
 }
 
 inline tree_method sequoia_method(int budget, std::span<const double> acceptance) {
-  const espalier::sequoia policy({.budget = budget, .max_depth = 32}, acceptance);
+  const espalier::sequoia policy({.budget = budget, .max_depth = 32, .acceptance = acceptance});
   // Level by level: the number of nodes and how many of them have children, from the root on.
   std::string shape;
   std::size_t begin = 0, end = 1;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/number_list.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/util/nearest_name.hpp"
 
@@ -22,7 +23,15 @@ namespace detail {
 template <class ValueT>
 void read_value(std::string_view name, const std::string& text, ValueT& value) {
   const char* const end = text.data() + text.size();
-  if constexpr (std::is_same_v<ValueT, bool>) {
+  if constexpr (std::is_same_v<ValueT, espalier::number_list>) {
+    std::vector<double> numbers;
+    for (std::size_t begin = 0; begin <= text.size();) {
+      const std::size_t comma = (std::min)(text.find(',', begin), text.size());
+      read_value(name, text.substr(begin, comma - begin), numbers.emplace_back());
+      begin = comma + 1;
+    }
+    value = numbers;
+  } else if constexpr (std::is_same_v<ValueT, bool>) {
     if (text != "on" && text != "off")
       espalier::raise<espalier::option_error>("option ", name, " must be on or off, but is ", text, ".");
     value = text == "on";
@@ -51,7 +60,12 @@ std::string value_in_words(const ValueT& value) {
     return value ? "on" : "off";
   else if constexpr (std::is_enum_v<ValueT>)
     return std::string(espalier::name_of(value));
-  else
+  else if constexpr (std::is_same_v<ValueT, espalier::number_list>) {
+    std::string numbers;
+    for (const double number : value)
+      numbers.append(numbers.empty() ? "" : ",").append(espalier::detail::in_words(number));
+    return numbers;
+  } else
     return espalier::detail::in_words(value);
 }
 

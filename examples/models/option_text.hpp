@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -16,6 +17,7 @@
 #include <variant>
 #include <vector>
 
+#include "espalier/core/number_list.hpp"
 #include "espalier/core/option.hpp"
 #include "usage_error.hpp"
 
@@ -76,10 +78,27 @@ inline std::string entry(std::string_view name, std::string_view summary) {
   return std::string("\n  ").append(name).append(width - (std::min)(width, name.size()) + 1, ' ').append(summary);
 }
 
+//! Reads numbers with commas between them. Their range is checked by the part that has the option.
+inline espalier::number_list read_list(const std::string& flag, const std::string& text) {
+  constexpr double most = (std::numeric_limits<double>::max)();
+  std::vector<double> numbers;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = (std::min)(text.find(',', begin), text.size());
+    if (numbers.size() == espalier::number_list::most ||
+        !read_number(text.substr(begin, end - begin), -most, most, numbers.emplace_back()))
+      refuse(flag, "at most " + std::to_string(espalier::number_list::most) + " numbers with commas between them",
+             text);
+    begin = end + 1;
+  }
+  return numbers;
+}
+
 //! Reads the text of a flag into an option's value.
 template <class OptionT, class ValueT>
 void read_option(const std::string& flag, const OptionT& option, const std::string& text, ValueT& value) {
-  if constexpr (std::is_same_v<ValueT, bool>) {
+  if constexpr (std::is_same_v<ValueT, espalier::number_list>) {
+    value = read_list(flag, text);
+  } else if constexpr (std::is_same_v<ValueT, bool>) {
     if (text != "on" && text != "off") refuse(flag, "on or off", text);
     value = text == "on";
   } else if constexpr (std::is_enum_v<ValueT>) {
@@ -98,7 +117,12 @@ void read_option(const std::string& flag, const OptionT& option, const std::stri
 template <class OptionT, class ValueT>
 std::string option_help(const OptionT& option, const ValueT& value) {
   std::string help(option.help);
-  if constexpr (std::is_same_v<ValueT, bool>) {
+  if constexpr (std::is_same_v<ValueT, espalier::number_list>) {
+    std::string numbers;
+    for (const double number : value)
+      numbers += (numbers.empty() ? "" : ", ") + in_words(number);
+    return help + bracketed(numbers);
+  } else if constexpr (std::is_same_v<ValueT, bool>) {
     return help + bracketed(value ? "on" : "off");
   } else if constexpr (std::is_enum_v<ValueT>) {
     help += bracketed(std::string(espalier::name_of(value)));
@@ -113,12 +137,13 @@ std::string option_help(const OptionT& option, const ValueT& value) {
 template <class ValueT>
 const char* type_in_words() {
   if (std::is_same_v<ValueT, bool>) return "on|off";
+  if (std::is_same_v<ValueT, espalier::number_list>) return "N,...";
   return std::is_enum_v<ValueT> ? "NAME" : "N";
 }
 
 //! An option of a part, without the types of the option and the part: what a flag, --help and JSON are made from.
 struct text_option {
-  using value_type = std::variant<bool, std::int64_t, double, std::string>;
+  using value_type = std::variant<bool, std::int64_t, double, std::string, std::vector<double>>;
 
   std::string_view name;
   std::string help;  //!< see option_help
@@ -135,6 +160,8 @@ std::vector<text_option> text_options(OptionsT& options) {
     text_option::value_type shown;
     if constexpr (std::is_enum_v<ValueT>) {
       shown = std::string(espalier::name_of(value));
+    } else if constexpr (std::is_same_v<ValueT, espalier::number_list>) {
+      shown = std::vector<double>(value.begin(), value.end());
     } else if constexpr (std::is_same_v<ValueT, float>) {
       shown = std::strtod(in_words(value).c_str(), nullptr);  // 0.8 and not 0.800000012
     } else if constexpr (std::is_integral_v<ValueT> && !std::is_same_v<ValueT, bool>) {

@@ -10,6 +10,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/number_list.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/probabilities.hpp"

@@ -200,7 +200,7 @@ TEST_CASE("every round draws the same shape, one draft pass a level") {
   CHECK(policy.max_nodes() == 40);
   testing::row_drafter drafter = flat_drafter(30);
   int depth = 0;
-  products(shape, sequoia::default_acceptance, depth);
+  products(shape, sequoia_options{}.acceptance, depth);
   for (std::uint32_t seed = 0; seed < 20; ++seed) {
     philox_chance chance(seed, 0, 0);
     const tree<> t = grow(policy, drafter, chance);
@@ -224,7 +224,7 @@ TEST_CASE("the draws of a node are without replacement: every tree with its exac
   std::map<std::vector<token_id>, double> distribution;
   enumerating_chance chance;
   do {
-    const tree<> t = grow(sequoia({.budget = 3, .max_depth = 2}, alike), drafter, chance);
+    const tree<> t = grow(sequoia({.budget = 3, .max_depth = 2, .acceptance = alike}), drafter, chance);
     const tree_view view = t;
     REQUIRE(view.n_nodes == 4);
     distribution[{view.token[1], view.token[2], view.token[3]}] += chance.probability();
@@ -243,7 +243,7 @@ TEST_CASE("a row that has given all it can takes what hangs below with it") {
   testing::row_drafter drafter(4, [](std::span<const token_id> path) {
     return path.back() % 2 == 0 ? std::vector<double>{0, 1, 0, 0} : std::vector<double>(4, 0.25);
   });
-  const sequoia policy({.budget = 39, .max_depth = 3}, alike);
+  const sequoia policy({.budget = 39, .max_depth = 3, .acceptance = alike});
   REQUIRE(policy.max_nodes() == 39);
   philox_chance chance(2, 0, 0);
   const tree<> t = grow(policy, drafter, chance);
@@ -276,7 +276,7 @@ TEST_CASE("TreePolicy laws: sequoia, small and large") {
   testing::check_tree_policy(sequoia({.budget = 30, .max_depth = 1}));
   testing::check_tree_policy(sequoia({.budget = 30, .max_depth = 64}));
   const std::vector<double> late{0, 0.9};
-  testing::check_tree_policy(sequoia({.budget = 12, .max_depth = 4}, late));
+  testing::check_tree_policy(sequoia({.budget = 12, .max_depth = 4, .acceptance = late}));
 }
 
 TEST_CASE("the largest programme is built, and what is out of range is an error") {
@@ -288,9 +288,9 @@ TEST_CASE("the largest programme is built, and what is out of range is an error"
   CHECK(says(message([] { sequoia({.max_depth = 0}); }), "max_depth is 0"));
   CHECK(says(message([] { sequoia({.max_depth = 65}); }), "max_depth is 65"));
   const std::vector<double> none, many(65, 0.1), negative{0.5, -0.1}, above{1.5}, nan{std::nan("")};
-  CHECK(says(message([&] { sequoia({}, none); }), "number of acceptance rates is 0"));
-  CHECK(says(message([&] { sequoia({}, many); }), "number of acceptance rates is 65"));
-  CHECK(says(message([&] { sequoia({}, negative); }), "acceptance rate is -0.1"));
-  CHECK(says(message([&] { sequoia({}, above); }), "acceptance rate is 1.5"));
-  CHECK(says(message([&] { sequoia({}, nan); }), "acceptance rate is", "nan"));
+  CHECK(says(message([&] { sequoia({.acceptance = none}); }), "number of acceptance rates is 0"));
+  CHECK(says(message([&] { sequoia({.acceptance = many}); }), "a list of numbers has 65 of them; it may have 64"));
+  CHECK(says(message([&] { sequoia({.acceptance = negative}); }), "acceptance rate is -0.1"));
+  CHECK(says(message([&] { sequoia({.acceptance = above}); }), "acceptance rate is 1.5"));
+  CHECK(says(message([&] { sequoia({.acceptance = nan}); }), "acceptance rate is", "nan"));
 }

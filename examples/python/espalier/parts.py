@@ -33,6 +33,8 @@ def _names_of(bits: int) -> tuple[str, ...]:
 
 def _words(options: dict[str, Any]) -> bytes:
     def word(value: Any) -> str:
+        if isinstance(value, (list, tuple)):
+            return ",".join(word(each) for each in value)
         return ("off", "on")[value] if isinstance(value, bool) else str(value)
     return " ".join(f"{name}={word(value)}" for name, value in options.items()).encode()
 

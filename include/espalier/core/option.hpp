@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/number_list.hpp"
 
 namespace espalier {
 
@@ -57,7 +58,8 @@ constexpr option<OptionsT, ValueT> option_of(ValueT OptionsT::*member) {
 //!       see(option{"length", &chain_options::length, "drafted tokens", 1, &chain_options::max_length});
 //!     }
 //!
-//! Without a range every value of the type is allowed; for an enumeration, the known values.
+//! Without a range every value of the type is allowed; for an enumeration, the known values. A number_list has no
+//! range: the part checks its numbers.
 template <class OptionsT, class ValueT>
 struct option {
   //! The highest value allowed: a number, or the value of another option.
@@ -101,7 +103,7 @@ const OptionsT& require_options(const OptionsT& options) {
   for_each_option(options, [&]<class ValueT>(const option<OptionsT, ValueT>& one, const ValueT& value) {
     if constexpr (std::is_enum_v<ValueT>) {
       require_option(one.name, static_cast<int>(value), 0, static_cast<int>(known_values<ValueT>.size()) - 1);
-    } else {
+    } else if constexpr (!std::is_same_v<ValueT, number_list>) {
       require_option(one.name, value, one.low, one.limit.in(options));
     }
   });

@@ -12,6 +12,7 @@
 #include "espalier/concepts/regime.hpp"
 #include "espalier/core/chance.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/number_list.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/tree_view.hpp"
@@ -186,18 +187,24 @@ class sequoia_shapes {
   std::vector<double> best_;
 };
 
+//! Options of sequoia.
 struct sequoia_options {
   std::int32_t budget = 64;     //!< drafted tokens of a round
   std::int32_t max_depth = 10;  //!< levels below the root at most
+  //! By the rank of a draw, how often it is the accepted one at a node: see acceptance_by_rank. The default is that of
+  //! the bundled models at temperature 1, rounded, and never rising with the rank; `nde rates` prints such rates.
+  number_list acceptance = {0.713, 0.094, 0.044, 0.026, 0.016, 0.011, 0.010, 0.007,
+                            0.006, 0.006, 0.005, 0.004, 0.004, 0.003, 0.003, 0.003};
 
   static constexpr void describe(auto see) {
     see(option{"budget", &sequoia_options::budget, "drafted tokens a round", 1, sequoia_shapes::max_budget});
     see(option{"max_depth", &sequoia_options::max_depth, "levels below the root", 1, sequoia_shapes::max_levels});
+    see(option{"acceptance", &sequoia_options::acceptance, "how often the first, second, ... draw is accepted"});
   }
 };
 
 //! Draws a tree of the same shape every round: of all trees within the budget and the depth, the one that commits most
-//! tokens if draws are accepted as often as the given rates say. Draws are without replacement.
+//! tokens if draws are accepted as often as options.acceptance says. Draws are without replacement.
 //!
 //! Complexity  as sequoia_shapes to build; one draft pass a level, over the nodes that have children; a draw reads its
 //!             row once and takes O(c * c), where c is the number of the node's earlier draws. No allocation after
@@ -211,16 +218,9 @@ class sequoia {
  public:
   static constexpr regime sampling = regime::without_replacement;
 
-  //! Default acceptance: how often the draw of each rank was the accepted one when the bundled models wrote at
-  //! temperature 1, rounded, and never rising with the rank. bench_tables_dyspec prints such rates.
-  static constexpr double default_acceptance[] = {0.713, 0.094, 0.044, 0.026, 0.016, 0.011, 0.010, 0.007,
-                                                  0.006, 0.006, 0.005, 0.004, 0.004, 0.003, 0.003, 0.003};
-
-  //! Makes the policy of the best tree for these rates. acceptance[r] is the rate of draw r of a node, counted from 0:
-  //! see acceptance_by_rank.
-  explicit sequoia(sequoia_options options = {}, std::span<const double> acceptance = default_acceptance) {
+  explicit sequoia(sequoia_options options = {}) {
     require_options(options);
-    const sequoia_shapes shapes(acceptance, options.budget, options.max_depth);
+    const sequoia_shapes shapes(options.acceptance, options.budget, options.max_depth);
     n_children_ = shapes.children(shapes.best_size(options.max_depth), options.max_depth);
     drawn_.resize(n_children_.size(), root_node);
     asked_.resize(n_children_.size());

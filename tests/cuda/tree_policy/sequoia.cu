@@ -50,14 +50,14 @@ TEST_CASE("Sequoia's shapes for other rates of acceptance are the host's") {
   const auto table = random_table(40, 30, 7);
   // Chains; and broad trees, whose nodes have up to 64 children.
   for (const std::vector<double>& rates : {std::vector<double>{0.9}, std::vector<double>(64, 0.015)}) {
-    sequoia host({.budget = 200, .max_depth = 6}, rates);
-    gpu::sequoia device({.budget = 200, .max_depth = 6}, rates);
+    sequoia host({.budget = 200, .max_depth = 6, .acceptance = rates});
+    gpu::sequoia device({.budget = 200, .max_depth = 6, .acceptance = rates});
     CHECK(grow_both(host, device, table, {.rounds = 2}) == "");
   }
   // Nothing is worth a draft.
   const double never[] = {0.0};
-  sequoia host({.budget = 20}, never);
-  gpu::sequoia device({.budget = 20}, never);
+  sequoia host({.budget = 20, .acceptance = never});
+  gpu::sequoia device({.budget = 20, .acceptance = never});
   CHECK(device.max_nodes() == 0);
   CHECK(grow_both(host, device, table) == "");
 }

@@ -104,10 +104,9 @@ class sequoia {
  public:
   static constexpr regime sampling = regime::without_replacement;
 
-  explicit sequoia(sequoia_options options = {},
-                   std::span<const double> acceptance = espalier::sequoia::default_acceptance) {
+  explicit sequoia(sequoia_options options = {}) {
     static_assert(sequoia_shapes::max_budget <= detail::level_draws);
-    const espalier::sequoia shape(options, acceptance);
+    const espalier::sequoia shape(options);
     const std::span<const std::int32_t> n_children = shape.children();
     max_nodes_ = shape.max_nodes();
     // The nodes of a shape are numbered level by level, so the children of one level are the next level.
