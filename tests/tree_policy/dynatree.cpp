@@ -12,6 +12,7 @@
 #include "espalier/testing/random_tree.hpp"
 #include "espalier/testing/row_drafter.hpp"
 #include "espalier/verifier/greedy.hpp"
+#include "raises.hpp"
 #include "tree_policy/grow_tree.hpp"
 #include "vectors.hpp"
 
@@ -162,4 +163,43 @@ TEST_CASE("DynaTree's acceptance statistic is committed / (D_0 + 2), at most 1")
   for (int i = 0; i < 20; ++i)
     off.observe(t, {0, 0});
   CHECK(off.adapted().base_depth == 8);
+}
+
+TEST_CASE("DynaTree's history averages over its window, in its steps, between its bounds") {
+  dynatree quick({.history_window = 2, .history_step = 0.2});
+  quick.observe_acceptance(0);  // half of the window
+  CHECK(quick.adapted().base_depth == 4);
+  CHECK(std::abs(quick.adapted().deep_probability - 0.7) < 1e-12);
+  quick.observe_acceptance(1), quick.observe_acceptance(1);  // 0.5, then 1: the first round is forgotten
+  CHECK(quick.adapted().base_depth == 4);
+  dynatree slow({.history_window = 64});
+  for (int i = 0; i < 31; ++i)
+    slow.observe_acceptance(0);
+  CHECK(slow.adapted().base_depth == 5);
+  slow.observe_acceptance(0);
+  CHECK(slow.adapted().base_depth == 4);
+  dynatree bold({.low_acceptance = 0.1, .high_acceptance = 0.3});
+  for (int i = 0; i < 5; ++i)
+    bold.observe_acceptance(0.4);
+  CHECK(bold.adapted().base_depth == 6);
+  CHECK(says(message_of<option_error>([] { dynatree({.history_window = 65}); }), "history_window is 65"));
+  CHECK(says(message_of<option_error>([] { dynatree({.low_acceptance = 0.9}); }), "low_acceptance is 0.9"));
+}
+
+TEST_CASE("DynaTree's acceptance can be the share of drafted tokens, as the paper's text has it") {
+  tree<> t(20);
+  t.reset(0);
+  for (int i = 0; i < 20; ++i)
+    t.append(i, 0, 0);
+  dynatree by_depth, by_share({.history_statistic = acceptance_statistic::drafted});
+  for (int i = 0; i < 5; ++i) {
+    by_depth.observe(t, {8, 0});  // 9 committed of 7: deeper
+    by_share.observe(t, {8, 0});  // 8 of 20 drafted: shallower
+  }
+  CHECK(by_depth.adapted().base_depth == 6);
+  CHECK(by_share.adapted().base_depth == 4);
+  t.reset(0);
+  const dynatree_options before = by_share.adapted();
+  by_share.observe(t, {root_node, 0});  // nothing was drafted
+  CHECK(by_share.adapted().base_depth == before.base_depth);
 }

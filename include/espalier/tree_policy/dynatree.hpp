@@ -52,7 +52,7 @@ class dynatree {
     return layer_.wanted(tree);
   }
 
-  void observe(tree_view tree, verdict v) { rule_.observe(tree.depth[v.accepted]); }
+  void observe(tree_view tree, verdict v) { rule_.observe(tree.depth[v.accepted], tree.n_draws); }
 
   //! Adapts to the acceptance of one round, from 0 to 1: see dynatree_rule::observe_acceptance.
   void observe_acceptance(double acceptance) { rule_.observe_acceptance(acceptance); }

@@ -64,7 +64,7 @@ class dyspec_threshold_rule {
 
   //! Ends the round: multiplies the threshold by 1.03 if the budget was spent, divides it by 1.03 if more than half of
   //! the budget was left. Larger steps follow the round before too closely, and commit fewer tokens a round.
-  ESPALIER_HOST_DEVICE void observe(std::int32_t) {
+  ESPALIER_HOST_DEVICE void observe(std::int32_t, std::int32_t) {
     if (!options_.adapt) return;
     const auto least = static_cast<wide_number>(options_.threshold);
     if (spent_ != 0) threshold_ = threshold_ * step < 1 ? threshold_ * step : wide_number{1};
@@ -157,7 +157,7 @@ class dyspec_threshold {
     return next;
   }
 
-  void observe(tree_view tree, verdict v) { rule_.observe(tree.depth[v.accepted]); }
+  void observe(tree_view tree, verdict v) { rule_.observe(tree.depth[v.accepted], tree.n_draws); }
 
   void reset() { rule_.reset(); }
   template <class ArchiveT>

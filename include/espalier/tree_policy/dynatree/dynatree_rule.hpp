@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -12,9 +13,21 @@
 
 namespace espalier {
 
+//! What dynatree's history takes for the acceptance of a round.
+enum class acceptance_statistic { depth, drafted };
+
+template <>
+inline constexpr auto known_values<acceptance_statistic> =
+    std::array{known_value<acceptance_statistic>{acceptance_statistic::depth, "depth",
+                                                 "committed tokens over D_0 + 2, 1 at most (the public code)"},
+               known_value<acceptance_statistic>{acceptance_statistic::drafted, "drafted",
+                                                 "accepted of the drafted tokens (the second paper's text)"}};
+
 //! Options of dynatree. Defaults are those of DynaTree's second paper (appendix A) and, where it gives none, of its
 //! public code. Depths are the paper's: the first drafted token has depth 0.
 struct dynatree_options {
+  static constexpr std::int32_t max_window = 64;
+
   std::int32_t budget = 256;        //!< N_max, drafted tokens of a round at most
   std::int32_t base_depth = 5;      //!< D_0, depth down to which likely and unlikely paths grow alike
   std::int32_t max_depth = 8;       //!< D_max, depth of the deepest node
@@ -28,6 +41,11 @@ struct dynatree_options {
   double stop_probability = 0.1;
   double deep_probability = 0.5;  //!< rho_deep, path probability needed beyond the base depth
   bool history = true;            //!< adapt D_0, tau_h and rho_deep to recent acceptance
+  acceptance_statistic history_statistic = acceptance_statistic::depth;  //!< a_r, the acceptance of a round
+  std::int32_t history_window = 10;  //!< W, rounds over which acceptance is averaged
+  double low_acceptance = 0.6;       //!< mean acceptance below which trees become shallower
+  double high_acceptance = 0.8;      //!< mean acceptance above which trees become deeper
+  double history_step = 0.05;        //!< change of tau_h and rho_deep in a round
 
   //! The options of the first paper, which has one breadth, one depth and one threshold, in its best setting (D = 8,
   //! B = 3, tau = 0.03).
@@ -60,6 +78,11 @@ struct dynatree_options {
     see(option{"prune_probability", &self::prune_probability, "less likely paths end", 0, 1});
     see(option{"stop_probability", &self::stop_probability, "less likely paths end, too", 0, &self::deep_probability});
     see(option{"history", &self::history, "adapt to what was accepted lately"});
+    see(option{"history_statistic", &self::history_statistic, "acceptance of a round, for history"});
+    see(option{"history_window", &self::history_window, "rounds that history averages", 1, max_window});
+    see(option{"high_acceptance", &self::high_acceptance, "above this trees become deeper", 0, 1});
+    see(option{"low_acceptance", &self::low_acceptance, "below this shallower", 0, &self::high_acceptance});
+    see(option{"history_step", &self::history_step, "change of history's two probabilities a round", 0, 1});
   }
 };
 
@@ -86,33 +109,40 @@ class dynatree_rule {
     return confidence < now_.low_confidence ? now_.max_breadth : now_.mid_breadth;
   }
 
-  //! Learns that `depth` drafted tokens were accepted in a round.
-  ESPALIER_HOST_DEVICE void observe(std::int32_t depth) {
+  //! Learns that `depth` of `drafted` tokens were accepted in a round. A round without drafted tokens teaches nothing
+  //! about their share.
+  ESPALIER_HOST_DEVICE void observe(std::int32_t depth, std::int32_t drafted) {
     if (!options_.history) return;
+    if (options_.history_statistic == acceptance_statistic::drafted) {
+      if (drafted > 0) observe_acceptance(static_cast<double>(depth) / drafted);
+      return;
+    }
     const double part = (depth + 1.0) / (now_.base_depth + 2);
     observe_acceptance(part < 1 ? part : 1.0);
   }
 
-  //! Adapts to the acceptance of one round, from 0 to 1. The mean is taken over the last 10 rounds, once there are 5:
-  //! above 0.8 the rule drafts deeper and narrower, below 0.6 shallower and broader. The three options that change (see
-  //! dynatree_options::history) stay within the published bounds, or, if an option was set outside, between the bound
-  //! and its first value.
+  //! Adapts to the acceptance of one round, from 0 to 1. The mean is taken over the last history_window rounds, once
+  //! there are half as many: above high_acceptance the rule drafts deeper and narrower, below low_acceptance shallower
+  //! and broader. The three options that change (see dynatree_options::history) stay within the published bounds, or,
+  //! if an option was set outside, between the bound and its first value.
   ESPALIER_HOST_DEVICE void observe_acceptance(double acceptance) {
+    const std::int32_t window = options_.history_window;
     acceptance_[n_observed_ % window] = acceptance;
     ++n_observed_;
-    if (n_observed_ < min_observed) return;
+    if (n_observed_ < (window + 1) / 2) return;
     const std::int32_t n = n_observed_ < window ? n_observed_ : window;
+    const double step = options_.history_step;
     double mean = 0;
     for (std::int32_t i = 0; i < n; ++i)
       mean += acceptance_[i] / n;
-    if (mean > 0.8) {
+    if (mean > options_.high_acceptance) {
       now_.base_depth = smaller(now_.base_depth + 1, larger(now_.max_depth - 1, options_.base_depth));
-      now_.high_confidence = larger(now_.high_confidence - 0.05, smaller(0.5, options_.high_confidence));
-      now_.deep_probability = larger(now_.deep_probability - 0.05, smaller(0.3, options_.deep_probability));
-    } else if (mean < 0.6) {
+      now_.high_confidence = larger(now_.high_confidence - step, smaller(0.5, options_.high_confidence));
+      now_.deep_probability = larger(now_.deep_probability - step, smaller(0.3, options_.deep_probability));
+    } else if (mean < options_.low_acceptance) {
       now_.base_depth = larger(now_.base_depth - 1, smaller(std::int32_t{2}, options_.base_depth));
-      now_.high_confidence = smaller(now_.high_confidence + 0.05, larger(0.95, options_.high_confidence));
-      now_.deep_probability = smaller(now_.deep_probability + 0.05, larger(0.8, options_.deep_probability));
+      now_.high_confidence = smaller(now_.high_confidence + step, larger(0.95, options_.high_confidence));
+      now_.deep_probability = smaller(now_.deep_probability + step, larger(0.8, options_.deep_probability));
     }
   }
 
@@ -123,7 +153,7 @@ class dynatree_rule {
   template <class ArchiveT>
   void serialize(ArchiveT& archive) {
     archive(now_.base_depth, now_.high_confidence, now_.deep_probability, n_observed_);
-    archive(std::span(acceptance_));
+    archive(std::span(acceptance_).first(static_cast<std::size_t>(options_.history_window)));
     archive.require(n_observed_ >= 0 && now_.base_depth >= 1 && now_.base_depth <= 64);
   }
 
@@ -131,9 +161,6 @@ class dynatree_rule {
   ESPALIER_HOST_DEVICE const dynatree_options& adapted() const { return now_; }
 
  private:
-  static constexpr std::int32_t window = 10;
-  static constexpr std::int32_t min_observed = 5;
-
   template <class NumberT>
   ESPALIER_HOST_DEVICE static NumberT smaller(NumberT a, NumberT b) {
     return b < a ? b : a;
@@ -145,7 +172,7 @@ class dynatree_rule {
 
   dynatree_options options_;
   dynatree_options now_;
-  double acceptance_[window] = {};
+  double acceptance_[dynatree_options::max_window] = {};
   std::int32_t n_observed_ = 0;
 };
 

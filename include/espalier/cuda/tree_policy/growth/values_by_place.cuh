@@ -24,14 +24,14 @@ ESPALIER_KERNEL void set_value(ValueT* to, ValueT value) {
   *to = value;
 }
 
-// Tells the rule of each text how many drafted tokens were accepted; one thread works for a lane. Shapes: decisions,
-// rules [places]
+// Tells the rule of each text how many drafted tokens were accepted, and of how many; one thread works for a lane.
+// Shapes: decisions, rules [places]
 template <class RuleT>
 ESPALIER_KERNEL void observe_round(text_batch texts, const verdict* decisions, RuleT* rules) {
   const text_in_batch here = texts.here();
   if (here.place < 0) return;
   const verdict decision = decisions[here.place];
-  if (decision.token >= 0) rules[here.place].observe(here.tree.depth[decision.accepted]);
+  if (decision.token >= 0) rules[here.place].observe(here.tree.depth[decision.accepted], here.tree.size->n_draws);
 }
 
 // A value for each text, in the memory of the device: the state that a policy keeps of a text. A value is trivially
