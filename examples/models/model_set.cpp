@@ -9,9 +9,10 @@
 
 namespace models {
 
-model_set model_set::load(const model_paths& given, const espalier::llama_options& options) {
+model_set model_set::load(const model_paths& given, const espalier::llama_options& options, bool ahead) {
   const model_paths paths = given.resolved();
   espalier::llama_options target_options = options, draft_options = options;
+  if (ahead) draft_options.threads = 1, draft_options.apart = true;
   const espalier::model_config config = espalier::model_files::open(paths.model).config;
   // The hidden states that selectors read.
   target_options.hidden_layers.push_back(config.n_layers - 1);

@@ -35,8 +35,8 @@ struct model_set {
   std::optional<espalier::recurrent_kv> target_kv{}, draft_kv{};  //!< the caches of target_cache() and draft_cache()
 
   //! Loads the models. options.max_rows: rows of the longest forward pass of each, such as a tree and its pending
-  //! token.
-  static model_set load(const model_paths& given, const espalier::llama_options& options = {});
+  //! token. If the smaller model is to draft ahead, while the target computes, it has a thread of its own.
+  static model_set load(const model_paths& given, const espalier::llama_options& options = {}, bool ahead = false);
 
   //! The smaller model.
   //!

@@ -2,6 +2,9 @@
 // A round that is drafted while the last one is verified is the round that would have been drafted later.
 #include "espalier/decoder/ahead.hpp"
 
+#include <cstddef>
+#include <limits>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -294,6 +297,52 @@ TEST_CASE("a round that is drafted ahead allocates nothing once its policies are
   }
   CHECK(rounds > 40);
   CHECK(taken > 0);
+}
+
+namespace {
+
+// Changes nothing before the text has this many tokens; then it forbids every token but two.
+struct late_rule {
+  std::size_t from = 0, size = 0;
+
+  bool idle() const { return size < from; }
+  void begin(std::span<const token_id> context) { size = context.size(); }
+  void commit(std::span<const token_id> tokens) { size += tokens.size(); }
+  template <class NumberT>
+  void process(std::span<const token_id>, std::span<NumberT> logits) const {
+    if (idle()) return;
+    for (std::size_t t = 0; t < logits.size(); ++t)
+      if (t != 1 && t != 2) logits[t] = -std::numeric_limits<NumberT>::infinity();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("rounds are drafted ahead as long as no processor changes rows") {
+  const setting s = drawing(0.1);
+  const auto write = [&](auto drafter, int& drafted_ahead) {
+    token_kv kv(s.context, s.target_mode);
+    models::probe_backend target(s.vocab, s.target);
+    auto decode = make_decoder(drafter, sampled_chain({.length = 2}), naive(), kv, target, s.options, late_rule{40});
+    decode.begin(prompt, {.max_tokens = 60});
+    std::vector<std::vector<token_id>> rounds;
+    while (decode.step(models::piece_of)) {
+      const round_record& r = decode.last_round();
+      const std::size_t before = decode.current().tokens().size() - r.committed.size();
+      if (r.drafted_ahead) ++drafted_ahead;
+      if (before >= 40) CHECK_FALSE(r.drafted_ahead);
+      rounds.emplace_back(r.tree.token, r.tree.token + r.tree.n_nodes);
+      rounds.emplace_back(r.committed.begin(), r.committed.end());
+    }
+    return rounds;
+  };
+  token_kv draft_kv(s.draft_context, s.draft_mode);
+  models::probe_backend draft(s.vocab, s.draft);
+  int none = 0, some = 0;
+  const auto expected = write(draft_type(draft, draft_kv, s.draft_sampling), none);
+  CHECK(write(ahead(draft_type(draft, draft_kv, s.draft_sampling)), some) == expected);
+  CHECK(none == 0);
+  CHECK(some > 0);
 }
 
 TEST_CASE("a batch takes such a drafter for what it was") {

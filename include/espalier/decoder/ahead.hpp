@@ -16,10 +16,10 @@ namespace espalier {
 //!     auto drafter = ahead(autoregressive(draft, draft_kv));
 //!     auto decode = make_decoder(drafter, dynatree(), greedy(), kv, target);
 //!
-//! Only `decoder` drafts ahead, and only where nothing but tokens goes from the target to the next tree: not with a
-//! processor, a policy that reads states, a time budget, or a window over the target's cache, not in a step with a
-//! chance of the caller's, and not in programs without exceptions. In these cases, and in `batch_decoder`, it drafts as
-//! the given drafter.
+//! Only `decoder` drafts ahead, and only where nothing but tokens goes from the target to the next tree: not while a
+//! processor changes rows, not with a policy that reads states, a time budget, or a window over the target's cache, not
+//! in a step with a chance of the caller's, and not in programs without exceptions. In these cases, and in
+//! `batch_decoder`, it drafts as the given drafter.
 //!
 //! Complexity  if the verdict was guessed, a round takes as long as the longer of drafting and the target's pass; if
 //!             not, the draft pass under way is waited for, and rows of the accepted path that the draft's cache has

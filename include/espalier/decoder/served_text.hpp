@@ -212,8 +212,7 @@ class served_text {
   static constexpr bool has_processor = processes<ProcessorT>;
   static constexpr bool rebuilds = RebuildingPolicy<TreePolicyT> || AsksParts<TreePolicyT>;
   using ahead_type = typename ahead_of<drafter_type, TreePolicyT,
-                                       ESPALIER_EXCEPTIONS != 0 && !reads_features && !has_processor &&
-                                           !WindowedKVStore<kv_type>>::type;
+                                       ESPALIER_EXCEPTIONS != 0 && !reads_features && !WindowedKVStore<kv_type>>::type;
 
  public:
   using text_type = saved_text<TreePolicyT, ProcessorT>;
@@ -434,15 +433,17 @@ class served_text {
     record_tree(t);
   }
 
-  // Takes the round's tree, and returns true, if it was drafted beside the last round's pass.
+  // Takes the round's tree, and returns true, if it was drafted beside the last round's pass. A tree that was drafted
+  // before the processor began to change rows is dropped.
   bool take_ahead(text_type& t) {
+    if (!has_own_rows(t)) forget_ahead();
     record_.drafted_ahead = ahead_.take(tree_, t.policy);
     is_drafted_for_ = true;
     if (record_.drafted_ahead) record_tree(t);
     return record_.drafted_ahead;
   }
   void draft_ahead(const text_type& t) {
-    if (!rests() && !reads_states(t.policy)) ahead_.start(drafter_, tree_, t.policy, t.written);
+    if (!rests() && has_own_rows(t) && !reads_states(t.policy)) ahead_.start(drafter_, tree_, t.policy, t.written);
   }
   // Drops the round that draft_ahead() began; the drafter keeps no trace of it.
   void forget_ahead() {
@@ -546,6 +547,12 @@ class served_text {
                                   {is_drafted_for_ && !rests(), w.left(), w.room(), drafter_.capacity() - w.size(),
                                    (std::min)(t.policy.max_nodes(), sizes_.max_nodes), in_time_},
                                   otherwise);
+  }
+
+  // Whether rows are the models' own: no processor changes them.
+  static bool has_own_rows([[maybe_unused]] const text_type& t) {
+    if constexpr (has_processor) return is_idle(t.processor);
+    return true;
   }
 
   void start(const text_type& t) {

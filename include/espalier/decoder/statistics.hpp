@@ -21,6 +21,7 @@ struct statistics {
   std::int64_t accepted = 0;        //!< draft tokens committed
   std::int64_t deepest = 0;         //!< sum over rounds of the depth of the tree
   std::int64_t forwarded_rows = 0;  //!< rows of the target's passes in rounds
+  std::int64_t drafted_ahead = 0;   //!< rounds whose tree was drafted during the target's pass of the round before
   std::int64_t texts = 0;           //!< texts that began or were resumed, counted at their first round after that; a
                                     //!< text that load() goes on with is not counted again
   std::int64_t first_tokens = 0;    //!< tokens that first rounds committed
@@ -42,6 +43,7 @@ struct statistics {
     drafted += r.tree.n_draws;
     accepted += r.accepted();
     forwarded_rows += r.forwarded_rows;
+    drafted_ahead += r.drafted_ahead ? 1 : 0;
     std::int32_t depth = 0;
     for (node_id u = 0; u < r.tree.n_nodes; ++u)
       depth = r.tree.depth[u] > depth ? r.tree.depth[u] : depth;
@@ -56,7 +58,8 @@ struct statistics {
   //! Adds the sums of other texts.
   statistics& operator+=(const statistics& other) {
     rounds += other.rounds, tokens += other.tokens, drafted += other.drafted, accepted += other.accepted;
-    deepest += other.deepest, forwarded_rows += other.forwarded_rows, texts += other.texts;
+    deepest += other.deepest, forwarded_rows += other.forwarded_rows, drafted_ahead += other.drafted_ahead;
+    texts += other.texts;
     first_tokens += other.first_tokens, first_token_seconds += other.first_token_seconds;
     seconds += other.seconds;
     for (std::size_t i = 0; i < limited_by.size(); ++i)

@@ -78,6 +78,8 @@ TEST_CASE("tickets are given once each") {
 TEST_CASE("teams are shared by size, and sizes out of range are refused") {
   CHECK(&thread_team::shared(2) == &thread_team::shared(2));
   CHECK(&thread_team::shared(2) != &thread_team::shared(1));
+  CHECK(&thread_team::shared(2, true) != &thread_team::shared(2));
+  CHECK(&thread_team::shared(2, true) == &thread_team::shared(2, true));
   CHECK_THROWS_AS(thread_team(0), espalier::option_error);
   CHECK_THROWS_AS(thread_team(257), espalier::option_error);
 }

@@ -41,6 +41,7 @@ struct llama_options {
   //! of the model's own vocabulary. Tokens beyond the model's own have the logit minus infinity and are read as token 0
   int vocab_size = 0;
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
+  bool apart = false;  //!< threads of its own: passes may run while models compute that are not apart, see `ahead`
   matrix_arithmetic arithmetic = matrix_arithmetic::exact;  //!< how products with weights are computed
   weight_storage weights = weight_storage::fastest;         //!< how the matrices that load() reads are held in memory
 
@@ -174,8 +175,8 @@ class llama_backend {
 
   static thread_team& team_of(const llama_options& options) {
     const auto hardware = static_cast<int>(std::thread::hardware_concurrency());
-    return thread_team::shared(options.threads > 0 ? options.threads
-                                                   : std::clamp(hardware, 1, thread_team::most_threads));
+    return thread_team::shared(
+        options.threads > 0 ? options.threads : std::clamp(hardware, 1, thread_team::most_threads), options.apart);
   }
 
   // Returns the batch with token 0 in place of tokens that are beyond the model's own vocabulary.

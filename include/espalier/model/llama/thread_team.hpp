@@ -46,12 +46,13 @@ class thread_team {
   thread_team& operator=(const thread_team&) = delete;
 
   //! Returns the team of `n_threads` that the whole process shares, until it ends. A target and a draft model that take
-  //! turns then use the same threads, and neither keeps processors busy with waiting for its next turn.
-  static thread_team& shared(int n_threads) {
+  //! turns then use the same threads, and neither keeps processors busy with waiting for its next turn. Models that
+  //! compute at the same time ask with different values of `apart`.
+  static thread_team& shared(int n_threads, bool apart = false) {
     static std::mutex guard;
-    static std::map<int, std::unique_ptr<thread_team>> teams;
+    static std::map<std::pair<int, bool>, std::unique_ptr<thread_team>> teams;
     const std::lock_guard lock(guard);
-    std::unique_ptr<thread_team>& team = teams[n_threads];
+    std::unique_ptr<thread_team>& team = teams[{n_threads, apart}];
     if (!team) team = std::make_unique<thread_team>(n_threads);
     return *team;
   }
