@@ -107,6 +107,12 @@ void add_method(CLI::App& app, arguments& result) {
             "block; cost-aware over --draft and over text; to compare all]",
             result.methods);
   f.add_option(group, "", option_of(&arguments::drafter), result.drafter);
+  f.add(group, "--text-method", "NAME",
+        "also draft from the text, by this method of chosen trees, and merge the two trees of a round [no]",
+        [&](const std::string& name) { result.text_method = name; });
+  app.add_flag("--ahead", result.ahead,
+               "draft the next round on a thread of its own while the target computes this one, with a draft model")
+      ->group(group);
   f.add_option(group, "", option_of(&arguments::device), result.device);
   add_parts(f, "--verifier", result.parts.verifiers,
             "which drafted tokens to accept; with --compare a list with commas [the first that fits the method, see "
@@ -181,9 +187,10 @@ void set_part_options(const CLI::App& app, const part_options& options, const ar
     for (auto at = begin; at != end; ++at) {
       const part_option& option = at->second;
       owners.push_back(option.part);
-      const bool is_used = std::any_of(used.begin(), used.end(), [&](const pairing& p) {
-        return p.method == option.part || p.verifier == option.part;
-      });
+      const bool is_used =
+          option.part == result.text_method || std::any_of(used.begin(), used.end(), [&](const pairing& p) {
+            return p.method == option.part || p.verifier == option.part;
+          });
       if (!is_used) continue;
       found = true;
       if (app.get_option(option.flag)->count() == 0) option.read(flag, text);
@@ -251,6 +258,43 @@ void check_price(const arguments& result) {
   }
 }
 
+// Refuses what the tree of the text cannot be merged with.
+void check_text_method(const arguments& result) {
+  const method* grown = result.parts.methods.find(result.text_method);
+  std::vector<std::string> chosen;
+  for (const auto& method : result.parts.methods)
+    if (method->merges()) chosen.emplace_back(method->name);
+  if (grown == nullptr || !grown->merges())
+    refuse("--text-method", fmt::format("one of {}", listed(chosen)), result.text_method);
+  if (result.drafter == drafter_kind::text)
+    throw usage_error("--text-method drafts from the text beside another drafter: it does not go with --drafter text.");
+  if (result.device == device_kind::cuda)
+    throw usage_error("--text-method drafts on the host: it does not go with --device cuda.");
+  for (const std::string& name : result.methods) {
+    if (find_method(result.parts, name).merges() || (result.compare && name == "plain")) continue;
+    throw usage_error(
+        fmt::format("--text-method merges trees of chosen tokens, and --method {} has none: it goes with {}.", name,
+                    listed(chosen)));
+  }
+}
+
+// Refuses what would leave nothing to be drafted ahead.
+void check_ahead(const arguments& result) {
+  const auto refuses = [&](bool is_given, const std::string& flag, const char* why) {
+    if (is_given) throw usage_error(fmt::format("--ahead does not go with {}: {}.", flag, why));
+  };
+  refuses(result.drafter != drafter_kind::model, fmt::format("--drafter {}", espalier::name_of(result.drafter)),
+          "only a draft model drafts ahead");
+  refuses(result.device == device_kind::cuda, "--device cuda", "the host drafts ahead");
+  refuses(!result.text_method.empty(), "--text-method", "it drafts from what the target writes");
+  refuses(result.constrains(), "a constraint", "it depends on what the target writes");
+  refuses(result.price != nullptr, "--price", "a table counts passes one after the other");
+  for (const std::string& name : result.methods) {
+    refuses(name == "neural-delayed", "--method neural-delayed", "it reads the states of the target");
+    refuses(name == "plain" && !result.compare, "--method plain", "it drafts nothing");
+  }
+}
+
 void check(const arguments& result) {
   if (result.compare && (result.show_tree || !result.svg.empty() || !result.dot.empty()))
     throw usage_error("--show-tree, --svg and --dot draw one method's trees: they do not go with --compare.");
@@ -266,6 +310,8 @@ void check(const arguments& result) {
                                   flag_name("draft", result.draft_options.front())));
   }
   if (result.price) check_price(result);
+  if (!result.text_method.empty()) check_text_method(result);
+  if (result.ahead) check_ahead(result);
   if (result.round >= 0 && result.svg.empty() && result.dot.empty())
     throw usage_error("--round chooses what --svg or --dot draws: one of them is missing.");
   if (result.chat && (result.compare || result.json || result.show_tree || result.raw || !result.prompts.empty() ||

@@ -83,6 +83,8 @@ struct arguments {
   std::vector<std::string> methods;    //!< names of tree policies; empty: the default ones, see default_methods
   std::vector<std::string> verifiers;  //!< names; empty: the best for each method
   drafter_kind drafter = drafter_kind::automatic;  //!< parse() leaves another one than automatic
+  std::string text_method;  //!< name of the method that drafts from the text beside the drafter; empty: none does
+  bool ahead = false;       //!< the draft model drafts while the target computes
   device_kind device = device_kind::cpu;
   espalier::commit_mode commit = espalier::commit_mode::compact;
   std::int32_t threads = 0;

@@ -2,6 +2,8 @@
 #include "assignment.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "../models/model_set.hpp"
@@ -24,15 +26,22 @@ host_block assignment::block() const {
 }
 
 host_drafter assignment::drafter(const espalier::sampling_options& sampling) const {
-  if (arguments.drafter == drafter_kind::text) {
-    constexpr std::int32_t most = espalier::option_of(&espalier::text_counts_options::capacity).high();
-    return host_drafter(
-        espalier::text_counts(models.target.vocab_size(), {.capacity = (std::min)(models.context(), most)}));
-  }
+  if (arguments.drafter == drafter_kind::text) return text_drafter();
   espalier::recurrent_kv& cache = models.draft_cache(arguments.commit);  // says so if there is no draft model
   espalier::autoregressive<host_model, espalier::recurrent_kv&> drafter(host_model(passes.draft), cache, sampling);
   if (models.map) return host_drafter(espalier::translated(std::move(drafter), *models.map));
   return host_drafter(std::move(drafter));
+}
+
+host_drafter assignment::text_drafter() const {
+  constexpr std::int32_t most = espalier::option_of(&espalier::text_counts_options::capacity).high();
+  return host_drafter(
+      espalier::text_counts(models.target.vocab_size(), {.capacity = (std::min)(models.context(), most)}));
+}
+
+std::shared_ptr<const chosen_policy> assignment::text_policy() const {
+  const std::string& name = arguments.text_method;
+  return name.empty() ? nullptr : arguments.parts.methods.find(name)->over_text(*this);
 }
 
 espalier::recurrent_kv& assignment::target_cache() const {

@@ -107,7 +107,7 @@ std::string padded(const std::string& name, std::size_t width) {
   return name + std::string(width - name.size(), ' ');
 }
 
-std::string table(const std::vector<contestant>& all, bool samples) {
+std::string table(const arguments& arguments, const std::vector<contestant>& all, bool samples) {
   std::size_t method_width = 16, verifier_width = 10;
   for (const contestant& c : all) {
     method_width = (std::max)(method_width, c.parts.method.size() + 2);
@@ -120,7 +120,8 @@ std::string table(const std::vector<contestant>& all, bool samples) {
   for (const contestant& c : all) {
     const statistics& s = c.median();
     const std::string acceptance = s.drafted > 0 ? fmt::format("{:.1f} %", 100 * s.acceptance_rate()) : "-";
-    const char* verdict = &c == &all.front() ? "" : (samples ? "same law" : (c.equal() ? "equal" : "DIFFERS"));
+    const char* law = arguments.parts.verifiers.find(c.parts.verifier)->changes_text ? "ANOTHER LAW" : "same law";
+    const char* verdict = &c == &all.front() ? "" : (samples ? law : (c.equal() ? "equal" : "DIFFERS"));
     text += padded(c.parts.method, method_width) + padded(c.parts.verifier, verifier_width) +
             fmt::format("{:>8.1f}{:>8.2f}x{:>14.2f}{:>12}{:>10.1f} ms{}{}\n", s.throughput(), s.speedup(plain),
                         s.tokens_per_round(), acceptance, 1e3 * s.time_to_first_token(), verdict[0] == '\0' ? "" : "  ",
@@ -204,18 +205,19 @@ bool compare(models::model_set& models, const arguments& arguments, std::ostream
   }
   if (shows_progress && arguments.repeats > 1) out << "\r                \r";
   if (wants_colour()) write_legend(out);
-  out << table(all, samples) << "\n";
+  out << table(arguments, all, samples) << "\n";
   const std::string turns = arguments.repeats == 1
                                 ? "one run of each method"
                                 : fmt::format("median of {} runs of each method, taking turns", arguments.repeats);
   const std::string tokens = samples ? fmt::format("Up to {} tokens each", arguments.max_tokens)
                                      : fmt::format("{} tokens", all.front().median().tokens);
   out << fmt::format("{} after {} prompt{}; {}.\n", tokens, prompts.size(), prompts.size() == 1 ? "" : "s", turns);
+  if (!arguments.text_method.empty())
+    out << fmt::format("Each tree is merged with that of {} over the text.\n", arguments.text_method);
   if (arguments.price) out << arguments.price->in_words() << "\n";
   if (samples) {
-    out << "Texts are drawn at this temperature: all are samples of one distribution, the target's, and so they "
-           "differ. "
-           "Compare\ntokens a second and tokens a round.\n";
+    out << "Texts are drawn at this temperature: those of the same law are samples of one distribution, the\n"
+           "target's, and so they differ. Compare tokens a second and tokens a round.\n";
   } else {
     out << (equal ? "All texts are equal to plain decoding's.\n"
                   : differences(all) + "Texts differ from plain decoding's.\n");

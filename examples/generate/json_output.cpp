@@ -42,9 +42,14 @@ json part_options_to_json(const arguments& arguments, const pairing& used) {
   object["sampling"] = options_to_json(arguments.target.text.sampling);
   if (grown->drafts) {
     object["drafter"] = std::string(espalier::name_of(arguments.drafter));
+    object["ahead"] = arguments.ahead;
     if (arguments.drafter != drafter_kind::text) object["draft"] = options_to_json(draft_sampling(arguments, *grown));
   }
   object[used.method] = to_json(grown->options());
+  if (const std::string& name = arguments.text_method; !name.empty() && grown->drafts) {
+    object["text_method"] = name;
+    object[name] = to_json(find_method(arguments.parts, name).copy()->options());
+  }
   const json of_verifier = to_json(arguments.parts.verifiers.find(used.verifier)->copy()->options());
   if (!of_verifier.empty()) object[used.verifier] = of_verifier;
   return object;
@@ -66,6 +71,7 @@ json statistics_to_json(const espalier::statistics& s) {
           {"tokens_per_round", s.tokens_per_round()},
           {"acceptance_rate", s.acceptance_rate()},
           {"drafted_per_round", s.drafted_per_round()},
+          {"drafted_ahead", s.drafted_ahead},
           {"depth", s.depth()},
           {"time_to_first_token", s.time_to_first_token()},
           {"time_per_token", s.time_per_token()},

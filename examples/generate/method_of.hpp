@@ -38,20 +38,30 @@ class method_of final : public method_with<PartT> {
       return write_by(decode, work);
     } else if constexpr (method_with<PartT>::from_rows) {
       constexpr bool takes_block = method_with<PartT>::template grows_from<espalier::block_diffusion<host_block>>;
-      return write_with(held_policy<policy_type::sampling>(policy(work)), takes_block,
+      return write_with(held_policy<policy_type::sampling>(policy(work, work.arguments.drafter)), takes_block,
                         draft_sampling(work.arguments, *this), work);
     } else {
       return {};  // pairings() refuses other drafters
     }
   }
 
+  std::shared_ptr<const chosen_policy> over_text(const assignment& work) const override {
+    if constexpr (policy_type::sampling == espalier::regime::deterministic && method_with<PartT>::from_rows &&
+                  espalier::drafts<policy_type>) {
+      return std::make_shared<const chosen_policy>(
+          chosen_policy{held_policy<espalier::regime::deterministic>(policy(work, drafter_kind::text))});
+    } else {
+      return nullptr;  // parse() refuses it
+    }
+  }
+
  private:
-  // Returns the policy, made from its options and, if it needs them, the costs of passes and a selector. Over a block
-  // draft, whose passes are not measured, its options are all.
-  policy_type policy(const assignment& work) const {
+  // Returns the policy over a kind of drafter, made from its options and, if it needs them, the costs of passes and a
+  // selector. Over a block draft, whose passes are not measured, its options are all.
+  policy_type policy(const assignment& work, drafter_kind drafter) const {
     const PartT& part = this->part();
-    if (work.arguments.drafter == drafter_kind::block) return part.make();
-    const bool has_model = work.arguments.drafter != drafter_kind::text;
+    if (drafter == drafter_kind::block) return part.make();
+    const bool has_model = drafter != drafter_kind::text;
     if constexpr (std::is_same_v<policy_type, espalier::neural_delayed<>>) {
       if (!has_model) return part.make();
       auto selector = selector_of(work);

@@ -25,6 +25,8 @@ void check_pairing(const arguments& arguments, const pairing& used) {
     }
   };
   check("method", used.method, [&] { (void)grown.max_nodes(); });
+  if (const std::string& name = arguments.text_method; !name.empty())
+    check("text-method", name, [&] { (void)find_method(arguments.parts, name).max_nodes(); });
   check("verifier", used.verifier, [&] { (void)verifies.make(); });
   if (arguments.target.text.sampling.temperature > 0.0F && verifies.argmax_only) {
     throw usage_error(
@@ -33,7 +35,9 @@ void check_pairing(const arguments& arguments, const pairing& used) {
 }
 
 std::int32_t longest_pass(const arguments& arguments, const std::string& method) {
-  return find_method(arguments.parts, method).max_nodes() + espalier::prefill::default_chunk;
+  const std::string& other = arguments.text_method;
+  return find_method(arguments.parts, method).max_nodes() +
+         (other.empty() ? 0 : find_method(arguments.parts, other).max_nodes()) + espalier::prefill::default_chunk;
 }
 
 written_text write(models::model_set& models, const arguments& arguments, const std::string& method,

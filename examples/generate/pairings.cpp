@@ -42,13 +42,21 @@ std::vector<std::string> methods_for(const parts& offered, const std::string& ve
 
 // The methods if none is named: all to compare, else the best one for the temperature.
 std::vector<std::string> default_methods(const arguments& arguments) {
-  if (arguments.compare) return methods_over(arguments);
+  if (arguments.compare) {
+    std::vector<std::string> all = methods_over(arguments);
+    std::erase_if(all, [&](const std::string& name) {
+      const bool merges = arguments.text_method.empty() || find_method(arguments.parts, name).merges();
+      return !merges || (arguments.ahead && name == "neural-delayed");
+    });
+    return all;
+  }
   if (arguments.drafter == drafter_kind::block) return {"best-first"};
   // The best method for models that come together is known. For others it follows from measured passes, on the host.
   const bool on_host = arguments.device == device_kind::cpu;
   if (arguments.drafter == drafter_kind::text) return {on_host ? "cost-aware" : "chain"};
   if (on_host && !arguments.models.draft.empty()) return {"cost-aware"};
-  return {arguments.target.text.sampling.temperature > 0 ? "delayed" : "dynatree"};
+  const bool draws = arguments.target.text.sampling.temperature > 0 && arguments.text_method.empty();
+  return {draws ? "delayed" : "dynatree"};
 }
 
 }  // namespace
@@ -73,7 +81,9 @@ std::vector<std::string> verifiers_for(const parts& offered, const method& grown
   std::vector<std::string> names;
   int best = -1;
   for (const auto& verifier : offered.verifiers) {
-    if (!espalier::compatible(grown.sampling, verifier->lossless) || (draws_text && verifier->argmax_only)) continue;
+    if (!espalier::compatible(grown.sampling, verifier->lossless) || verifier->changes_text ||
+        (draws_text && verifier->argmax_only))
+      continue;
     const int value = verifier->argmax_only ? 9 : preference(verifier->name, grown.drafts);
     names.insert(value > best ? names.begin() : names.end(), std::string(verifier->name));
     best = (std::max)(best, value);
@@ -103,10 +113,10 @@ std::vector<pairing> pairings(const arguments& arguments) {
       found.push_back({method, verifiers_for(offered, find_method(offered, method), draws_text).front()});
       continue;
     }
-    const std::vector<std::string> lossless = verifiers_for(offered, find_method(offered, method), false);
+    const generate::method& grown = find_method(offered, method);
     std::size_t n = 0;
     for (const std::string& verifier : arguments.verifiers) {
-      if (std::find(lossless.begin(), lossless.end(), verifier) == lossless.end()) continue;
+      if (!espalier::compatible(grown.sampling, offered.verifiers.find(verifier)->lossless)) continue;
       found.push_back({method, verifier});
       ++n;
     }
@@ -115,7 +125,7 @@ std::vector<pairing> pairings(const arguments& arguments) {
       throw usage_error(fmt::format(
           "--verifier {0} would change the distribution of the text with --method {1}: {0} goes with {2}; {1} "
           "goes with {3}.",
-          verifier, method, listed(methods_for(offered, verifier)), listed(lossless)));
+          verifier, method, listed(methods_for(offered, verifier)), listed(verifiers_for(offered, grown, false))));
     }
   }
   return found;

@@ -26,10 +26,11 @@ drafter_kind drafter_beside(const models::model_paths& paths);
 const method& find_method(const parts& offered, std::string_view name);
 
 //! The verifiers that are lossless for a method's trees, the default first: at temperature 0, or those that draw texts.
+//! Without verifiers that change the text.
 std::vector<std::string> verifiers_for(const parts& offered, const method& grown, bool draws_text);
 
-//! The pairs to write with: each method of the arguments with each verifier of theirs that is lossless for it, or with
-//! its default.
+//! The pairs to write with: each method of the arguments with each verifier of theirs that is lossless for it or changes
+//! the text, or with its default.
 //!
 //! Errors      usage_error if a named method fits none of the named verifiers, or cannot grow from what the drafter
 //!             gives

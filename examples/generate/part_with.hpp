@@ -6,6 +6,7 @@
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
 #include "espalier/core/philox.hpp"
+#include "espalier/decoder/check_parts.hpp"
 #include "espalier/registry.hpp"
 #include "host_drafter.hpp"
 #include "parts.hpp"
@@ -41,7 +42,8 @@ class verifier_with : public verifier {
   using verifier_type = typename PartT::type;
 
   explicit verifier_with(const PartT& part)
-      : verifier(part.name, part.summary, verifier_type::lossless, espalier::ArgmaxVerifier<verifier_type>),
+      : verifier(part.name, part.summary, verifier_type::lossless, espalier::ArgmaxVerifier<verifier_type>,
+                 espalier::detail::NamesApproximateFor<verifier_type>),
         part_(part) {}
 
   std::vector<models::text_option> options() override { return models::text_options(part_.options); }

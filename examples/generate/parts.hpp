@@ -16,6 +16,7 @@
 namespace generate {
 
 struct assignment;
+struct chosen_policy;
 struct written_text;
 class text_verifier;
 
@@ -34,6 +35,9 @@ class method {
   //! True if its trees are drawn, false if they are chosen.
   bool draws() const { return !espalier::compatible(sampling, espalier::regime::deterministic); }
 
+  //! True if its trees can be merged with others: they are chosen from probabilities by node.
+  bool merges() const { return drafts && takes_rows && sampling == espalier::regime::deterministic; }
+
   //! Its options, which read their texts into this method.
   virtual std::vector<models::text_option> options() = 0;
 
@@ -47,6 +51,9 @@ class method {
   //! Errors      those of the parts
   virtual written_text write(const assignment& work) const = 0;
 
+  //! Returns its policy, made for drafts from the text itself. Pre: merges()
+  virtual std::shared_ptr<const chosen_policy> over_text(const assignment& work) const = 0;
+
  protected:
   method(std::string_view its_name, std::string_view its_summary, espalier::regime its_sampling, bool asks, bool rows)
       : name(its_name), summary(its_summary), sampling(its_sampling), drafts(asks), takes_rows(rows) {}
@@ -57,9 +64,10 @@ class method {
 class verifier {
  public:
   std::string_view name;
-  std::string_view summary;  //!< a few words
-  espalier::regime lossless;
-  bool argmax_only;  //!< true if it is for temperature 0 alone
+  std::string_view summary;   //!< a few words
+  espalier::regime lossless;  //!< the regimes that it judges; for none of them it is lossless if changes_text is true
+  bool argmax_only;           //!< true if it is for temperature 0 alone
+  bool changes_text;          //!< true if the text is not distributed as the target's
 
   virtual ~verifier() = default;
   virtual std::unique_ptr<verifier> copy() const = 0;
@@ -73,8 +81,9 @@ class verifier {
   virtual std::unique_ptr<text_verifier> make() const = 0;
 
  protected:
-  verifier(std::string_view its_name, std::string_view its_summary, espalier::regime its_lossless, bool argmax)
-      : name(its_name), summary(its_summary), lossless(its_lossless), argmax_only(argmax) {}
+  verifier(std::string_view its_name, std::string_view its_summary, espalier::regime its_lossless, bool argmax,
+           bool changes)
+      : name(its_name), summary(its_summary), lossless(its_lossless), argmax_only(argmax), changes_text(changes) {}
   verifier(const verifier&) = default;
 };
 
@@ -117,7 +126,7 @@ struct parts {
   part_list<verifier> verifiers;
 };
 
-//! The library's parts, in the order of its registry.
+//! The library's parts, in the order of its registry; after its verifiers the rules that change the text.
 parts library_parts();
 
 //! The library's parts, and then these of one's own.

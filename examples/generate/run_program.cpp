@@ -8,6 +8,7 @@
 #include <iostream>
 #include <new>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "arguments.hpp"
@@ -39,6 +40,13 @@ void require_drafter(const arguments& arguments) {
   require(drafter_kind::block, !paths.block.empty(), "a block draft", "--block");
 }
 
+// The threads of the target's passes: while a draft model drafts ahead, all processors but one, unless a flag says how
+// many.
+int threads_of(const arguments& arguments) {
+  if (!arguments.ahead || arguments.threads > 0) return arguments.threads;
+  return (std::max)(1, static_cast<int>(std::thread::hardware_concurrency()) - 1);
+}
+
 models::model_set load_models(const arguments& arguments) {
   require_drafter(arguments);
   std::int32_t rows = 0;
@@ -46,10 +54,12 @@ models::model_set load_models(const arguments& arguments) {
     check_pairing(arguments, used);
     rows = (std::max)(rows, longest_pass(arguments, used.method));
   }
-  auto models = models::model_set::load(arguments.models, {.threads = arguments.threads,
-                                                           .max_rows = rows,
-                                                           .arithmetic = arguments.arithmetic,
-                                                           .weights = arguments.weights});
+  auto models = models::model_set::load(arguments.models,
+                                        {.threads = threads_of(arguments),
+                                         .max_rows = rows,
+                                         .arithmetic = arguments.arithmetic,
+                                         .weights = arguments.weights},
+                                        arguments.ahead);
   if (models.map) std::cerr << models.vocabularies_in_words() << '\n';
   return models;
 }

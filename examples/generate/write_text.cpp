@@ -48,10 +48,13 @@ std::string round_in_words(const round_record& r) {
                      limit);
 }
 
-std::string table(const pairing& parts, const statistics& s, const std::string& end_in_words) {
+std::string table(const pairing& parts, const std::string& text_method, const statistics& s,
+                  const std::string& end_in_words) {
   const double total = s.seconds.total();
-  std::string text = fmt::format("{} tokens by {} with {} in {} rounds{}\n", s.tokens, parts.method, parts.verifier,
-                                 s.rounds, end_in_words);
+  const std::string method =
+      parts.method + (text_method.empty() ? "" : fmt::format(" and {} over the text", text_method));
+  std::string text =
+      fmt::format("{} tokens by {} with {} in {} rounds{}\n", s.tokens, method, parts.verifier, s.rounds, end_in_words);
   const auto line = [&](std::string_view label, const std::string& value, const std::string& more) {
     text += fmt::format("  {:<24}{:>9}{}{}\n", label, value, more.empty() ? "" : "   ", more);
   };
@@ -65,6 +68,8 @@ std::string table(const pairing& parts, const statistics& s, const std::string& 
     line("tree", fmt::format("{:.1f}", s.drafted_per_round()),
          fmt::format("drafted tokens a round, depth {:.1f}", s.depth()));
   }
+  if (s.drafted_ahead > 0)
+    line("drafted ahead", fmt::format("{}", s.drafted_ahead), fmt::format("of {} rounds", s.rounds));
   text += "\n";
   for (const station& station : stations) {
     const double seconds = s.seconds.*(station.seconds);
@@ -159,7 +164,7 @@ void write_text(models::model_set& models, const arguments& arguments, std::ostr
 
   if (!arguments.json) {
     if (colour && !arguments.show_tree) write_legend(out);
-    out << table(parts, all, end_in_words);
+    out << table(parts, arguments.text_method, all, end_in_words);
     if (arguments.price) out << "\n" << arguments.price->in_words() << "\n";
     return;
   }

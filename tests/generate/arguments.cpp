@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "catch.hpp"
+#include "espalier/core/number_list.hpp"
 #include "espalier/registry.hpp"
 #include "program.hpp"
 #include "written.hpp"
@@ -89,6 +90,13 @@ TEST_CASE("every flag reaches its option, and JSON tells it", "[generate][argume
       if constexpr (std::is_same_v<value_type, bool>) {
         arguments += value ? "off" : "on";
         expected[std::string(option.name)] = !value;
+      } else if constexpr (std::is_enum_v<value_type>) {
+        const std::string_view last = espalier::known_values<value_type>.back().name;
+        arguments += last;
+        expected[std::string(option.name)] = last;
+      } else if constexpr (std::is_same_v<value_type, espalier::number_list>) {
+        arguments += "0.25,0.125";
+        expected[std::string(option.name)] = {0.25, 0.125};
       } else {
         arguments += std::to_string(static_cast<value_type>(option.low));
         expected[std::string(option.name)] = static_cast<value_type>(option.low);
@@ -123,6 +131,10 @@ TEST_CASE("an option without its method's name is that of the methods used, unle
         json{{"window", 2}});
   CHECK_FALSE(options_of("--method iid-paths --temperature 1").contains("traversal"));
   CHECK(options_of("--history off --max-breadth 4").at("dynatree").at("history") == false);
+  const json merged = options_of("--method dynatree --text-method chain --length 3 --budget 9");
+  CHECK(merged.at("text_method") == "chain");
+  CHECK(merged.at("chain") == json{{"length", 3}});
+  CHECK(merged.at("dynatree").at("budget") == 9);
   const outcome compared =
       run("--compare --json --repeats 1 --prompt x --max-tokens 2 --method chain,delayed,fixed --length 2");
   REQUIRE(compared.status == 0);

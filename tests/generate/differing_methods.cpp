@@ -36,6 +36,7 @@ struct pretending_method final : method_with<PartT> {
 
   std::unique_ptr<method> copy() const override { return std::make_unique<pretending_method>(*this); }
   written_text write(const assignment& work) const override { return written_by(work); }
+  std::shared_ptr<const chosen_policy> over_text(const assignment&) const override { return nullptr; }
 };
 
 template <class PartT>
