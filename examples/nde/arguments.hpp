@@ -53,6 +53,19 @@ struct inspect_arguments {
   void add_to(CLI::App& app);
 };
 
+struct rates_arguments : model_arguments {
+  std::string prompts;
+  std::vector<std::string> samplings{"1"};
+  std::vector<int> draws{1, 2, 3, 4};
+  int count = 0;
+  int tokens = 64;
+  int spacing = 8;
+  std::uint64_t seed = 1;
+  std::vector<ot_verifier> known;  //!< all that the program knows
+
+  void add_to(CLI::App& app);
+};
+
 struct replay_arguments {
   std::string texts;
   std::string tokenizer = NDE_MODELS;
@@ -66,6 +79,7 @@ struct replay_arguments {
 int collect(const collect_arguments& arguments);
 int costs(const costs_arguments& arguments);
 int inspect(const inspect_arguments& arguments);
+int rates(const rates_arguments& arguments);
 int replay(const replay_arguments& arguments);
 
 }  // namespace nde

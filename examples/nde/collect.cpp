@@ -10,56 +10,19 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "../models/model_set.hpp"
-#include "../models/prompts_file.hpp"
 #include "arguments.hpp"
 #include "collector.hpp"
 #include "espalier/model/llama/model_identity.hpp"
 #include "sampling_setting.hpp"
+#include "text_tasks.hpp"
 #include "trace_file.hpp"
 
 namespace nde {
 
 namespace {
-
-struct task {
-  std::vector<espalier::token_id> prompt;
-  std::string domain;
-  espalier::sampling_options sampling;
-};
-
-// The prompts with their samplings: those of a domain that name no temperature take the samplings in turn.
-std::vector<task> tasks_of(const models::model_set& models, const collect_arguments& a) {
-  std::vector<espalier::sampling_options> samplings;
-  for (const std::string& text : a.samplings)
-    samplings.push_back(parse_sampling(text));
-  std::map<std::string, std::size_t> of_domain;
-  std::vector<task> tasks;
-  for (const models::prompt& prompt : models::read_prompts(a.prompts)) {
-    if (a.count > 0 && tasks.size() == static_cast<std::size_t>(a.count)) break;
-    auto tokens = prompt.tokens.empty() ? models.text.encode_prompt(prompt.text) : prompt.tokens;
-    if (static_cast<int>(tokens.size()) + a.how.tokens + root_paths::deepest > models.drafted_context()) {
-      espalier::raise<espalier::input_error>(a.prompts, ", line ", prompt.line, ": ", tokens.size(), " tokens, ",
-                                             a.how.tokens, " more and a tree do not fit the models' context of ",
-                                             models.drafted_context(), ".");
-    }
-    for (const espalier::token_id token : tokens) {
-      if (token >= models.target.vocab_size()) {
-        espalier::raise<espalier::input_error>(a.prompts, ", line ", prompt.line, ": token ", token,
-                                               " is not in the models' vocabulary of ", models.target.vocab_size(),
-                                               ".");
-      }
-    }
-    const std::string domain = prompt.domain.empty() ? "all" : prompt.domain;
-    const espalier::sampling_options in_turn = samplings[of_domain[domain]++ % samplings.size()];
-    tasks.push_back({std::move(tokens), domain,
-                     prompt.temperature ? espalier::sampling_options{.temperature = *prompt.temperature} : in_turn});
-  }
-  return tasks;
-}
 
 std::string fingerprint(const std::vector<espalier::token_id>& tokens) {
   std::uint64_t hash = 0xCBF29CE484222325U;  // FNV-1a
@@ -109,7 +72,7 @@ class progress {
  public:
   progress(std::size_t n_tasks, std::size_t parts) : n_tasks_(n_tasks), parts_(parts) {}
 
-  void say(std::size_t i, const task& t, std::size_t roots) {
+  void say(std::size_t i, const text_task& t, std::size_t roots) {
     ++done_;
     roots_ += roots;
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
@@ -138,7 +101,8 @@ int collect(const collect_arguments& a) {
   const std::vector<ot_verifier> verifiers = ot_verifiers(a.known, a.verifiers);
   models::model_set models = models::model_set::load(
       a.models, {.threads = a.n_threads(), .max_rows = collector::longest_pass(a.how), .arithmetic = a.arithmetic});
-  const std::vector<task> tasks = tasks_of(models, a);
+  const std::vector<text_task> tasks =
+      text_tasks(models, a.prompts, a.samplings, a.count, a.how.tokens + root_paths::deepest);
   auto settings = settings_of(a, models, verifiers);
   std::filesystem::create_directories(a.out);
   collector collect_from(models, a.how, verifiers, a.n_threads());
@@ -146,7 +110,7 @@ int collect(const collect_arguments& a) {
   progress shown(tasks.size(), parts);
   std::size_t found = 0;
   for (auto i = static_cast<std::size_t>(a.part); i < tasks.size(); i += parts) {
-    const task& t = tasks[i];
+    const text_task& t = tasks[i];
     const std::string path = fmt::format("{}/trace-{:05}.safetensors", a.out, i);
     settings["domain"] = t.domain;
     settings["sampling"] = in_words(t.sampling);

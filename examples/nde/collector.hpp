@@ -12,15 +12,13 @@
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/philox.hpp"
 #include "espalier/core/tree_order.hpp"
-#include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/model/llama/thread_team.hpp"
-#include "espalier/tree_policy/sampled_chain.hpp"
-#include "espalier/verifier/traversal.hpp"
 #include "ot_verifiers.hpp"
 #include "root_efficiency.hpp"
 #include "root_paths.hpp"
 #include "root_states.hpp"
+#include "text_tasks.hpp"
 #include "trace_file.hpp"
 
 namespace nde {
@@ -54,7 +52,8 @@ class collector {
   //! Pre         the prompt and how.tokens fit the models' context
   trace collect(std::span<const espalier::token_id> prompt, const espalier::sampling_options& sampling,
                 std::uint64_t seed) {
-    const std::vector<espalier::token_id> text = write(prompt, sampling, seed);
+    const std::vector<espalier::token_id> text =
+        text_after(models_, target_kv_, draft_kv_, prompt, how_.tokens, sampling, seed);
     trace t = empty_trace();
     espalier::autoregressive drafter(models_.draft_model(), draft_kv_, sampling);
     drafter.reserve(longest_pass(how_));
@@ -104,18 +103,6 @@ class collector {
                  {"nodes", {{0, n_actions}}},
                  {"draft_rows", {{0, n_actions}}}};
     return t;
-  }
-
-  // Writes as the target alone would, past any end of text.
-  std::vector<espalier::token_id> write(std::span<const espalier::token_id> prompt,
-                                        const espalier::sampling_options& sampling, std::uint64_t seed) {
-    std::vector<espalier::token_id> text(prompt.begin(), prompt.end());
-    auto decode = espalier::make_decoder(espalier::autoregressive(models_.draft_model(), draft_kv_, sampling),
-                                         espalier::sampled_chain({.length = 5}), espalier::traversal(), target_kv_,
-                                         models_.target, {.text = {.sampling = sampling, .seed = seed}});
-    const auto written = decode.generate(prompt, {.max_tokens = how_.tokens});
-    text.insert(text.end(), written.begin(), written.end());
-    return text;
   }
 
   // Computes the target's row of every node, as it samples.

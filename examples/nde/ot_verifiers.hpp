@@ -3,10 +3,12 @@
 
 #include <boost/hana/for_each.hpp>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "espalier/analysis/acceptance_rate.hpp"
 #include "espalier/analysis/branching.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
@@ -23,6 +25,8 @@ struct ot_verifier {
   std::vector<double> (*branching)(row p, row q, std::span<const espalier::token_id> list);
   //! the branching probability of a single draw
   double (*single)(row p, row q, espalier::token_id draw);
+  //! acceptance_rate of rows p and q and k draws; null if there is none
+  double (*rate)(row p, row q, std::int32_t k) = nullptr;
 };
 
 //! The verifiers of a list of `espalier::part`, in its order, that have branching_probabilities and take independent
@@ -44,6 +48,9 @@ std::vector<ot_verifier> ot_verifiers_of(const ListT& parts) {
                       [](row p, row q, espalier::token_id draw) {
                         return branching_probabilities(PartT().make(), p, q, std::span(&draw, 1)).front();
                       }});
+      if constexpr (requires(row p) { acceptance_rate(type(), p, p, 1); }) {
+        list.back().rate = [](row p, row q, std::int32_t k) { return acceptance_rate(PartT().make(), p, q, k); };
+      }
     }
   });
   return list;

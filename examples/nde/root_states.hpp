@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "../models/model_set.hpp"
@@ -15,6 +16,17 @@
 #include "espalier/selector/selector_features.hpp"
 
 namespace nde {
+
+//! Computes the row of logits after the last token of a text, which is forwarded again if the cache holds it. Returns
+//! the row, and the number that this token has in the last pass.
+inline std::pair<std::span<const float>, int> row_after(espalier::llama_backend& model, espalier::recurrent_kv& kv,
+                                                        espalier::prefill& prefill,
+                                                        std::span<const espalier::token_id> text) {
+  kv.truncate(0, std::min(kv.size(0), static_cast<int>(text.size()) - 1));
+  int last = 0;
+  const auto logits = prefill.run(model, kv, 0, text, 1, [&](std::int32_t, std::int32_t n) { last = n - 1; });
+  return {logits.row(0), last};
+}
 
 //! The states of both models at the end of a text, as a selector reads them.
 class root_states {
@@ -56,12 +68,9 @@ class root_states {
   }
 
  private:
-  // Computes the logits and the last hidden state after the last token, which is forwarded again if the cache holds it.
+  // Computes the logits and the last hidden state after the last token.
   void forward(espalier::llama_backend& model, espalier::recurrent_kv& kv, std::span<const espalier::token_id> text) {
-    kv.truncate(0, std::min(kv.size(0), static_cast<int>(text.size()) - 1));
-    int last = 0;
-    const auto logits = prefill_.run(model, kv, 0, text, 1, [&](std::int32_t, std::int32_t n) { last = n - 1; });
-    const auto row = logits.row(0);
+    const auto [row, last] = row_after(model, kv, prefill_, text);
     row_.assign(row.begin(), row.end());
     const auto hidden = model.hidden_state(last);
     hidden_.assign(hidden.begin(), hidden.end());

@@ -83,6 +83,24 @@ void inspect_arguments::add_to(CLI::App& app) {
   app.add_option("paths", paths, "traces, or folders of them")->required();
 }
 
+void rates_arguments::add_to(CLI::App& app) {
+  model_arguments::add_to(app);
+  app.add_option("--prompts", prompts, "JSON Lines: strings, or objects with text or tokens, and domain")->required();
+  add_count(app, "--count", count, "only so many prompts; 0: all", 0, 1 << 20);
+  app.add_option("--samplings", samplings,
+                 "temperatures, each alone or with :TOP_P; the prompts of a domain take them in turns")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--draws", draws, "numbers of independent draws at a node")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  add_count(app, "--tokens", tokens, "tokens to write after each prompt", 1, 1 << 20);
+  add_count(app, "--spacing", spacing, "tokens from one place to the next, and from the prompt to the first", 1,
+            1 << 20);
+  app.add_option("--seed", seed, "equal seeds write equal texts")->capture_default_str();
+}
+
 void replay_arguments::add_to(CLI::App& app) {
   app.add_option("--texts", texts, "JSON Lines: objects with kind, prompt, and the text that was written after it")
       ->required();
@@ -120,6 +138,12 @@ int run(int argc, const char* const* argv, const std::vector<ot_verifier>& own) 
   command = app.add_subcommand("inspect", "says what traces hold; 1 if one is damaged");
   inspecting.add_to(*command);
   command->callback([&] { chosen = [&] { return inspect(inspecting); }; });
+  rates_arguments rating;
+  rating.known = collecting.known;
+  command =
+      app.add_subcommand("rates", "works out how often verifiers accept a draw, and the highest rate there can be");
+  rating.add_to(*command);
+  command->callback([&] { chosen = [&] { return rates(rating); }; });
   replay_arguments replaying;
   command =
       app.add_subcommand("replay", "counts the tokens a round that drafters without a model bring in given texts");

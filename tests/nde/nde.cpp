@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "catch.hpp"
 #include "generate/program.hpp"
@@ -242,4 +243,49 @@ TEST_CASE("replay counts the tokens a round of texts by their kinds", "[nde]") {
   says("[]", ", line 1 has no");
   says("\n", "holds no text");
   CHECK(contains(run("replay --texts '" + path + ".none'").err, "cannot be read"));
+}
+
+TEST_CASE("rates of verifiers lie below the highest there can be, and rise with the draws", "[nde]") {
+  const std::string command = "rates --prompts '" + prompts_file() + "' --tokens 24 --samplings 0.8 ";
+  const outcome found = run(command + "--spacing 4 --draws 1,2,4");
+  INFO(found.out << found.err);
+  REQUIRE(found.status == 0);
+  CHECK(contains(found.out, "sampling 0.8: mean acceptance rates at 12 places of 2 texts"));
+  CHECK(contains(found.out, "draws  target-only   naive-tree       spectr    specinfer       khisti      optimal"));
+  std::istringstream lines(found.out);
+  std::string line;
+  std::getline(lines, line), std::getline(lines, line);
+  std::vector<double> before(6, 0.0);
+  for (const int k : {1, 2, 4}) {
+    std::vector<double> rates(6);
+    int draws = 0;
+    lines >> draws;
+    for (double& rate : rates)
+      lines >> rate;
+    CHECK(draws == k);
+    for (std::size_t v = 0; v < rates.size(); ++v) {
+      // The rate of khisti is a lower bound beyond one draw.
+      if (v != 4) CHECK(rates[v] > before[v]);
+      CHECK(rates[v] <= rates.back() + 1e-4);
+      // With one draw each rule is the best one, but for the one that does not look at the draft's row.
+      if (k == 1 && v > 0) CHECK(rates[v] == Approx(rates.back()).margin(1e-4));
+    }
+    before = rates;
+  }
+  // By rank: as the option of sequoia takes them.
+  std::getline(lines, line), std::getline(lines, line);
+  CHECK(contains(line, "(--sequoia.acceptance):"));
+  double sum = 0, last = 1;
+  int ranks = 0;
+  for (std::string rate; std::getline(lines >> std::ws, rate, ',');) {
+    CHECK(std::stod(rate) <= last);
+    sum += last = std::stod(rate), ++ranks;
+  }
+  CHECK(ranks == 16);
+  // The first draw is accepted about as often as the rate of one draw says, 12 places by 16 trials.
+  CHECK(sum > before[0] * 0.9);
+  CHECK(sum < 1.02);
+  CHECK(run(command + "--spacing 4 --draws 1,2,4 --threads 1").out == found.out);
+  CHECK(contains(run(command + "--spacing 25").err, "option spacing"));
+  CHECK(run(command + "--draws 0").status == 2);
 }
