@@ -55,6 +55,11 @@ void metrics::count_round(const round& r) {
   written_ += r.tokens;
   drafted_ += r.drafted;
   accepted_ += r.accepted;
+  drafts_ += r.drafted > 0 ? 1 : 0;
+  if (r.accepted > static_cast<std::int64_t>(accepted_at_.size()))
+    accepted_at_.resize(static_cast<std::size_t>(r.accepted));
+  for (std::int64_t i = 0; i < r.accepted; ++i)
+    ++accepted_at_[static_cast<std::size_t>(i)];
   if (r.is_first) {
     first_token_.add(r.seconds);
   } else if (r.tokens > 0) {
@@ -84,6 +89,16 @@ std::string metrics::text() const {
                         espalier::to_string(static_cast<espalier::tree_limit>(i)), limited_by_[i]);
   write_one(text, "espalier_tokens_drafted_total", "counter", "Tokens drafted.", drafted_);
   write_one(text, "espalier_tokens_accepted_total", "counter", "Drafted tokens that were accepted.", accepted_);
+  // The names by which dashboards and benchmarks of vLLM read them.
+  write_one(text, "vllm:spec_decode_num_drafts_total", "counter", "Rounds of texts that drafted.", drafts_);
+  write_one(text, "vllm:spec_decode_num_draft_tokens_total", "counter", "Tokens drafted.", drafted_);
+  write_one(text, "vllm:spec_decode_num_accepted_tokens_total", "counter", "Drafted tokens that were accepted.",
+            accepted_);
+  write_head(text, "vllm:spec_decode_num_accepted_tokens_per_pos_total", "counter",
+             "Drafted tokens that were accepted, by their place on the path.");
+  for (std::size_t i = 0; i < accepted_at_.size(); ++i)
+    text +=
+        fmt::format("vllm:spec_decode_num_accepted_tokens_per_pos_total{{position=\"{}\"}} {}\n", i, accepted_at_[i]);
   write_one(text, "espalier_cache_pages", "gauge", "Pages of the target's cache.", now_.pages);
   write_one(text, "espalier_cache_pages_used", "gauge", "Pages of the target's cache that hold text.", now_.pages_used);
   first_token_.write(text, "espalier_time_to_first_token_seconds", "From a request to the first tokens of its text.");

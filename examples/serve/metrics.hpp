@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "espalier/core/tree_limit.hpp"
 
@@ -55,7 +56,7 @@ class metrics {
   void count_round(const round& r);
   void set(const gauges& now);
 
-  //! All counters in Prometheus' text format.
+  //! All counters in Prometheus' text format. Those of drafting stand there a second time under vLLM's names.
   std::string text() const;
 
  private:
@@ -64,6 +65,8 @@ class metrics {
                                                 {"refused", 0}, {"cancelled", 0}, {"failed", 0}};
   gauges now_;
   std::int64_t read_ = 0, written_ = 0, rounds_ = 0, drafted_ = 0, accepted_ = 0;
+  std::int64_t drafts_ = 0;                // rounds in which something was drafted
+  std::vector<std::int64_t> accepted_at_;  // rounds that accepted a token at this depth, first that of the first token
   std::array<std::int64_t, espalier::n_tree_limits> limited_by_{};
   histogram first_token_, each_token_;
 };
