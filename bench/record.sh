@@ -10,7 +10,7 @@ set -eu
 cd "$(dirname "$0")/.."
 out=docs/benchmarks
 
-[ $# -gt 0 ] || set -- micro_block_sparsity micro_cost_model micro_forward micro_round micro_sampling micro_selector micro_top_k micro_tree micro_verify tables_cost_aware tables_ddtree tables_dynatree tables_dyspec tables_greedy_equality tables_lookup tables_nde tables_priced tables_real_models tables_real_models_exact tables_serving tables_serving_sampled tables_verifiers
+[ $# -gt 0 ] || set -- micro_block_sparsity micro_cost_model micro_forward micro_round micro_sampling micro_selector micro_top_k micro_tree micro_verify tables_cost_aware tables_ddtree tables_dynatree tables_dynatree_sweeps tables_dyspec tables_greedy_equality tables_lookup tables_nde tables_priced tables_real_models tables_real_models_exact tables_serving tables_serving_sampled tables_speed_bench tables_verifiers
 
 for name in "$@"; do
   name=${name#bench_}
@@ -21,6 +21,10 @@ for name in "$@"; do
     micro_forward) ./run bench bench_micro_forward --model examples/models --json "$out/$name.json" >"$out/$name.log" ;;
     tables_dynatree)
       ./run bench bench_tables_dynatree --json "$out/$name.json" --plot "$out/speedup.svg" >"$out/$name.log"
+      ;;
+    tables_dynatree_sweeps)
+      ./run bench bench_tables_dynatree_sweeps --price bench/prices/h100_qwen3_8b.json --json "$out/$name.json" \
+        --plot "$out/dynatree" >"$out/$name.log"
       ;;
     tables_cost_aware | tables_ddtree | tables_dyspec | tables_nde | tables_serving | tables_verifiers)
       ./run bench "bench_$name" --json "$out/$name.json" --plot "$out/${name#tables_}.svg" >"$out/$name.log"
@@ -36,7 +40,7 @@ for name in "$@"; do
     tables_real_models_exact)
       ./run with-llama-cpp bench bench_tables_real_models --greedy --json "$out/$name.json" >"$out/$name.log"
       ;;
-    tables_greedy_equality | tables_lookup | tables_priced) ./run bench "bench_$name" --json "$out/$name.json" >"$out/$name.log" ;;
+    tables_greedy_equality | tables_lookup | tables_priced | tables_speed_bench) ./run bench "bench_$name" --json "$out/$name.json" >"$out/$name.log" ;;
     *)
       echo "There is no benchmark $name to record." >&2
       exit 1

@@ -18,14 +18,14 @@
 #include "espalier/tree_policy/dynatree.hpp"
 #include "espalier/tree_policy/dyspec_greedy.hpp"
 #include "espalier/tree_policy/plain.hpp"
+#include "espalier/tree_policy/sampled_chain.hpp"
 #include "espalier/verifier/greedy.hpp"
+#include "espalier/verifier/naive.hpp"
 #include "espalier/verifier/residual_walk.hpp"
 #include "espalier/verifier/target_only.hpp"
 #include "text_writer.hpp"
 
 namespace bench {
-
-using round_watcher = std::function<void(const espalier::round_record&)>;
 
 //! A drafter, a policy and a verifier, for whole texts.
 struct block_method {
@@ -48,8 +48,8 @@ block_method block_method_of(std::string settings, MakeDrafterT make_drafter, Po
           }};
 }
 
-//! The rows of the tables. Only the last method draws its tokens; the trees of the others do not depend on chance, so
-//! that the target draws from its own rows.
+//! The rows of the tables. Only the last two methods draw their tokens; the trees of the others do not depend on chance,
+//! so that the target draws from its own rows.
 enum ddtree_row : std::size_t {
   plain_row,
   whole_chain_row,
@@ -63,6 +63,7 @@ enum ddtree_row : std::size_t {
   opt_tree_row,
   dynatree_row,
   drawn_tree_row,
+  drawn_chain_row,
   n_ddtree_rows
 };
 inline constexpr const char* ddtree_row_names[] = {"plain",
@@ -76,7 +77,8 @@ inline constexpr const char* ddtree_row_names[] = {"plain",
                                                    "smaller model: chain of the best length",
                                                    "smaller model: best-first (OPT-Tree), best budget",
                                                    "smaller model: DynaTree",
-                                                   "block draft: DySpec's greedy tree, best budget"};
+                                                   "block draft: DySpec's greedy tree, best budget",
+                                                   "block draft: drawn chain, whole block (DFlash from 0.1.0 on)"};
 
 //! A budget and a temperature of the marginals as one setting.
 struct sharp_setting {
@@ -133,6 +135,14 @@ class ddtree_methods {
               return espalier::factorised(writer.block(), {.temperature = temperature});
             },
             espalier::dyspec_greedy({.budget = setting}), espalier::residual_walk());
+      case drawn_chain_row:
+        // The package draws the block as the target samples, and tests the draws; at temperature 0 it is the chain.
+        return block_method_of(
+            text,
+            [](text_writer& writer, const text_options& how) {
+              return espalier::factorised(writer.block(), how.decoding.text.sampling);
+            },
+            espalier::sampled_chain({.length = setting}), espalier::naive());
       default:
         return block_method_of(
             "", [](text_writer&, const text_options&) { return espalier::no_drafter(); }, espalier::plain(), verifier);
@@ -144,6 +154,7 @@ class ddtree_methods {
     switch (row) {
       case whole_chain_row:
       case equal_tree_row:
+      case drawn_chain_row:
         return {block_length()};
       case best_chain_row:
         return {1, 2, 3, 4, 5, 6, 8, 10, 12, 15};

@@ -176,7 +176,8 @@ class ddtree_report {
   }
   // The name, with the chosen setting.
   std::string row_name(std::size_t t, std::size_t row) const {
-    const bool has_none = row == plain_row || row == whole_chain_row || row == large_tree_row || row == dynatree_row;
+    const bool has_none = row == plain_row || row == whole_chain_row || row == large_tree_row || row == dynatree_row ||
+                          row == drawn_chain_row;
     return has_none ? ddtree_row_names[row]
                     : fmt::format("{}: {}", ddtree_row_names[row], setting_in_words(row, r_.settings[t][row]));
   }

@@ -28,34 +28,45 @@ struct decoding_method {
       policy;
 };
 
+inline espalier::chain policy_of(espalier::chain_options options) {
+  return espalier::chain(options);
+}
+inline espalier::adaptive_chain policy_of(espalier::adaptive_chain_options options) {
+  return espalier::adaptive_chain(options);
+}
+inline espalier::eagle2 policy_of(espalier::eagle2_options options) {
+  return espalier::eagle2(options);
+}
+inline espalier::fixed policy_of(espalier::fixed_options options) {
+  return espalier::fixed(options);
+}
+inline espalier::dynatree policy_of(espalier::dynatree_options options) {
+  return espalier::dynatree(options);
+}
+
 //! Decodes greedily with a pair of models.
 class greedy_writer {
  public:
   explicit greedy_writer(models::model_set& models, const models::price_table* price = nullptr)
       : writer_(models, price) {}
 
-  //! Writes max_tokens tokens, also past an end of text; neither model has seen the prompt before.
-  written_text write(const decoding_method& method, std::span<const espalier::token_id> prompt, int max_tokens) {
+  //! Writes max_tokens tokens, also past an end of text, and calls `watch` for each round; neither model has seen the
+  //! prompt before.
+  written_text write(
+      const decoding_method& method, std::span<const espalier::token_id> prompt, int max_tokens,
+      const round_watcher& watch = [](const espalier::round_record&) {}) {
     return std::visit(
         [&](const auto& options) {
           if constexpr (std::is_same_v<std::remove_cvref_t<decltype(options)>, espalier::plain>) {
-            return writer_.write(espalier::no_drafter(), options, espalier::greedy(), prompt, {max_tokens});
+            return writer_.write(espalier::no_drafter(), options, espalier::greedy(), prompt, {max_tokens}, watch);
           } else {
-            return writer_.write(writer_.draft(), policy_of(options), espalier::greedy(), prompt, {max_tokens});
+            return writer_.write(writer_.draft(), policy_of(options), espalier::greedy(), prompt, {max_tokens}, watch);
           }
         },
         method.policy);
   }
 
  private:
-  static espalier::chain policy_of(espalier::chain_options options) { return espalier::chain(options); }
-  static espalier::adaptive_chain policy_of(espalier::adaptive_chain_options options) {
-    return espalier::adaptive_chain(options);
-  }
-  static espalier::eagle2 policy_of(espalier::eagle2_options options) { return espalier::eagle2(options); }
-  static espalier::fixed policy_of(espalier::fixed_options options) { return espalier::fixed(options); }
-  static espalier::dynatree policy_of(espalier::dynatree_options options) { return espalier::dynatree(options); }
-
   text_writer writer_;
 };
 

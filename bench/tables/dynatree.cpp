@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -77,15 +78,20 @@ std::string share_of(double tokens, double length) {
   return length == 0 ? "" : fmt::format("{:.1f} %", 100 * tokens / length);
 }
 
-// A report that is made.
-struct report_texts {
-  std::string tables;
-  nlohmann::json figures;
-  std::string picture;
+// The tables as Markdown and as JSON, and the plot, as deliver() takes them.
+class dynatree_report {
+ public:
+  dynatree_report(std::string markdown, nlohmann::json json, std::string plot)
+      : markdown_(std::move(markdown)), json_(std::move(json)), plot_(std::move(plot)) {}
 
-  const std::string& markdown() const { return tables; }
-  const nlohmann::json& json() const { return figures; }
-  const std::string& plot() const { return picture; }
+  const std::string& markdown() const { return markdown_; }
+  const nlohmann::json& json() const { return json_; }
+  const std::string& plot() const { return plot_; }
+
+ private:
+  std::string markdown_;
+  nlohmann::json json_;
+  std::string plot_;
 };
 
 constexpr const char* fixed_name = "fixed tree";
@@ -95,8 +101,8 @@ std::size_t find(const std::vector<decoding_method>& list, const std::string& na
       std::find_if(list.begin(), list.end(), [&](const decoding_method& m) { return m.name == name; }) - list.begin());
 }
 
-report_texts make_report(const std::vector<decoding_method>& list, const bench::timed_texts& written,
-                         const std::vector<bench::prompt_domain>& domains, const arguments& a) {
+dynatree_report make_report(const std::vector<decoding_method>& list, const bench::timed_texts& written,
+                            const std::vector<bench::prompt_domain>& domains, const arguments& a) {
   constexpr std::size_t plain = 0;
   const std::size_t fixed = find(list, fixed_name);
   std::vector<std::string> groups;
@@ -199,17 +205,14 @@ report_texts make_report(const std::vector<decoding_method>& list, const bench::
     text += fmt::format("| {} | {} |\n", method.name, describe(method));
   for (const markdown_table* t : {&throughput, &speedup, &ablation, &tokens_a_round, &efficiency, &latency, &stations})
     text += t->text();
-  report_texts out;
-  out.tables = text;
-  out.figures = {{"bench", "dynatree"},
-                 {"prompts", n_prompts},
-                 {"tokens_each", a.tokens},
-                 {"repeats", a.repeats},
-                 {"best_tree_over_plain", {over_plain.mean, over_plain.half_width}},
-                 {"best_tree_over_best_chain", {over_chain.mean, over_chain.half_width}},
-                 {"methods", methods}};
-  out.picture = bench::speedup_plot("Speedup over plain decoding", setting, groups, bars);
-  return out;
+  nlohmann::json json = {{"bench", "dynatree"},
+                         {"prompts", n_prompts},
+                         {"tokens_each", a.tokens},
+                         {"repeats", a.repeats},
+                         {"best_tree_over_plain", {over_plain.mean, over_plain.half_width}},
+                         {"best_tree_over_best_chain", {over_chain.mean, over_chain.half_width}},
+                         {"methods", methods}};
+  return {std::move(text), std::move(json), bench::speedup_plot("Speedup over plain decoding", setting, groups, bars)};
 }
 
 // The methods of the papers that were asked for, and plain and the fixed tree, which the others are compared with.
@@ -245,8 +248,7 @@ int run(const arguments& a) {
                                    [&](std::size_t m, std::size_t d, std::size_t p) {
                                      return writer.write(methods[m], domains[d].prompts[p], a.tokens).stats;
                                    });
-  const report_texts report = make_report(methods, written, domains, a);
-  bench::deliver(report, a, a.plot, price.get());
+  bench::deliver(make_report(methods, written, domains, a), a, a.plot, price.get());
   return 0;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Makes the tables of DySpec (Tables 1 and 2, and the use of the budget in its appendix B.1) with a pair of models on
-// this machine.
+// Makes the tables and figures of DySpec with a pair of models on this machine: Tables 1 to 4, Figures 2, 4, 5 and 9,
+// and the use of the budget in its appendix B.1.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,10 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "../micro/mask_blocks.hpp"
 #include "dyspec_methods.hpp"
 #include "dyspec_report.hpp"
 #include "dyspec_results.hpp"
 #include "espalier/analysis/acceptance_by_rank.hpp"
+#include "espalier/core/tree_order.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/tree_policy/plain.hpp"
 #include "espalier/tree_policy/sampled_chain.hpp"
@@ -43,7 +45,7 @@ void add_arguments(bench::program& program, arguments& a) {
   program.add("--measure", a.how.measure, "prompts of each domain that the tables are of");
   program.add("--decode", a.how.decode, "prompts of each domain, of these, that are decoded to be timed");
   program.add("--repeats", a.how.repeats, "times that each text is written; the median counts");
-  program.add("--budgets", a.how.budgets, "drafted tokens a round", 1, 256);
+  program.add("--budgets", a.how.budgets, "drafted tokens a round", 1, 768);
   program.add("--quick", a.quick, "two budgets and a few prompts: less than half a minute");
   program.add("--plot", a.plot, "also draw them to this file, as SVG");
 }
@@ -56,25 +58,32 @@ std::uint64_t seed_of(float temperature, std::size_t domain, std::size_t prompt,
 class measurement {
  public:
   static constexpr int large_budget = 256;
-  static constexpr int paper_budget = 768;  // as in appendix B.1
+  static constexpr int paper_budget = 768;   // as in appendix B.1
+  static constexpr int largest_tree = 1024;  // of appendix C
 
   measurement(models::model_set& models, const bench::dyspec_run& how, const models::price_table* price)
       : how_(how),
         writer_(models, price),
-        rounds_(models, bench::dyspec_draft, large_budget + 1, how.trials),
+        rounds_(models, bench::dyspec_draft, largest_budget(how) + 1, how.trials),
         hot_rounds_(models, {.temperature = 1.0F}, large_budget + 1, how.trials),
-        drafts_(models, bench::dyspec_draft, paper_budget + 1, 1) {}
+        drafts_(models, bench::dyspec_draft, largest_tree, 1) {}
+
+  // The largest budget of trees that are verified.
+  static int largest_budget(const bench::dyspec_run& how) {
+    return std::max(large_budget, *std::max_element(how.budgets.begin(), how.budgets.end()));
+  }
 
   bench::timed_texts run(bench::dyspec_results& results, const std::vector<bench::prompt_domain>& choosing,
                          const std::vector<bench::prompt_domain>& measured) {
     const std::size_t n = bench::dyspec_temperatures.size();
     results.budgets = how_.budgets;
-    results.methods.resize(n), results.rounds.resize(n), results.first_draws.resize(n);
+    results.methods.resize(n), results.rounds.resize(n), results.first_draws.resize(n), results.steps.resize(n);
     for (std::size_t t = 0; t < n; ++t) {
       choose(results, t, choosing);
       measure(results, t, measured);
     }
     share(results, measured);
+    count_blocks(results, measured);
     return decode(results, measured);
   }
 
@@ -167,8 +176,11 @@ class measurement {
     espalier::sampled_chain chain({.length = 8});
     espalier::residual_walk walk;
     at_places(rounds_, bench::dyspec_temperatures[t], measured, false, how_.spacing, [&](std::size_t d, std::size_t p) {
-      rounds_.run(chain, walk,
-                  [&](espalier::tree_view tree, espalier::verdict v) { results.first_draws[t].count(tree, v); });
+      rounds_.run(chain, walk, [&](espalier::tree_view tree, espalier::verdict v) {
+        results.first_draws[t].count(tree, v, [&](espalier::node_id u, espalier::token_id token) {
+          return rounds_.target_probability(u, token);
+        });
+      });
       for (std::size_t b = 0; b < how_.budgets.size(); ++b) {
         for (std::size_t m = 0; m < bench::dyspec_method_names.size(); ++m)
           results.rounds[t][b][m][d][p] += results.methods[t][b][m].round(rounds_);
@@ -211,12 +223,37 @@ class measurement {
     });
   }
 
+  // Counts the blocks of the masks of greedy trees.
+  void count_blocks(bench::dyspec_results& results, std::vector<bench::prompt_domain> domains) {
+    for (std::size_t d = 0; d < domains.size(); ++d)
+      domains[d].prompts.resize(results.n_decoded[d]);
+    espalier::mask_blocks blocks;
+    espalier::tree_order order(largest_tree);
+    constexpr espalier::node_order orders[] = {espalier::node_order::insertion, espalier::node_order::depth_first,
+                                               espalier::node_order::heavy_path};
+    at_places(drafts_, 0.6F, domains, false, 2 * how_.spacing, [&](std::size_t, std::size_t) {
+      for (bench::tree_blocks& to : results.blocks) {
+        // The paper's numbers are of rows, and so count the root.
+        espalier::dyspec_greedy policy({.budget = to.nodes - 1});
+        drafts_.draft(policy);
+        const espalier::tree_view tree = drafts_.tree();
+        to.trees += 1, to.reached += tree.n_nodes;
+        const int prefixes[] = {0, 128, drafts_.prefix()};
+        for (std::size_t o = 0; o < std::size(orders); ++o) {
+          order.compute(tree, orders[o]);
+          for (std::size_t i = 0; i < std::size(prefixes); ++i)
+            to.sums[o][i] += static_cast<double>(blocks.count(tree, order, 32, prefixes[i]));
+        }
+      }
+    });
+  }
+
   static espalier::dyspec_threshold policy_of(const bench::budget_share& row) {
     return espalier::dyspec_threshold(
         {.budget = row.budget, .max_depth = 32, .threshold = row.threshold, .fill = row.fill, .adapt = false});
   }
 
-  bench::timed_texts decode(const bench::dyspec_results& results, std::vector<bench::prompt_domain> domains) {
+  bench::timed_texts decode(bench::dyspec_results& results, std::vector<bench::prompt_domain> domains) {
     for (std::size_t d = 0; d < domains.size(); ++d)
       domains[d].prompts.resize(results.n_decoded[d]);
     const std::size_t n_methods = bench::dyspec_method_names.size(), n_budgets = how_.budgets.size();
@@ -233,7 +270,12 @@ class measurement {
           const auto& prompt = domains[d].prompts[p];
           if (is_plain)
             return writer_.write(espalier::no_drafter(), espalier::plain(), espalier::target_only(), prompt, how).stats;
-          return results.methods[t][m / n_methods % n_budgets][m % n_methods].write(writer_, prompt, how);
+          const std::size_t b = m / n_methods % n_budgets;
+          const bool is_shown = m % n_methods == bench::by_threshold && b + 1 == n_budgets;
+          return results.methods[t][b][m % n_methods].write(writer_, prompt, how,
+                                                            [&](const espalier::round_record& round) {
+                                                              if (is_shown) results.steps[t].count(round);
+                                                            });
         });
   }
 
@@ -246,7 +288,8 @@ class measurement {
 
 int run(const arguments& a) {
   const auto price = a.load_price();
-  auto models = models::model_set::load(a.models, {.threads = a.threads, .max_rows = measurement::large_budget + 64});
+  auto models =
+      models::model_set::load(a.models, {.threads = a.threads, .max_rows = measurement::largest_budget(a.how) + 64});
   auto domains = bench::read_prompt_domains(a.prompts, models, a.domains, a.how.tokens + measurement::paper_budget + 1);
   const auto choosing = bench::take_first_prompts(domains, a.how.tune);
   bench::dyspec_results results;

@@ -30,15 +30,17 @@ inline constexpr espalier::sampling_options dyspec_draft{.temperature = 0.6F};
 struct tree_method {
   std::string settings;
   std::function<round_sums(tree_rounds&)> round;
-  std::function<espalier::statistics(text_writer&, std::span<const espalier::token_id>, const text_options&)> write;
+  std::function<espalier::statistics(text_writer&, std::span<const espalier::token_id>, const text_options&,
+                                     const round_watcher&)>
+      write;
 };
 
 template <class PolicyT, class VerifierT>
 tree_method method_of(std::string settings, PolicyT policy, VerifierT verifier) {
   return {std::move(settings), [policy, verifier](tree_rounds& rounds) mutable { return rounds.run(policy, verifier); },
-          [policy, verifier](text_writer& writer, std::span<const espalier::token_id> prompt,
-                             const text_options& how) mutable {
-            return writer.write(writer.draft(dyspec_draft), policy, verifier, prompt, how).stats;
+          [policy, verifier](text_writer& writer, std::span<const espalier::token_id> prompt, const text_options& how,
+                             const round_watcher& watch) mutable {
+            return writer.write(writer.draft(dyspec_draft), policy, verifier, prompt, how, watch).stats;
           }};
 }
 
@@ -118,7 +120,11 @@ inline std::vector<branch_counts> specinfer_shapes(int budget) {
                                    {4, 2, 2, 1, 1, 1, 1, 1},
                                    {16, 1, 1, 1, 1, 1, 1, 1},
                                    {4, 4, 2, 1, 1, 1, 1, 1},
-                                   {8, 4, 2, 1, 1}};
+                                   {8, 4, 2, 1, 1},
+                                   {4, 4, 4, 2, 1, 1, 1, 1},
+                                   {8, 4, 2, 2, 1, 1, 1, 1},
+                                   {16, 4, 2, 1, 1, 1, 1, 1},
+                                   {32, 4, 2, 1, 1}};
   std::vector<branch_counts> shapes;
   for (const branch_counts& shape : all) {
     int draws = 0, level = 1;

@@ -37,8 +37,8 @@ class dyspec_report {
       text += paper_table(b);
     for (std::size_t t = 0; t < n_temperatures; ++t)
       text += tokens_table(t);
-    return text + difference_table() + first_draw_table() + share_table() + speed_table() + settings_table() +
-           acceptance_table();
+    return text + difference_table() + first_draw_table() + target_table() + share_table() + steps_table() +
+           speed_table() + stations_table() + blocks_table() + settings_table() + acceptance_table();
   }
 
   nlohmann::json json() const {
@@ -58,7 +58,11 @@ class dyspec_report {
       nlohmann::json& at = out["temperatures"][fmt::format("{:g}", dyspec_temperatures[t])];
       at["plain_ms_per_token"] = pairs(milliseconds(r_.plain_text_of(t)));
       at["acceptance_by_rank"] = r_.acceptance[t];
-      at["first_draws_by_probability"] = {{"made", r_.first_draws[t].made}, {"accepted", r_.first_draws[t].accepted}};
+      at["first_draws_by_probability"] = {{"made", r_.first_draws[t].made},
+                                          {"accepted", r_.first_draws[t].accepted},
+                                          {"target_probability_sums", r_.first_draws[t].target}};
+      at["threshold_by_round"] = {
+          {"texts", r_.steps[t].texts}, {"drafted", r_.steps[t].drafted}, {"committed", r_.steps[t].committed}};
       for (std::size_t b = 0; b < r_.budgets.size(); ++b) {
         for (std::size_t m = 0; m < names_.size(); ++m) {
           const std::size_t text = r_.text_of(t, b, m);
@@ -73,6 +77,12 @@ class dyspec_report {
               {"greedy_has_more_tokens_by", pairs(r_.difference(t, b, by_greedy, m))}};
         }
       }
+    }
+    for (const tree_blocks& b : r_.blocks) {
+      out["blocks"].push_back({{"nodes", b.nodes},
+                               {"paper", {b.paper_original, b.paper_reordered}},
+                               {"trees", b.trees},
+                               {"sums_by_order_and_prefix", b.sums}});
     }
     for (const budget_share& s : r_.shares) {
       nlohmann::json row = {{"target_temperature", s.target},
@@ -334,6 +344,81 @@ class dyspec_report {
         row.push_back(made > 0 ? fmt::format("{:.2f} ({:.0f})", r_.first_draws[t].accepted[i] / made, made) : "");
       }
       text.row(fmt::format("{:g}", dyspec_temperatures[t]), row);
+    }
+    return text.text();
+  }
+
+  // The right half of the paper's Figure 2.
+  std::string target_table() const {
+    std::vector<std::string> columns;
+    for (int i = 1; i <= 10; ++i)
+      columns.push_back(fmt::format("to {:.1f}", i / 10.0));
+    markdown_table text("The target's probability of a first draw, by its draft probability (Figure 2, right)", columns,
+                        "temperature");
+    for (std::size_t t = 0; t < n_temperatures; ++t) {
+      std::vector<std::string> row;
+      for (std::size_t i = 0; i < 10; ++i) {
+        const double made = r_.first_draws[t].made[i];
+        row.push_back(made > 0 ? fmt::format("{:.2f}", r_.first_draws[t].target[i] / made) : "");
+      }
+      text.row(fmt::format("{:g}", dyspec_temperatures[t]), row);
+    }
+    return text.text();
+  }
+
+  // The rounds of texts in the order in which they come: means over the texts that have so many.
+  std::string steps_table() const {
+    constexpr std::size_t shown = 12;
+    std::vector<std::string> columns;
+    for (std::size_t i = 1; i <= shown; ++i)
+      columns.push_back(std::to_string(i));
+    markdown_table text(fmt::format("Size of {}'s trees of at most {} nodes and, in brackets, tokens committed, by the "
+                                    "number of the round (Figure 5)",
+                                    names_[by_threshold], r_.budgets.back()),
+                        columns, "temperature");
+    for (std::size_t t = 0; t < n_temperatures; ++t) {
+      const round_sizes& s = r_.steps[t];
+      std::vector<std::string> row;
+      for (std::size_t i = 0; i < shown; ++i)
+        row.push_back(i < s.texts.size()
+                          ? fmt::format("{:.1f} ({:.1f})", s.drafted[i] / s.texts[i], s.committed[i] / s.texts[i])
+                          : "");
+      text.row(fmt::format("{:g}", dyspec_temperatures[t]), row);
+    }
+    return text.text();
+  }
+
+  std::string stations_table() const {
+    markdown_table text("Share of each part of a round (Figure 4)",
+                        {"draft passes", "building trees", "target passes", "verification", "other"},
+                        "temperature, nodes, method");
+    for (std::size_t t = 0; t < n_temperatures; ++t) {
+      for (std::size_t b = 0; b < r_.budgets.size(); ++b) {
+        for (std::size_t m = 0; m < names_.size(); ++m) {
+          const espalier::station_seconds s = texts_.total(r_.text_of(t, b, m)).seconds;
+          const auto share = [&](double seconds) { return fmt::format("{:.1f} %", 100 * seconds / s.total()); };
+          text.row(fmt::format("{:g}, {}, {}", dyspec_temperatures[t], r_.budgets[b], names_[m]),
+                   {share(s.draft_forward), share(s.grow), share(s.target_forward), share(s.verify),
+                    share(s.compile + s.commit)});
+        }
+      }
+    }
+    return text.text();
+  }
+
+  std::string blocks_table() const {
+    markdown_table text(
+        "Blocks of 32 x 32 of the mask of DySpec's greedy trees that are not empty, by the order of rows: behind no "
+        "prefix, behind 128 tokens, behind the text (Figure 9)",
+        {"trees", "mean nodes", "paper", "as drawn", "paper, reordered", "depth first", "heavy path"}, "nodes");
+    for (const tree_blocks& b : r_.blocks) {
+      const auto counts = [&](std::size_t order) {
+        return fmt::format("{:.1f}, {:.1f}, {:.1f}", b.sums[order][0] / b.trees, b.sums[order][1] / b.trees,
+                           b.sums[order][2] / b.trees);
+      };
+      text.row(std::to_string(b.nodes), {fmt::format("{:.0f}", b.trees), fmt::format("{:.1f}", b.reached / b.trees),
+                                         fmt::format("{:.2f}", b.paper_original), counts(0),
+                                         fmt::format("{:.2f}", b.paper_reordered), counts(1), counts(2)});
     }
     return text.text();
   }

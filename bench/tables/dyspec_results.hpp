@@ -56,8 +56,11 @@ struct budget_share {
 struct draws_by_probability {
   std::array<double, 10> made{};
   std::array<double, 10> accepted{};
+  std::array<double, 10> target{};  //!< sums of the target's probabilities of the drawn tokens
 
-  void count(espalier::tree_view tree, espalier::verdict v) {
+  //! target_probability(node, token)
+  template <class ProbabilityT>
+  void count(espalier::tree_view tree, espalier::verdict v, const ProbabilityT& target_probability) {
     espalier::node_id below = tree.find_child(v.accepted, v.token);
     for (espalier::node_id u = v.accepted; u != espalier::no_node; below = u, u = tree.parent[u]) {
       if (tree.is_leaf(u)) continue;
@@ -65,8 +68,31 @@ struct draws_by_probability {
       const double probability = std::exp(static_cast<double>(tree.log_prob[first]));
       const auto bin = static_cast<std::size_t>(std::min(9.0, 10 * probability));
       made[bin] += 1;
+      target[bin] += target_probability(u, tree.token[first]);
       accepted[bin] += first == below ? 1 : 0;
     }
+  }
+};
+
+//! Blocks of the mask of drafted trees that are not empty.
+struct tree_blocks {
+  int nodes;
+  double paper_original, paper_reordered;  //!< the counts of the paper, Figure 9
+  double trees = 0;
+  double reached = 0;  //!< sum of the numbers of nodes
+  //! [orders: as drawn, depth first, heavy path][no prefix, 128 tokens, the text] sums
+  std::array<std::array<double, 3>, 3> sums{};
+};
+
+//! Sizes of trees, and tokens committed, by the number of the round in its text, first 0.
+struct round_sizes {
+  std::vector<double> texts, drafted, committed;
+
+  void count(const espalier::round_record& r) {
+    if (r.committed.empty()) return;
+    const auto i = static_cast<std::size_t>(r.index);
+    if (i >= texts.size()) texts.resize(i + 1), drafted.resize(i + 1), committed.resize(i + 1);
+    texts[i] += 1, drafted[i] += r.tree.n_draws, committed[i] += static_cast<double>(r.committed.size());
   }
 };
 
@@ -86,6 +112,9 @@ struct dyspec_results {
   //! [temperatures][budgets][methods]
   std::vector<std::vector<std::vector<sums_by_prompt>>> rounds;
   std::vector<budget_share> shares;
+  std::vector<tree_blocks> blocks{{768, 366.12, 218.31}, {1024, 580.07, 295.59}};
+  //! [temperatures] rounds of the threshold method at the largest budget
+  std::vector<round_sizes> steps;
 
   //! Index of a method among those that wrote texts; plain decoding comes last.
   std::size_t text_of(std::size_t temperature, std::size_t budget, std::size_t method) const {

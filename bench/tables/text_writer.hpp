@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -16,6 +17,8 @@
 #include "price_table.hpp"
 
 namespace bench {
+
+using round_watcher = std::function<void(const espalier::round_record&)>;
 
 //! The text of one method after one prompt, and the statistics of writing it.
 struct written_text {

@@ -71,7 +71,8 @@ class tree_rounds {
   template <class PolicyT>
   round_sums draft(PolicyT& policy) {
     const std::int64_t passes = drafter_.n_passes;
-    tree_.reset(last_, std::min(tree_.capacity(), drafter_.capacity() - static_cast<int>(root_)));
+    // Paths are short: what limits the tree is the room of the cache, not the positions of the model.
+    tree_.reset(last_, std::min(tree_.capacity(), draft_kv_.capacity() - static_cast<int>(root_)));
     espalier::philox_chance chance(seed_, root_, 0);
     espalier::grow(policy, tree_, drafter_, chance);
     return {.rounds = 1,
@@ -95,6 +96,15 @@ class tree_rounds {
       if (trial == trials_) policy.observe(tree, v);
     }
     return sums;
+  }
+
+  //! Number of tokens of the text that the cache holds, which the last one is not among.
+  int prefix() const { return static_cast<int>(root_) - 1; }
+  //! The tree of the last round.
+  espalier::tree_view tree() const { return tree_; }
+  //! The target's probability of a token after a node of that tree. Pre: the last round was verified
+  double target_probability(espalier::node_id u, espalier::token_id token) {
+    return static_cast<double>(target_->row(u)[static_cast<std::size_t>(token)]);
   }
 
   template <class PolicyT, class VerifierT>
