@@ -86,7 +86,9 @@ class tree_rounds {
   round_sums run(PolicyT& policy, VerifierT& verifier, const ObserverT& observer) {
     round_sums sums = draft(policy);
     const espalier::tree_view tree = tree_;
-    target_->open(pass_.forward(tree), pass_.rows(), 0);
+    // The rows are those of this pass: the order of a call's arguments is not given.
+    const espalier::vocab_rows<float> logits = pass_.forward(tree);
+    target_->open(logits, pass_.rows(), 0);
     if constexpr (requires { verifier.reserve(max_nodes_, vocab_); }) verifier.reserve(max_nodes_, vocab_);
     for (int trial = 1; trial <= trials_; ++trial) {
       espalier::philox_chance chance(seed_, root_, static_cast<std::uint32_t>(trial));
