@@ -297,9 +297,10 @@ class dyspec_report {
   }
 
   std::string settings_table() const {
-    markdown_table text("Settings: thresholds; Sequoia's nodes by level; SpecInfer's draws from each node by level",
-                        {names_[by_threshold], names_[by_filling], names_[by_sequoia], names_[by_specinfer]},
-                        "temperature, nodes");
+    markdown_table text(
+        "Settings: thresholds; Sequoia's nodes by level; SpecInfer's draws from each node by level",
+        {names_[by_threshold], names_[by_filling], names_[by_adapting], names_[by_sequoia], names_[by_specinfer]},
+        "temperature, nodes");
     for (std::size_t t = 0; t < n_temperatures; ++t) {
       for (std::size_t b = 0; b < r_.budgets.size(); ++b) {
         std::vector<std::string> row;
