@@ -9,9 +9,11 @@
 // Options of the same part that make trees small enough for thousands of texts.
 template <class OptionsT>
 OptionsT small(OptionsT options) {
-  espalier::for_each_option(options, [](const auto& option, auto& value) {
+  espalier::for_each_option(options, []<class ValueT>(const auto& option, ValueT& value) {
     const auto set = [&](std::string_view name, int to) {
-      if (option.name == name) value = static_cast<std::remove_reference_t<decltype(value)>>(to);
+      if constexpr (std::is_arithmetic_v<ValueT>) {
+        if (option.name == name) value = static_cast<ValueT>(to);
+      }
     };
     set("paths", 3);
     set("trunk", 1);

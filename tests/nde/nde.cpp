@@ -246,8 +246,8 @@ TEST_CASE("replay counts the tokens a round of texts by their kinds", "[nde]") {
 }
 
 TEST_CASE("rates of verifiers lie below the highest there can be, and rise with the draws", "[nde]") {
-  const std::string command = "rates --prompts '" + prompts_file() + "' --tokens 24 --spacing 4 --samplings 0.8 ";
-  const outcome found = run(command + "--draws 1,2,4");
+  const std::string command = "rates --prompts '" + prompts_file() + "' --tokens 24 --samplings 0.8 ";
+  const outcome found = run(command + "--spacing 4 --draws 1,2,4");
   INFO(found.out << found.err);
   REQUIRE(found.status == 0);
   CHECK(contains(found.out, "sampling 0.8: mean acceptance rates at 12 places of 2 texts"));
@@ -285,7 +285,7 @@ TEST_CASE("rates of verifiers lie below the highest there can be, and rise with 
   // The first draw is accepted about as often as the rate of one draw says, 12 places by 16 trials.
   CHECK(sum > before[0] * 0.9);
   CHECK(sum < 1.02);
-  CHECK(run(command + "--draws 1,2,4 --threads 1").out == found.out);
+  CHECK(run(command + "--spacing 4 --draws 1,2,4 --threads 1").out == found.out);
   CHECK(contains(run(command + "--spacing 25").err, "option spacing"));
   CHECK(run(command + "--draws 0").status == 2);
 }

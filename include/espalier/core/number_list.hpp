@@ -5,12 +5,22 @@
 #include <concepts>
 #include <cstddef>
 #include <initializer_list>
+#include <iterator>
 #include <span>
-#include <type_traits>
 
 #include "espalier/core/error.hpp"
 
 namespace espalier {
+
+namespace detail {
+
+template <class ListT>
+concept LendsNumbers = requires(const ListT& list) {
+  { std::data(list) } -> std::convertible_to<const double*>;
+  std::size(list);
+};
+
+}  // namespace detail
 
 //! A list of at most 64 numbers, as the value of an option. What the numbers may be is checked by the part that has the
 //! option.
@@ -21,17 +31,11 @@ class number_list {
   static constexpr std::size_t most = 64;
 
   constexpr number_list() = default;
-  constexpr number_list(std::initializer_list<double> numbers)
-      : number_list(std::span(numbers.begin(), numbers.end())) {}
+  constexpr number_list(std::initializer_list<double> numbers) { take({numbers.begin(), numbers.size()}); }
   //! The numbers of a std::vector, a std::array or a span.
-  template <class ListT>
-  requires(std::convertible_to<const ListT&, std::span<const double>> &&
-           !std::same_as<ListT, number_list>) constexpr number_list(const ListT& list) {
-    const std::span<const double> numbers = list;
-    if (numbers.size() > most)
-      raise<option_error>("a list of numbers has ", numbers.size(), " of them; it may have ", most, ".");
-    size_ = numbers.size();
-    std::copy(numbers.begin(), numbers.end(), numbers_);
+  template <detail::LendsNumbers ListT>
+  requires(!std::same_as<ListT, number_list>) constexpr number_list(const ListT& list) {
+    take({std::data(list), std::size(list)});
   }
 
   constexpr std::size_t size() const { return size_; }
@@ -44,6 +48,13 @@ class number_list {
   }
 
  private:
+  constexpr void take(std::span<const double> numbers) {
+    if (numbers.size() > most)
+      raise<option_error>("a list of numbers has ", numbers.size(), " of them; it may have ", most, ".");
+    size_ = numbers.size();
+    std::copy(numbers.begin(), numbers.end(), numbers_);
+  }
+
   double numbers_[most] = {};
   std::size_t size_ = 0;
 };
