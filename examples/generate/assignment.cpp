@@ -6,6 +6,7 @@
 
 #include "../models/model_set.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/recut.hpp"
 #include "espalier/drafter/text_counts.hpp"
 #include "espalier/drafter/translated.hpp"
 
@@ -31,6 +32,8 @@ host_drafter assignment::drafter(const espalier::sampling_options& sampling) con
   }
   espalier::recurrent_kv& cache = models.draft_cache(arguments.commit);  // says so if there is no draft model
   espalier::autoregressive<host_model, espalier::recurrent_kv&> drafter(host_model(passes.draft), cache, sampling);
+  if (models.draft_text)
+    return host_drafter(espalier::recut(std::move(drafter), *models.map, *models.draft_text, models.text));
   if (models.map) return host_drafter(espalier::translated(std::move(drafter), *models.map));
   return host_drafter(std::move(drafter));
 }

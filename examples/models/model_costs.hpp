@@ -97,7 +97,9 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
   if (!models.draft) return espalier::measure_costs(models.target, target_kv, options, progress);
   espalier::autoregressive drafter(*models.draft, *draft_kv, draft_sampling);
   if (!models.map) return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
-  espalier::translated translating(drafter, *models.map);
+  espalier::vocabulary_map map = *models.map;
+  if (map.shared().empty()) map.share(0, 0);  // passes cost the same whatever is shared
+  espalier::translated translating(drafter, map);
   return espalier::measure_costs(translating, models.target, target_kv, options, progress);
 }
 

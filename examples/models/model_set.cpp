@@ -11,6 +11,10 @@ namespace models {
 
 model_set model_set::load(const model_paths& given, const espalier::llama_options& options) {
   const model_paths paths = given.resolved();
+  if (paths.draft.empty() && (!paths.map.empty() || paths.translation != translation_kind::automatic)) {
+    espalier::raise<espalier::model_error>("--", paths.map.empty() ? "translation" : "map",
+                                           " is for a smaller model that drafts: there is none here.");
+  }
   espalier::llama_options target_options = options, draft_options = options;
   const espalier::model_config config = espalier::model_files::open(paths.model).config;
   // The hidden states that selectors read.
@@ -24,7 +28,8 @@ model_set model_set::load(const model_paths& given, const espalier::llama_option
   if (!paths.draft.empty()) {
     const espalier::model_config draft_config = espalier::model_files::open(paths.draft).config;
     draft_options.hidden_layers.push_back(draft_config.n_layers - 1);
-    models.map = map_to_draft(models.text, paths);
+    models.map = map_to_draft(models.text, given.model, paths);
+    if (models.map && cuts_text(*models.map, paths)) models.draft_text = detail::tokenizer_of(paths.draft);
     if (!models.map) draft_options.vocab_size = config.vocab_size;
     // A model that drafts for itself is loaded only once.
     const bool is_target = std::filesystem::equivalent(paths.model, paths.draft);

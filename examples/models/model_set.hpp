@@ -6,7 +6,7 @@
 #include <string>
 
 #include "espalier/core/error.hpp"
-#include "espalier/drafter/translated.hpp"
+#include "espalier/drafter/translation/vocabulary_map.hpp"
 #include "espalier/kv_store/recurrent.hpp"
 #include "espalier/model/llama/block_draft_model.hpp"
 #include "espalier/model/llama/draft_head_model.hpp"
@@ -32,6 +32,7 @@ struct model_set {
   std::optional<espalier::draft_head_model> head{};
   std::optional<espalier::block_draft_model> block{};
   std::optional<espalier::vocabulary_map> map{};  //!< the target's tokens in the draft's vocabulary, if it has another
+  std::optional<espalier::tokenizer> draft_text{};                //!< the draft's tokenizer, if its text is cut again
   std::optional<espalier::recurrent_kv> target_kv{}, draft_kv{};  //!< the caches of target_cache() and draft_cache()
 
   //! Loads the models. options.max_rows: rows of the longest forward pass of each, such as a tree and its pending
@@ -68,9 +69,14 @@ struct model_set {
   std::string vocabularies_in_words() const {
     if (!map) return {};
     const std::size_t n = map->shared().size();
-    return "The draft " + paths.draft + " has another vocabulary than the target: it drafts the " + std::to_string(n) +
-           " tokens that both have, " + std::to_string(100 * n / static_cast<std::size_t>(text.size())) +
-           " % of the target's " + std::to_string(text.size()) + ".";
+    const std::string start = "The draft " + paths.draft + " has another vocabulary than the target: ";
+    if (draft_text)
+      return start + "its text is cut into the target's tokens, since " + std::to_string(n) +
+             " tokens are shared, of " + std::to_string(draft_text->size()) + " and " + std::to_string(text.size()) +
+             ".";
+    return start + "it drafts the " + std::to_string(n) + " tokens that both have, " +
+           std::to_string(100 * n / static_cast<std::size_t>(text.size())) + " % of the target's " +
+           std::to_string(text.size()) + ".";
   }
 
   //! The caches for texts that one model writes one after the other: rows of tokens that a text has in common with the

@@ -15,9 +15,9 @@ namespace {
 
 // What the help calls the parts that it does not call by their headers' names.
 const std::map<std::string, std::string> called = {
-    {"drafter/autoregressive", "model"}, {"drafter/block_diffusion", "block"}, {"drafter/factorised", "block"},
-    {"drafter/feature_steps", "eagle3"}, {"drafter/no_drafter", "plain"},      {"drafter/text_counts", "text"},
-    {"drafter/translated", "model"},     {"kv_store/recurrent", "--commit"}};
+    {"drafter/autoregressive", "model"}, {"drafter/block_diffusion", "block"},    {"drafter/factorised", "block"},
+    {"drafter/feature_steps", "eagle3"}, {"drafter/no_drafter", "plain"},         {"drafter/recut", "--translation"},
+    {"drafter/text_counts", "text"},     {"drafter/translated", "--translation"}, {"kv_store/recurrent", "--commit"}};
 
 // Parts that no option reaches, and why.
 const std::map<std::string, std::string> unreached = {
