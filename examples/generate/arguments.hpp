@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../models/model_paths.hpp"
+#include "../models/self_draft.hpp"
 #include "../models/usage_error.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/decoder/decoder.hpp"
@@ -25,7 +26,7 @@ struct price_table;
 namespace generate {
 
 //! The source of drafts.
-enum class drafter_kind { automatic, model, eagle3, mtp, block, text };
+enum class drafter_kind { automatic, model, eagle3, mtp, block, self, text };
 
 //! True if a drafter is a head on the target's hidden states.
 constexpr bool is_head(drafter_kind drafter) {
@@ -50,6 +51,8 @@ inline constexpr auto known_values<generate::drafter_kind> =
                                                    "an MTP head on them, which may be in the target's own folder"},
                known_value<generate::drafter_kind>{generate::drafter_kind::block, "block",
                                                    "a model that drafts all depths in one pass"},
+               known_value<generate::drafter_kind>{generate::drafter_kind::self, "self",
+                                                   "the target itself, made cheaper by the options --self"},
                known_value<generate::drafter_kind>{generate::drafter_kind::text, "text",
                                                    "what followed the last tokens before, with no model"}};
 
@@ -92,6 +95,7 @@ struct arguments {
   std::uint64_t seed = 0;
   espalier::decoder_options target;  //!< includes the target's sampling, and the seed
   espalier::sampling_options draft{.temperature = 1.0F};
+  models::self_draft_options self;         //!< of a target that drafts for itself
   std::vector<std::string> draft_options;  //!< names of the draft options that flags have set: see draft_sampling
   generate::parts parts;                   //!< all that the program offers, with options from the flags
 

@@ -30,6 +30,12 @@ host_drafter assignment::drafter(const espalier::sampling_options& sampling) con
     return host_drafter(
         espalier::text_counts(models.target.vocab_size(), {.capacity = (std::min)(models.context(), most)}));
   }
+  if (models.self && models.self->window > 0) {
+    const espalier::llama_backend& draft = *models.draft;
+    host_window_kv window(draft.config().n_layers, draft.config().kv_size(), 1, models.window_options(arguments.commit),
+                          host_turner(draft));
+    return host_drafter(espalier::autoregressive(host_model(passes.draft), std::move(window), sampling));
+  }
   espalier::recurrent_kv& cache = models.draft_cache(arguments.commit);  // says so if there is no draft model
   espalier::autoregressive<host_model, espalier::recurrent_kv&> drafter(host_model(passes.draft), cache, sampling);
   if (models.draft_text)

@@ -42,6 +42,7 @@ json part_options_to_json(const arguments& arguments, const pairing& used) {
   object["sampling"] = options_to_json(arguments.target.text.sampling);
   if (grown->drafts) {
     object["drafter"] = std::string(espalier::name_of(arguments.drafter));
+    if (arguments.drafter == drafter_kind::self) object["self"] = options_to_json(arguments.self);
     if (arguments.drafter != drafter_kind::text) object["draft"] = options_to_json(draft_sampling(arguments, *grown));
   }
   object[used.method] = to_json(grown->options());

@@ -7,6 +7,7 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -46,10 +47,13 @@ models::model_set load_models(const arguments& arguments) {
     check_pairing(arguments, used);
     rows = (std::max)(rows, longest_pass(arguments, used.method));
   }
-  auto models = models::model_set::load(arguments.models, {.threads = arguments.threads,
-                                                           .max_rows = rows,
-                                                           .arithmetic = arguments.arithmetic,
-                                                           .weights = arguments.weights});
+  auto models =
+      models::model_set::load(arguments.models,
+                              {.threads = arguments.threads,
+                               .max_rows = rows,
+                               .arithmetic = arguments.arithmetic,
+                               .weights = arguments.weights},
+                              arguments.drafter == drafter_kind::self ? std::optional(arguments.self) : std::nullopt);
   if (models.map) std::cerr << models.vocabularies_in_words() << '\n';
   return models;
 }

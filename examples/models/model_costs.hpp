@@ -20,7 +20,9 @@
 #include "espalier/drafter/translated.hpp"
 #include "espalier/forward/prefill.hpp"
 #include "espalier/kv_store/recurrent.hpp"
+#include "espalier/kv_store/sink_window.hpp"
 #include "espalier/model/files/cost_file.hpp"
+#include "espalier/model/llama/key_turner.hpp"
 #include "espalier/model/llama/model_identity.hpp"
 #include "espalier/sampling/sampler.hpp"
 #include "model_set.hpp"
@@ -95,6 +97,13 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
     return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
   }
   if (!models.draft) return espalier::measure_costs(models.target, target_kv, options, progress);
+  if (models.self && models.self->window > 0) {
+    const espalier::model_config& config = models.draft->config();
+    espalier::sink_window_kv window(config.n_layers, config.kv_size(), 1, models.window_options(),
+                                    espalier::key_turner(config, models.draft->max_positions()));
+    espalier::autoregressive drafter(*models.draft, window, draft_sampling);
+    return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
+  }
   espalier::autoregressive drafter(*models.draft, *draft_kv, draft_sampling);
   if (!models.map) return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
   espalier::vocabulary_map map = *models.map;

@@ -9,9 +9,14 @@
 
 namespace models {
 
-model_set model_set::load(const model_paths& given, const espalier::llama_options& options) {
-  const model_paths paths = given.resolved();
-  if (paths.draft.empty() && (!paths.map.empty() || paths.translation != translation_kind::automatic)) {
+model_set model_set::load(const model_paths& given, const espalier::llama_options& options,
+                          const std::optional<self_draft_options>& self) {
+  model_paths paths = given.resolved();
+  if (self) {
+    paths.draft = paths.model;
+    paths.head = paths.block = {};
+  }
+  if ((paths.draft.empty() || self) && (!paths.map.empty() || paths.translation != translation_kind::automatic)) {
     espalier::raise<espalier::model_error>("--", paths.map.empty() ? "translation" : "map",
                                            " is for a smaller model that drafts: there is none here.");
   }
@@ -25,7 +30,22 @@ model_set model_set::load(const model_paths& given, const espalier::llama_option
   }
   model_set models{paths, model_tokenizer(given.model, paths),
                    espalier::llama_backend::load(paths.model, target_options)};
-  if (!paths.draft.empty()) {
+  if (self) {
+    models.self = self;
+    draft_options.layers = self->layers;
+    const bool needs_bytes = self->arithmetic == espalier::matrix_arithmetic::integer &&
+                             options.arithmetic != espalier::matrix_arithmetic::integer;
+    if (needs_bytes) {
+      draft_options.arithmetic = self->arithmetic;
+      draft_options.weights = espalier::weight_storage::fastest;
+    }
+    draft_options.hidden_layers.push_back((self->layers > 0 ? self->layers : config.n_layers) - 1);
+    if (needs_bytes) {
+      models.draft = espalier::llama_backend::load(paths.model, draft_options);
+    } else {
+      models.draft.emplace(config, models.target.weights(), draft_options);
+    }
+  } else if (!paths.draft.empty()) {
     const espalier::model_config draft_config = espalier::model_files::open(paths.draft).config;
     draft_options.hidden_layers.push_back(draft_config.n_layers - 1);
     models.map = map_to_draft(models.text, given.model, paths);

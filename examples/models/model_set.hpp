@@ -8,11 +8,13 @@
 #include "espalier/core/error.hpp"
 #include "espalier/drafter/translation/vocabulary_map.hpp"
 #include "espalier/kv_store/recurrent.hpp"
+#include "espalier/kv_store/sink_window.hpp"
 #include "espalier/model/llama/block_draft_model.hpp"
 #include "espalier/model/llama/draft_head_model.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 #include "model_paths.hpp"
+#include "self_draft.hpp"
 
 namespace models {
 
@@ -35,9 +37,12 @@ struct model_set {
   std::optional<espalier::tokenizer> draft_text{};                //!< the draft's tokenizer, if its text is cut again
   std::optional<espalier::recurrent_kv> target_kv{}, draft_kv{};  //!< the caches of target_cache() and draft_cache()
 
+  std::optional<self_draft_options> self{};  //!< set if `draft` is the target itself, made cheaper
+
   //! Loads the models. options.max_rows: rows of the longest forward pass of each, such as a tree and its pending
-  //! token.
-  static model_set load(const model_paths& given, const espalier::llama_options& options = {});
+  //! token. If `self` is set, the target drafts for itself, and no other draft is loaded.
+  static model_set load(const model_paths& given, const espalier::llama_options& options = {},
+                        const std::optional<self_draft_options>& self = {});
 
   //! The smaller model.
   //!
@@ -71,9 +76,8 @@ struct model_set {
     const std::size_t n = map->shared().size();
     const std::string start = "The draft " + paths.draft + " has another vocabulary than the target: ";
     if (draft_text)
-      return start + "its text is cut into the target's tokens, since " + std::to_string(n) +
-             " tokens are shared, of " + std::to_string(draft_text->size()) + " and " + std::to_string(text.size()) +
-             ".";
+      return start + "its text is cut into the target's tokens; " + std::to_string(n) + " tokens are shared, of " +
+             std::to_string(draft_text->size()) + " and " + std::to_string(text.size()) + ".";
     return start + "it drafts the " + std::to_string(n) + " tokens that both have, " +
            std::to_string(100 * n / static_cast<std::size_t>(text.size())) + " % of the target's " +
            std::to_string(text.size()) + ".";
@@ -94,6 +98,13 @@ struct model_set {
   int drafted_context() const {
     if (head) return head->max_positions();
     return draft ? (std::min)(context(), draft->max_positions()) : context();
+  }
+
+  //! Options of the cache of a target that drafts for itself over a window.
+  //!
+  //! Pre         self, and self->window > 0
+  espalier::sink_window_options window_options(espalier::commit_mode mode = espalier::commit_mode::compact) const {
+    return {.window = self->window, .block = (self->window + 3) / 4, .scratch = 2 * target.max_rows(), .commit = mode};
   }
 
   //! A cache for one sequence of one of the models, as long as its part of the context. It has room for two passes of

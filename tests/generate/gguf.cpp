@@ -144,6 +144,30 @@ TEST_CASE("the map between two tokenizers is kept in a file, and refused once on
   CHECK(contains(said(flags + "--map '" + map + "' ").err, "a.map cannot be used: the vocabulary map is cut short"));
 }
 
+TEST_CASE("a target drafts for itself, over a window, with its first layers or in integers", "[generate][gguf]") {
+  const std::string usual = "--threads 1 --max-tokens 40 --model '" GENERATE_MODELS
+                            "' --prompt 'The king said to the people of the city that'";
+  const auto tokens = [&](const std::string& flags) {
+    const outcome of = said(usual + " --json " + flags);
+    INFO(of.err);
+    REQUIRE(of.status == 0);
+    return nlohmann::json::parse(of.out);
+  };
+  const auto plain = tokens("--method plain");
+  for (const char* self : {"--self.window 8", "--self.layers 4", "--self.arithmetic integer",
+                           "--self.window 12 --self.layers 6 --self.arithmetic integer"}) {
+    for (const char* method : {"chain --length 3", "cost-aware"}) {
+      INFO(self << " " << method);
+      const auto drafted = tokens(std::string("--drafter self ") + self + " --method " + method);
+      CHECK(drafted.at("texts").at(0).at("tokens") == plain.at("texts").at(0).at("tokens"));
+      if (method != std::string("cost-aware")) CHECK(drafted.at("statistics").at("accepted") > 0);
+    }
+  }
+  const auto options = tokens("--drafter self --self.window 8").at("options");
+  CHECK(options.at("drafter") == "self");
+  CHECK(options.at("self").at("window") == 8);
+}
+
 TEST_CASE("tokens of two vocabularies are shared by their bytes and by their roles", "[generate][gguf]") {
   const std::string bytes = tiny_gguf().write("bytes.gguf");
   const models::model_set from_bundled = models::model_set::load({GENERATE_MODELS, bytes}, {.threads = 1});

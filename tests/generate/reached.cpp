@@ -15,9 +15,11 @@ namespace {
 
 // What the help calls the parts that it does not call by their headers' names.
 const std::map<std::string, std::string> called = {
-    {"drafter/autoregressive", "model"}, {"drafter/block_diffusion", "block"},    {"drafter/factorised", "block"},
-    {"drafter/feature_steps", "eagle3"}, {"drafter/no_drafter", "plain"},         {"drafter/recut", "--translation"},
-    {"drafter/text_counts", "text"},     {"drafter/translated", "--translation"}, {"kv_store/recurrent", "--commit"}};
+    {"drafter/autoregressive", "model"}, {"drafter/block_diffusion", "block"},
+    {"drafter/factorised", "block"},     {"drafter/feature_steps", "eagle3"},
+    {"drafter/no_drafter", "plain"},     {"drafter/recut", "--translation"},
+    {"drafter/text_counts", "text"},     {"drafter/translated", "--translation"},
+    {"kv_store/recurrent", "--commit"},  {"kv_store/sink_window", "--self.window"}};
 
 // Parts that no option reaches, and why.
 const std::map<std::string, std::string> unreached = {
@@ -27,7 +29,6 @@ const std::map<std::string, std::string> unreached = {
     {"kv_store/contiguous", "its models keep their own memory, by recurrent_kv"},
     {"kv_store/paged", "it writes one text at a time"},
     {"kv_store/prefix_tree", "it writes one text at a time"},
-    {"kv_store/sink_window", "a text ends where its memory does"},
     {"kv_store/token_kv", "it is for models without memory"},
     {"tree_policy/cascade", "it needs several drafters"},
     {"verifier/approximate", "it changes the text"}};
