@@ -309,7 +309,24 @@ void check_ahead(const arguments& result) {
   }
 }
 
+void check_self(const arguments& result) {
+  const models::self_draft_options& self = result.self;
+  const bool cheaper_products = self.arithmetic == espalier::matrix_arithmetic::integer &&
+                                result.arithmetic != espalier::matrix_arithmetic::integer;
+  if (self.window == 0 && self.layers == 0 && !cheaper_products) {
+    throw usage_error(
+        "--drafter self would draft with passes as dear as the target's: --self.window or --self.layers makes them "
+        "cheaper, and beside exact products --self.arithmetic integer does.");
+  }
+  if (!result.models.draft.empty())
+    throw usage_error("--drafter self drafts with the target: --draft does not go with it.");
+  if (result.device == device_kind::cuda) throw usage_error("--drafter self drafts on --device cpu only.");
+  for (const auto& [flag, file] : {std::pair("--costs", !result.costs.empty()), {"--price", result.price != nullptr}})
+    if (file) throw usage_error(fmt::format("{} has no seconds of the passes of --drafter self.", flag));
+}
+
 void check(const arguments& result) {
+  if (result.drafter == drafter_kind::self) check_self(result);
   if (result.compare && (result.show_tree || !result.svg.empty() || !result.dot.empty()))
     throw usage_error("--show-tree, --svg and --dot draw one method's trees: they do not go with --compare.");
   if (!result.compare && result.methods.size() > 1)
@@ -371,6 +388,8 @@ arguments parse(int argc, const char* const* argv, parts offered, std::string& h
   flags(app).add_options(
       "Drafter: what trees are grown from (drawn ones: by default as the target, above temperature 0)", "draft",
       result.draft);
+  flags(app).add_options("Drafter self: what makes the target's drafting passes cheaper than its own", "self",
+                         result.self);
   part_options options;
   add_part_options(app, result, options);
   app.footer(verifiers_in_words(result.parts) +
@@ -399,6 +418,12 @@ arguments parse(int argc, const char* const* argv, parts offered, std::string& h
     if (app.get_option(flag_name("draft", option.name))->count() > 0) result.draft_options.emplace_back(option.name);
   });
   if (result.drafter == drafter_kind::automatic) result.drafter = models::drafter_beside(result.models.resolved());
+  espalier::for_each_option(result.self, [&](const auto& option, auto&) {
+    const std::string flag = flag_name("self", option.name);
+    if (app.get_option(flag)->count() > 0 && result.drafter != drafter_kind::self)
+      throw usage_error(
+          fmt::format("{} goes with --drafter self, not with --drafter {}.", flag, espalier::name_of(result.drafter)));
+  });
   check(result);
   set_part_options(app, options, result);
   result.target.text.seed = result.seed;

@@ -9,6 +9,7 @@
 
 #include "../models/drafter_kind.hpp"
 #include "../models/model_paths.hpp"
+#include "../models/self_draft.hpp"
 #include "../models/usage_error.hpp"
 #include "espalier/core/option.hpp"
 #include "espalier/decoder/decoder.hpp"
@@ -76,6 +77,7 @@ struct arguments {
   std::uint64_t seed = 0;
   espalier::decoder_options target;  //!< includes the target's sampling, and the seed
   espalier::sampling_options draft{.temperature = 1.0F};
+  models::self_draft_options self;         //!< of a target that drafts for itself
   std::vector<std::string> draft_options;  //!< names of the draft options that flags have set: see draft_sampling
   generate::parts parts;                   //!< all that the program offers, with options from the flags
 

@@ -8,6 +8,7 @@
 
 #include "../models/model_set.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/recut.hpp"
 #include "espalier/drafter/text_counts.hpp"
 #include "espalier/drafter/translated.hpp"
 
@@ -27,8 +28,16 @@ host_block assignment::block() const {
 
 host_drafter assignment::drafter(const espalier::sampling_options& sampling) const {
   if (arguments.drafter == drafter_kind::text) return text_drafter();
+  if (models.self && models.self->window > 0) {
+    const espalier::llama_backend& draft = *models.draft;
+    host_window_kv window(draft.config().n_layers, draft.config().kv_size(), 1, models.window_options(arguments.commit),
+                          host_turner(draft));
+    return host_drafter(espalier::autoregressive(host_model(passes.draft), std::move(window), sampling));
+  }
   espalier::recurrent_kv& cache = models.draft_cache(arguments.commit);  // says so if there is no draft model
   espalier::autoregressive<host_model, espalier::recurrent_kv&> drafter(host_model(passes.draft), cache, sampling);
+  if (models.draft_text)
+    return host_drafter(espalier::recut(std::move(drafter), *models.map, *models.draft_text, models.text));
   if (models.map) return host_drafter(espalier::translated(std::move(drafter), *models.map));
   return host_drafter(std::move(drafter));
 }

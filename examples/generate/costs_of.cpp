@@ -50,6 +50,8 @@ const espalier::cost_model& costs_of(const assignment& work) {
 }
 
 std::optional<espalier::delayed_selector> selector_of(const assignment& work) {
+  // No selector is trained for a target that drafts for itself.
+  if (work.models.self && work.arguments.selectors.empty()) return {};
   const models::model_paths& paths = work.models.paths;
   const std::string &folder = work.arguments.selectors, &drafts = work.arguments.models.draft;
   const auto named = std::filesystem::path(folder.empty() ? work.arguments.models.model + "/selector" : folder);

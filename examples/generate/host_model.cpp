@@ -5,6 +5,7 @@
 
 #include "../models/block_model.hpp"
 #include "espalier/model/llama/draft_head_model.hpp"
+#include "espalier/model/llama/key_turner.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 
 namespace generate {
@@ -32,6 +33,13 @@ struct head_pass {
 
 }  // namespace
 
+host_turner::host_turner(const espalier::llama_backend& model)
+    : turner_(new espalier::key_turner(model.config(), model.max_positions()),
+              [](void* turner) { delete static_cast<espalier::key_turner*>(turner); }),
+      turn_([](void* turner, int layer, std::span<float> key, int n) {
+        (*static_cast<espalier::key_turner*>(turner))(layer, key, n);
+      }) {}
+
 std::int32_t host_model::vocab_size() const {
   return model_->model->vocab_size();
 }
@@ -46,6 +54,11 @@ std::int32_t host_model::max_positions() const {
 
 espalier::vocab_rows<float> host_model::forward(espalier::recurrent_kv& kv, const espalier::forward_batch_view& batch) {
   // A text has one sequence.
+  model_->count(batch.n_rows(), batch.sequences.front().prefix);
+  return model_->model->forward(kv, batch);
+}
+
+espalier::vocab_rows<float> host_model::forward(host_window_kv& kv, const espalier::forward_batch_view& batch) {
   model_->count(batch.n_rows(), batch.sequences.front().prefix);
   return model_->model->forward(kv, batch);
 }

@@ -12,6 +12,7 @@
 #include "espalier/cost/cost_curve.hpp"
 #include "espalier/drafter/feature_steps.hpp"
 #include "espalier/kv_store/recurrent.hpp"
+#include "espalier/kv_store/sink_window.hpp"
 
 namespace espalier {
 class draft_head_model;
@@ -39,6 +40,20 @@ struct priced_model {
   }
 };
 
+//! The key_turner of a transformer on the host, for caches that are compiled without the transformer's code.
+class host_turner {
+ public:
+  explicit host_turner(const espalier::llama_backend& model);
+
+  void operator()(int layer, std::span<float> key, int n) { turn_(turner_.get(), layer, key, n); }
+
+ private:
+  std::unique_ptr<void, void (*)(void*)> turner_;
+  void (*turn_)(void*, int, std::span<float>, int);
+};
+
+using host_window_kv = espalier::sink_window_kv<host_turner>;
+
 //! The Backend of a transformer on the host, for decoders that are compiled without the transformer's code. Only
 //! host_model.cpp has that code, which must be compiled alike in all of a program.
 class host_model {
@@ -49,6 +64,7 @@ class host_model {
   std::int32_t max_rows() const;
   std::int32_t max_positions() const;
   espalier::vocab_rows<float> forward(espalier::recurrent_kv& kv, const espalier::forward_batch_view& batch);
+  espalier::vocab_rows<float> forward(host_window_kv& kv, const espalier::forward_batch_view& batch);
   std::int32_t hidden_size() const;
   std::span<const float> hidden_state(std::int32_t row) const;
 

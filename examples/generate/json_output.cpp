@@ -43,6 +43,7 @@ json part_options_to_json(const arguments& arguments, const pairing& used) {
   if (grown->drafts) {
     object["drafter"] = std::string(espalier::name_of(arguments.drafter));
     object["ahead"] = arguments.ahead;
+    if (arguments.drafter == drafter_kind::self) object["self"] = options_to_json(arguments.self);
     if (arguments.drafter != drafter_kind::text) object["draft"] = options_to_json(draft_sampling(arguments, *grown));
   }
   object[used.method] = to_json(grown->options());

@@ -53,7 +53,7 @@ std::vector<std::string> default_methods(const arguments& arguments) {
   // The best method for models that come together is known. For others it follows from measured passes, on the host.
   const bool on_host = arguments.device == device_kind::cpu;
   if (arguments.drafter == drafter_kind::text) return {on_host ? "cost-aware" : "chain"};
-  if (on_host && !arguments.models.draft.empty()) return {"cost-aware"};
+  if (arguments.drafter == drafter_kind::self || (on_host && !arguments.models.draft.empty())) return {"cost-aware"};
   const bool draws = arguments.target.text.sampling.temperature > 0 && arguments.text_method.empty();
   return {draws ? "delayed" : "dynatree"};
 }

@@ -7,6 +7,7 @@
 #include <exception>
 #include <iostream>
 #include <new>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -37,12 +38,13 @@ models::model_set load_models(const arguments& arguments) {
     check_pairing(arguments, used);
     rows = (std::max)(rows, longest_pass(arguments, used.method));
   }
-  auto models = models::model_set::load(arguments.models,
-                                        {.threads = threads_of(arguments),
-                                         .max_rows = rows,
-                                         .arithmetic = arguments.arithmetic,
-                                         .weights = arguments.weights},
-                                        arguments.drafter, arguments.ahead);
+  auto models =
+      models::model_set::load(arguments.models,
+                              {.threads = threads_of(arguments),
+                               .max_rows = rows,
+                               .arithmetic = arguments.arithmetic,
+                               .weights = arguments.weights},
+                              {.drafter = arguments.drafter, .ahead = arguments.ahead, .self = arguments.self});
   if (models.map) std::cerr << models.vocabularies_in_words() << '\n';
   return models;
 }

@@ -12,7 +12,7 @@
 namespace models {
 
 //! The source of drafts.
-enum class drafter_kind { automatic, model, eagle3, mtp, block, text };
+enum class drafter_kind { automatic, model, eagle3, mtp, block, self, text };
 
 //! True if a drafter is a head on the target's hidden states.
 constexpr bool is_head(drafter_kind drafter) {
@@ -35,6 +35,8 @@ inline constexpr auto known_values<models::drafter_kind> =
                known_value<models::drafter_kind>{models::drafter_kind::block, "block",
                                                  "a model that drafts all depths in one pass: DFlash, DFlash2, "
                                                  "DSpark, P-EAGLE"},
+               known_value<models::drafter_kind>{models::drafter_kind::self, "self",
+                                                 "the target itself, made cheaper by the options --self"},
                known_value<models::drafter_kind>{models::drafter_kind::text, "text",
                                                  "what followed the last tokens before, with no model"}};
 

@@ -6,8 +6,29 @@
 #include <utility>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
 #include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/llama/draft_kind.hpp"
+
+namespace models {
+
+//! The way in which a draft with another tokenizer drafts for a target.
+enum class translation_kind { automatic, tokens, text };
+
+}  // namespace models
+
+namespace espalier {
+
+template <>
+inline constexpr auto known_values<models::translation_kind> = std::array{
+    known_value<models::translation_kind>{models::translation_kind::automatic, "auto",
+                                          "the tokens, if both share a quarter of the smaller vocabulary"},
+    known_value<models::translation_kind>{models::translation_kind::tokens, "tokens",
+                                          "the tokens that both have, at every temperature"},
+    known_value<models::translation_kind>{models::translation_kind::text, "text",
+                                          "its text, cut into the target's tokens; for greedy, target-only"}};
+
+}  // namespace espalier
 
 namespace models {
 
@@ -17,6 +38,12 @@ struct model_paths {
   std::string draft{};  //!< a model that drafts, of any kind; empty: the smaller model of DIR, if there is one
   std::string block{};  //!< a block draft or a P-EAGLE head; empty: that of DIR, if there is one
   std::string head{};   //!< a head on the target's hidden states
+  std::string map{};    //!< file of the map between two tokenizers, made if it does not exist; empty: it is not kept
+  translation_kind translation = translation_kind::automatic;
+
+  static constexpr void describe(auto see) {
+    see(espalier::option{"translation", &model_paths::translation, "what a draft with another tokenizer drafts"});
+  }
 
   //! The model that drafts level by level, a smaller model or a head; empty: there is none.
   const std::string& by_level() const { return head.empty() ? draft : head; }

@@ -10,11 +10,17 @@
 
 namespace models {
 
-model_set model_set::load(const model_paths& given, const espalier::llama_options& options, drafter_kind drafter,
-                          bool ahead) {
-  const model_paths paths = paths_for(drafter, given.resolved());
+model_set model_set::load(const model_paths& given, const espalier::llama_options& options,
+                          const drafting_choice& choice) {
+  model_paths paths = paths_for(choice.drafter, given.resolved());
+  const bool is_self = choice.drafter == drafter_kind::self;
+  if (paths.draft.empty() && (!paths.map.empty() || paths.translation != translation_kind::automatic)) {
+    espalier::raise<espalier::model_error>("--", paths.map.empty() ? "translation" : "map",
+                                           " is for a smaller model that drafts: there is none here.");
+  }
+  if (is_self) paths.draft = paths.model;
   espalier::llama_options target_options = options, draft_options = options;
-  if (ahead) draft_options.threads = 1, draft_options.apart = true;
+  if (choice.ahead) draft_options.threads = 1, draft_options.apart = true;
   const espalier::model_config config = espalier::model_files::open(paths.model).config;
   // The hidden states that selectors read.
   target_options.hidden_layers.push_back(config.n_layers - 1);
@@ -25,10 +31,27 @@ model_set model_set::load(const model_paths& given, const espalier::llama_option
   }
   model_set models{paths, model_tokenizer(given.model, paths),
                    espalier::llama_backend::load(paths.model, target_options)};
-  if (!paths.draft.empty()) {
+  if (is_self) {
+    const self_draft_options& self = choice.self;
+    models.self = self;
+    draft_options.layers = self.layers;
+    const bool needs_bytes = self.arithmetic == espalier::matrix_arithmetic::integer &&
+                             options.arithmetic != espalier::matrix_arithmetic::integer;
+    if (needs_bytes) {
+      draft_options.arithmetic = self.arithmetic;
+      draft_options.weights = espalier::weight_storage::fastest;
+    }
+    draft_options.hidden_layers.push_back((self.layers > 0 ? self.layers : config.n_layers) - 1);
+    if (needs_bytes) {
+      models.draft = espalier::llama_backend::load(paths.model, draft_options);
+    } else {
+      models.draft.emplace(config, models.target.weights(), draft_options);
+    }
+  } else if (!paths.draft.empty()) {
     const espalier::model_config draft_config = espalier::model_files::open(paths.draft).config;
     draft_options.hidden_layers.push_back(draft_config.n_layers - 1);
-    models.map = map_to_draft(models.text, paths);
+    models.map = map_to_draft(models.text, given.model, paths);
+    if (models.map && cuts_text(*models.map, paths)) models.draft_text = detail::tokenizer_of(paths.draft);
     if (!models.map) draft_options.vocab_size = config.vocab_size;
     // A model that drafts for itself is loaded only once.
     const bool is_target = std::filesystem::equivalent(paths.model, paths.draft);

@@ -8,14 +8,24 @@
 #include "block_model.hpp"
 #include "drafter_kind.hpp"
 #include "espalier/core/error.hpp"
-#include "espalier/drafter/translated.hpp"
+#include "espalier/drafter/translation/vocabulary_map.hpp"
 #include "espalier/kv_store/recurrent.hpp"
+#include "espalier/kv_store/sink_window.hpp"
 #include "espalier/model/llama/draft_head_model.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 #include "model_paths.hpp"
+#include "self_draft.hpp"
 
 namespace models {
+
+//! The way in which the models of a set are to draft.
+struct drafting_choice {
+  drafter_kind drafter =
+      drafter_kind::automatic;  //!< whose model alone is loaded; automatic: all models that there are
+  bool ahead = false;           //!< the smaller model drafts while the target computes, on a thread of its own
+  self_draft_options self{};    //!< of a target that drafts for itself
+};
 
 //! A target model, its tokenizer, and the models that draft for it: a smaller one or a head, a block draft, both or
 //! none. The target keeps the hidden states that they and selectors read.
@@ -33,13 +43,15 @@ struct model_set {
   std::optional<espalier::draft_head_model> head{};
   std::optional<block_model> block{};
   std::optional<espalier::vocabulary_map> map{};  //!< the target's tokens in the draft's vocabulary, if it has another
+  std::optional<espalier::tokenizer> draft_text{};                //!< the draft's tokenizer, if its text is cut again
   std::optional<espalier::recurrent_kv> target_kv{}, draft_kv{};  //!< the caches of target_cache() and draft_cache()
 
+  std::optional<self_draft_options> self{};  //!< set if `draft` is the target itself, made cheaper
+
   //! Loads the models. options.max_rows: rows of the longest forward pass of each, such as a tree and its pending
-  //! token. Of the models that draft, only the one that `drafter` is for is loaded; automatic: all that there are. If
-  //! the smaller model is to draft ahead, while the target computes, it has a thread of its own.
+  //! token.
   static model_set load(const model_paths& given, const espalier::llama_options& options = {},
-                        drafter_kind drafter = drafter_kind::automatic, bool ahead = false);
+                        const drafting_choice& choice = {});
 
   //! The smaller model.
   //!
@@ -71,9 +83,13 @@ struct model_set {
   std::string vocabularies_in_words() const {
     if (!map) return {};
     const std::size_t n = map->shared().size();
-    return "The draft " + paths.draft + " has another vocabulary than the target: it drafts the " + std::to_string(n) +
-           " tokens that both have, " + std::to_string(100 * n / static_cast<std::size_t>(text.size())) +
-           " % of the target's " + std::to_string(text.size()) + ".";
+    const std::string start = "The draft " + paths.draft + " has another vocabulary than the target: ";
+    if (draft_text)
+      return start + "its text is cut into the target's tokens; " + std::to_string(n) + " tokens are shared, of " +
+             std::to_string(draft_text->size()) + " and " + std::to_string(text.size()) + ".";
+    return start + "it drafts the " + std::to_string(n) + " tokens that both have, " +
+           std::to_string(100 * n / static_cast<std::size_t>(text.size())) + " % of the target's " +
+           std::to_string(text.size()) + ".";
   }
 
   //! The caches for texts that one model writes one after the other: rows of tokens that a text has in common with the
@@ -92,6 +108,13 @@ struct model_set {
     if (head) return head->max_positions();
     if (draft) return (std::min)(context(), draft->max_positions());
     return block ? (std::min)(context(), block->max_positions()) : context();
+  }
+
+  //! Options of the cache of a target that drafts for itself over a window.
+  //!
+  //! Pre         self, and self->window > 0
+  espalier::sink_window_options window_options(espalier::commit_mode mode = espalier::commit_mode::compact) const {
+    return {.window = self->window, .block = (self->window + 3) / 4, .scratch = 2 * target.max_rows(), .commit = mode};
   }
 
   //! A cache for one sequence of one of the models, as long as its part of the context. It has room for two passes of

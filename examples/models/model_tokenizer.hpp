@@ -13,10 +13,11 @@
 #include <vector>
 
 #include "espalier/core/error.hpp"
-#include "espalier/drafter/translated.hpp"
+#include "espalier/drafter/translation/vocabulary_map.hpp"
 #include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/llama/model_files.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
+#include "espalier/model/tokenizer/vocabulary_map_file.hpp"
 #include "model_paths.hpp"
 
 namespace models {
@@ -112,35 +113,48 @@ inline espalier::tokenizer model_tokenizer(const std::string& given, const model
   return text;
 }
 
-//! The translation of the target's tokens, whose tokenizer is `text`, into the draft's; none if both have one
-//! tokenizer. Special tokens are shared by their roles, and texts begin with the draft's token for that.
+//! The translation of the target's tokens, whose tokenizer is `text`, read from the path `given`, into the draft's; none
+//! if both have one tokenizer. Special tokens are shared by their roles, and texts begin with the draft's token for
+//! that. It is read from the file paths.map if that exists, and else made and written there.
 //!
-//! Errors      espalier::model_error if fewer than a quarter of the tokens of the smaller vocabulary are shared, or the
-//!             draft's tokenizer does not fit the draft
-inline std::optional<espalier::vocabulary_map> map_to_draft(const espalier::tokenizer& text, const model_paths& paths) {
-  if (paths.draft.empty() || !detail::has_tokenizer(paths.draft) ||
-      std::filesystem::equivalent(paths.model, paths.draft))
-    return {};
-  const espalier::tokenizer of_draft = detail::tokenizer_of(paths.draft);
-  if (detail::are_same_tokens(text, of_draft)) return {};
+//! Errors      espalier::model_error if the draft's tokenizer does not fit the draft; for a file that is no map between
+//!             these tokenizers; and if paths.map is named although both have one tokenizer
+inline std::optional<espalier::vocabulary_map> map_to_draft(const espalier::tokenizer& text, const std::string& given,
+                                                            const model_paths& paths) {
+  const auto same = [&]() -> std::optional<espalier::vocabulary_map> {
+    if (paths.map.empty() && paths.translation == translation_kind::automatic) return {};
+    espalier::raise<espalier::model_error>("the draft ", paths.draft, " has the target's tokenizer: there is nothing ",
+                                           "that --", paths.map.empty() ? "translation" : "map", " could say.");
+  };
+  if (!detail::has_tokenizer(paths.draft) || std::filesystem::equivalent(paths.model, paths.draft)) return same();
   const int vocab = espalier::model_files::open(paths.model).config.vocab_size;
   const int draft_vocab = espalier::model_files::open(paths.draft).config.vocab_size;
-  detail::require_fitting_tokenizer(of_draft, draft_vocab, paths.draft);
-  const auto refuse = [&](std::size_t n) {
-    espalier::raise<espalier::model_error>(
-        "the draft ", paths.draft, " and the target ", paths.model, " share ", n, " tokens, of ", of_draft.size(),
-        " and ", text.size(), "; a draft with another vocabulary must share a quarter of the smaller one.");
-  };
-  try {
-    espalier::vocabulary_map map(detail::pieces_of(text, vocab), detail::pieces_of(of_draft, draft_vocab));
-    const std::size_t n = map.shared().size();
-    if (4 * n < static_cast<std::size_t>((std::min)(text.size(), of_draft.size()))) refuse(n);
-    detail::share_roles(map, text, of_draft);
-    return map;
-  } catch (const espalier::option_error&) {
-    refuse(0);
+  espalier::map_origin origin;
+  if (!paths.map.empty()) {
+    origin = {espalier::tokenizer_identity(given), espalier::tokenizer_identity(paths.draft)};
+    if (std::filesystem::exists(paths.map)) return espalier::load_vocabulary_map(paths.map, origin, vocab, draft_vocab);
   }
-  return {};
+  const espalier::tokenizer of_draft = detail::tokenizer_of(paths.draft);
+  if (detail::are_same_tokens(text, of_draft)) return same();
+  detail::require_fitting_tokenizer(of_draft, draft_vocab, paths.draft);
+  espalier::vocabulary_map map(detail::pieces_of(text, vocab), detail::pieces_of(of_draft, draft_vocab));
+  detail::share_roles(map, text, of_draft);
+  if (!paths.map.empty()) espalier::save_vocabulary_map(map, origin, paths.map);
+  return map;
+}
+
+//! Tells whether the draft's text is cut again, rather than its tokens translated: if paths.translation says so, or says
+//! nothing and fewer than a quarter of the tokens of the smaller vocabulary are shared.
+//!
+//! Errors      espalier::model_error if tokens are to be translated and so few are shared
+inline bool cuts_text(const espalier::vocabulary_map& map, const model_paths& paths) {
+  if (paths.translation == translation_kind::text) return true;
+  const std::size_t n = map.shared().size();
+  if (4 * n >= static_cast<std::size_t>((std::min)(map.target_size(), map.draft_size()))) return false;
+  if (paths.translation == translation_kind::automatic) return true;
+  espalier::raise<espalier::model_error>(
+      "the draft ", paths.draft, " and the target ", paths.model, " share ", n, " tokens, of ", map.draft_size(),
+      " and ", map.target_size(), "; with --translation tokens they must share a quarter of the smaller vocabulary.");
 }
 
 }  // namespace models

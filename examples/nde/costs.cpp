@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,7 @@
 #include "espalier/cost/hardware_name.hpp"
 #include "espalier/cost/measure_costs.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/translated.hpp"
 #include "espalier/model/files/cost_file.hpp"
 #include "espalier/model/llama/model_identity.hpp"
 #include "sampling_setting.hpp"
@@ -24,9 +26,9 @@ int costs(const costs_arguments& a) {
   const espalier::sampling_options sampling = parse_sampling(a.sampling);
   models::model_set models = models::model_set::load(
       a.models, {.threads = a.n_threads(), .max_rows = std::max(a.rows, 64), .arithmetic = a.arithmetic});
-  auto draft_kv = models.make_cache(models.draft_model());
+  auto draft_kv = models.make_cache(models.any_draft_model());
   auto kv = models.make_cache(models.target);
-  espalier::autoregressive drafter(models.draft_model(), draft_kv, sampling);
+  espalier::autoregressive drafter(models.any_draft_model(), draft_kv, sampling);
   const espalier::measure_options how{.target = espalier::model_identity(models.paths.model),
                                       .draft = espalier::model_identity(models.paths.draft),
                                       .hardware = espalier::hardware_name(a.n_threads()),
@@ -39,7 +41,11 @@ int costs(const costs_arguments& a) {
     shown = tenth;
     fmt::print(stderr, "{} % of the passes are measured\n", tenth * 10);
   };
-  const espalier::cost_model found = espalier::measure_costs(drafter, models.target, kv, how, show);
+  const auto measured = [&](auto& drafting) { return espalier::measure_costs(drafting, models.target, kv, how, show); };
+  std::optional<espalier::translated<espalier::autoregressive<espalier::llama_backend&, espalier::recurrent_kv&>&>>
+      other;
+  if (models.map) other.emplace(drafter, *models.map);
+  const espalier::cost_model found = other ? measured(*other) : measured(drafter);
   const std::string source =
       fmt::format("measured on {:%Y-%m-%d} by: nde costs --sampling {} --rows {} --seconds {:g} --threads {}",
                   fmt::gmtime(std::time(nullptr)), a.sampling, a.rows, a.seconds, a.n_threads());

@@ -69,6 +69,8 @@ void collect_arguments::add_to(CLI::App& app) {
 
 void costs_arguments::add_to(CLI::App& app) {
   model_arguments::add_to(app);
+  app.add_option("--map", models.map,
+                 "a file that keeps the map between two tokenizers; it is made if it does not exist");
   app.add_option("--out", out, "file to write, JSON")->required();
   app.add_option("--sampling", sampling, "how the draft samples: a temperature, alone or with :TOP_P")
       ->capture_default_str();

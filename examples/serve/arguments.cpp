@@ -128,6 +128,8 @@ arguments parse(int argc, const char* const* argv, std::string& help) {
   if (!app.remaining().empty()) throw models::no_such_argument(app);
   if (result.drafter == models::drafter_kind::automatic)
     result.drafter = models::drafter_beside(result.models.resolved());
+  if (result.drafter == models::drafter_kind::self)
+    throw models::usage_error("--drafter self drafts in generate alone: the server has no options --self.");
   models::require_drafter(result.drafter, result.models, "--draft");
   if (result.engine.memory > 0 && result.drafter != models::drafter_kind::text) {
     throw models::usage_error("--memory is for drafts from texts, but --drafter is " +

@@ -17,6 +17,7 @@
 #include "espalier/drafter/block_diffusion.hpp"
 #include "espalier/drafter/factorised.hpp"
 #include "espalier/drafter/feature_steps.hpp"
+#include "espalier/drafter/recut.hpp"
 #include "espalier/drafter/text_counts.hpp"
 #include "espalier/drafter/translated.hpp"
 #include "espalier/kv_store/paged.hpp"
@@ -184,6 +185,10 @@ void engine::work_with(PolicyT policy, std::promise<void>& ready) {
   if (models_.draft) {
     espalier::paged_kv draft_kv = make_cache(models_, *models_.draft, options_);
     espalier::autoregressive drafter(*models_.draft, draft_kv);
+    if (models_.draft_text) {
+      return work_over(espalier::recut(drafter, *models_.map, *models_.draft_text, models_.text), std::move(policy),
+                       ready);
+    }
     if (models_.map) return work_over(espalier::translated(drafter, *models_.map), std::move(policy), ready);
     return work_over(std::move(drafter), std::move(policy), ready);
   }

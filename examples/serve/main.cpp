@@ -68,7 +68,7 @@ int run(int argc, const char* const* argv) {
   give_freed_memory_back();
   models::model_set models = models::model_set::load(
       arguments.models, {.threads = arguments.threads, .max_rows = serve::engine::max_rows(arguments.engine)},
-      arguments.drafter);
+      {.drafter = arguments.drafter});
   if (models.map) std::cerr << models.vocabularies_in_words() << std::endl;
   const espalier::chat_template chat = arguments.chat(models.text);
   serve::metrics counts;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -16,6 +17,8 @@
 #include "espalier/concepts/row_processor.hpp"
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/row_origin.hpp"
+#include "espalier/core/util/byte_reader.hpp"
+#include "espalier/core/util/byte_writer.hpp"
 #include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
@@ -94,7 +97,53 @@ TEST_CASE("vocabulary_map: what is shared, and how other tokens are cut") {
   CHECK(!map.is_shared(1));
   CHECK(says(message_of<input_error>([&] { map.share(5, 0); }), "tokens 5 and 0", "5 and 6"));
   const std::vector<std::string> none{"x", "yz"};
-  CHECK(says(message_of<option_error>([&] { vocabulary_map(none, of_draft); }), "share none"));
+  CHECK(vocabulary_map(none, of_draft).shared().empty());
+}
+
+TEST_CASE("vocabulary_map: what is saved is loaded, and damage is found") {
+  vocabulary_map map(of_target, of_draft);
+  map.share(3, 5);
+  map.begin_with(1);
+  std::vector<std::byte> bytes;
+  byte_writer write(bytes, "vocabulary map", 1);
+  map.serialize(write);
+  write.finish();
+  const auto loaded = [&](std::int32_t target, std::int32_t draft) {
+    vocabulary_map other(target, draft);
+    byte_reader read(bytes, "vocabulary map", 1);
+    other.serialize(read);
+    CHECK(read.finish().empty());
+    return other;
+  };
+  const vocabulary_map same = loaded(5, 6);
+  CHECK(same.begin() == 1);
+  REQUIRE(same.shared().size() == map.shared().size());
+  for (std::size_t i = 0; i < map.shared().size(); ++i) {
+    CHECK(same.shared()[i].target == map.shared()[i].target);
+    CHECK(same.shared()[i].draft == map.shared()[i].draft);
+  }
+  for (token_id t = 0; t < 5; ++t)
+    CHECK(std::equal(map.cut(t).begin(), map.cut(t).end(), same.cut(t).begin(), same.cut(t).end()));
+  CHECK(says(message_of<input_error>([&] { loaded(4, 6); }), "5 tokens of the target", "there are 4"));
+  CHECK(says(message_of<input_error>([&] { loaded(5, 7); }), "6 tokens of the draft", "there are 7"));
+  // Values that contradict each other, behind a right checksum.
+  const auto refuses = [](const std::vector<std::int32_t>& lengths, const text_type& cuts, const text_type& shared,
+                          token_id begin) {
+    std::vector<std::byte> wrong;
+    byte_writer writes(wrong, "vocabulary map", 1);
+    writes.expect("", 2);
+    writes.expect("", 3);
+    writes(lengths, cuts, shared, begin);
+    writes.finish();
+    vocabulary_map other(2, 3);
+    byte_reader read(wrong, "vocabulary map", 1);
+    return message_of<input_error>([&] { other.serialize(read); });
+  };
+  for (const std::string& fault :
+       {refuses({1}, {0}, {}, -1), refuses({1, 1}, {0}, {}, -1), refuses({1, 0}, {0, 1}, {}, -1),
+        refuses({1, 1}, {0, 3}, {}, -1), refuses({1, 1}, {0, 1}, {2}, -1), refuses({2, 0}, {0, 1}, {0}, -1),
+        refuses({1, 1}, {1, 1}, {0, 1}, -1), refuses({-1, 1}, {0}, {}, -1), refuses({1, 1}, {0, 1}, {}, 3)})
+    CHECK(says(fault, "vocabulary map is damaged", "contradict"));
 }
 
 TEST_CASE("Drafter laws: translated, against the draft's rows restricted to what both vocabularies have") {
@@ -257,6 +306,11 @@ TEST_CASE("translated: what is wrong is said") {
   const vocabulary_map map(of_target, of_draft);
   CHECK(says(message_of<option_error>([&] { translated(autoregressive(backend(5, {draft_rows}), token_kv(9)), map); }),
              "vocabulary of 5 tokens", "one of 6"));
+  const std::vector<std::string> none{"x", "yz"};
+  const vocabulary_map apart(none, of_draft);
+  CHECK(
+      says(message_of<option_error>([&] { translated(autoregressive(backend(6, {draft_rows}), token_kv(9)), apart); }),
+           "target with 2 tokens", "draft with 6 share none"));
   translated drafter(autoregressive(backend(6, {draft_rows}), token_kv(9)), map);
   CHECK(says(message_of<input_error>([&] { drafter.begin(text_type{5}); }), "token 5", "5 tokens"));
 }

@@ -15,6 +15,7 @@
 #include "catch.hpp"
 #include "espalier/core/number_list.hpp"
 #include "espalier/registry.hpp"
+#include "models/self_draft.hpp"
 #include "program.hpp"
 #include "written.hpp"
 
@@ -38,6 +39,7 @@ void for_each_flag(const SeeT& see) {
   all("", espalier::sampling_options());
   all("draft", espalier::sampling_options());
   all("", espalier::decoder_options());
+  all("self", models::self_draft_options());
   hana::for_each(espalier::tree_policies, [&](const auto& part) { all(part.name, part.options); });
   hana::for_each(espalier::verifiers, [&](const auto& part) { all(part.name, part.options); });
 }
@@ -199,7 +201,14 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
            {"--arithmetic fuzzy", "--arithmetic must be one of exact, integer, but is"},
            {"--device cuda --weights q4-0", "--weights q4-0 does not run on --device cuda: f32 and bf16 do."},
            {"--device cuda --arithmetic integer", "--arithmetic integer does not run on --device cuda: exact does."},
-           {"--drafter crystal-ball", "--drafter must be one of auto, model, eagle3, mtp, block, text, but is"},
+           {"--drafter crystal-ball", "--drafter must be one of auto, model, eagle3, mtp, block, self, text, but is"},
+           {"--drafter self", "--drafter self would draft with passes as dear as the target's: --self.window or "},
+           {"--drafter self --arithmetic integer --self.arithmetic integer", "as dear as the target's"},
+           {"--self.layers 3", "--self.layers goes with --drafter self, not with --drafter model."},
+           {"--drafter self --self.layers 99", "option layers is 99, but must lie between 1 and 7."},
+           {"--drafter self --self.layers 3 --draft x", "--draft does not go with it."},
+           {"--drafter self --self.layers 3 --costs x", "--costs has no seconds of the passes of --drafter self."},
+           {"--drafter self --self.window 9999", "the model has 1024: lower window, block or scratch."},
            {"--drafter text --draft.top-p 0.5",
             "--draft.top-p shapes the probabilities of a draft model, and --drafter text has none."},
            {"--drafter block --model " + without_block,

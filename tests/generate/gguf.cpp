@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // A GGUF file of one's own: with and without a draft, as a chat, and files that cannot be used.
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -104,6 +106,68 @@ TEST_CASE("a draft with another vocabulary drafts the tokens that both have", "[
   same_texts("--model '" GENERATE_MODELS "' ", "--draft '" + tiny_gguf{.seed = 2}.write("bytes.gguf") + "' ", "");
 }
 
+TEST_CASE("the text of a draft that shares few tokens is cut again, or where that is asked for", "[generate][gguf]") {
+  const std::string model = "--model '" + tiny_gguf().write("tiny.gguf") + "' ";
+  const std::string pairs = "--draft '" + tiny_gguf{.byte_length = 2}.write("pairs.gguf") + "' ";
+  const std::string other =
+      "--translation text --draft '" + tiny_gguf{.seed = 2, .first_byte = 7}.write("other.gguf") + "' ";
+  const std::string prompt = "--prompt 'Hello. Is it (so)?' ";
+  const auto plain = writes(model + "--method plain " + prompt);
+  for (const std::string& draft : {pairs, other}) {
+    for (const char* method : {"chain", "dynatree", "cost-aware", "sampled-chain"}) {
+      INFO(draft << method);
+      const outcome of = said(model + draft + prompt + "--max-tokens 40 --json --method " + method);
+      REQUIRE(of.status == 0);
+      CHECK(contains(of.err, "another vocabulary than the target: its text is cut into the target's tokens"));
+      CHECK(nlohmann::json::parse(of.out).at("texts").at(0).at("tokens") == plain.at("texts").at(0).at("tokens"));
+    }
+  }
+}
+
+TEST_CASE("the map between two tokenizers is kept in a file, and refused once one of them is another",
+          "[generate][gguf]") {
+  const std::string model = "--model '" + tiny_gguf().write("tiny.gguf") + "' --method chain --prompt 'Hello.' ";
+  const std::string draft = tiny_gguf{.seed = 2, .first_byte = 7}.write("other.gguf"), map = scratch() + "/a.map";
+  const std::string flags = model + "--draft '" + draft + "' ";
+  const auto made = writes(flags), kept = writes(flags + "--map '" + map + "' ");
+  REQUIRE(std::filesystem::exists(map));
+  const std::string bytes = contents(map);
+  CHECK(writes(flags + "--map '" + map + "' ").at("texts").at(0).at("tokens") == made.at("texts").at(0).at("tokens"));
+  CHECK(kept.at("statistics").at("accepted") == made.at("statistics").at("accepted"));
+  CHECK(contents(map) == bytes);
+  tiny_gguf{.seed = 2, .first_byte = 9}.write("other.gguf");
+  const outcome changed = said(flags + "--map '" + map + "' ");
+  CHECK(changed.status == 2);
+  CHECK(contains(changed.err, "a.map was made from the draft's tokenizer " + draft + ", "));
+  CHECK(contains(changed.err, "delete the file, and the map is made anew."));
+  std::ofstream(map, std::ios::binary) << bytes.substr(0, bytes.size() - 1);
+  CHECK(contains(said(flags + "--map '" + map + "' ").err, "a.map cannot be used: the vocabulary map is cut short"));
+}
+
+TEST_CASE("a target drafts for itself, over a window, with its first layers or in integers", "[generate][gguf]") {
+  const std::string usual = "--threads 1 --max-tokens 40 --model '" GENERATE_MODELS
+                            "' --prompt 'The king said to the people of the city that'";
+  const auto tokens = [&](const std::string& flags) {
+    const outcome of = said(usual + " --json " + flags);
+    INFO(of.err);
+    REQUIRE(of.status == 0);
+    return nlohmann::json::parse(of.out);
+  };
+  const auto plain = tokens("--method plain");
+  for (const char* self : {"--self.window 8", "--self.layers 4", "--self.arithmetic integer",
+                           "--self.window 12 --self.layers 6 --self.arithmetic integer"}) {
+    for (const char* method : {"chain --length 3", "cost-aware"}) {
+      INFO(self << " " << method);
+      const auto drafted = tokens(std::string("--drafter self ") + self + " --method " + method);
+      CHECK(drafted.at("texts").at(0).at("tokens") == plain.at("texts").at(0).at("tokens"));
+      if (method != std::string("cost-aware")) CHECK(drafted.at("statistics").at("accepted") > 0);
+    }
+  }
+  const auto options = tokens("--drafter self --self.window 8").at("options");
+  CHECK(options.at("drafter") == "self");
+  CHECK(options.at("self").at("window") == 8);
+}
+
 TEST_CASE("tokens of two vocabularies are shared by their bytes and by their roles", "[generate][gguf]") {
   const std::string bytes = tiny_gguf().write("bytes.gguf");
   const models::model_set from_bundled = models::model_set::load({GENERATE_MODELS, bytes}, {.threads = 1});
@@ -195,8 +259,16 @@ TEST_CASE("a model that cannot be used is named, with what can", "[generate][ggu
            {"--model " + model + " --draft '" +
                 tiny_gguf{.spare_rows = 9, .has_tokenizer = false}.write("nameless.gguf") + "'",
             {"tiny.gguf has a vocabulary of 258", "nameless.gguf one of 267", "the same size but for padding"}},
-           {"--model " + model + " --draft '" + tiny_gguf{.byte_length = 2}.write("pairs.gguf") + "'",
-            {"pairs.gguf and the target", "tiny.gguf share 0 tokens, of 258 and 258", "a quarter of the smaller one"}},
+           {"--model " + model + " --translation tokens --draft '" + tiny_gguf{.byte_length = 2}.write("pairs.gguf") +
+                "'",
+            {"pairs.gguf and the target", "tiny.gguf share 1 tokens, of 258 and 258",
+             "a quarter of the smaller vocab"}},
+           {"--model " + model + " --translation text",
+            {"--translation is for a smaller model that drafts: there is none"}},
+           {"--model " + model + " --drafter text --map m",
+            {"--map is for a smaller model that drafts: there is none"}},
+           {"--model " + model + " --map m --draft '" + tiny_gguf{.seed = 2}.write("draft.gguf") + "'",
+            {"draft.gguf has the target's tokenizer: there is nothing that --map could say."}},
            {"--model '" + tiny_gguf{.spare_rows = 259}.write("untold.gguf") + "'",
             {"untold.gguf has 258 tokens", "a vocabulary of 517", "at least half"}},
            {"--chat --model '" + tiny_gguf{.chats = false}.write("silent.gguf") + "'",

@@ -18,11 +18,13 @@ const std::map<std::string, std::string> called = {{"drafter/autoregressive", "m
                                                    {"drafter/block_diffusion", "block"},
                                                    {"drafter/factorised", "block"},
                                                    {"drafter/feature_steps", "eagle3"},
-                                                   {"drafter/no_drafter", "plain"},
-                                                   {"drafter/text_counts", "text"},
-                                                   {"drafter/translated", "model"},
-                                                   {"kv_store/recurrent", "--commit"},
                                                    {"drafter/joint", "--text-method"},
+                                                   {"drafter/no_drafter", "plain"},
+                                                   {"drafter/recut", "--translation"},
+                                                   {"drafter/text_counts", "text"},
+                                                   {"drafter/translated", "--translation"},
+                                                   {"kv_store/recurrent", "--commit"},
+                                                   {"kv_store/sink_window", "--self.window"},
                                                    {"tree_policy/cascade", "--text-method"},
                                                    {"verifier/approximate", "approximate-typical"}};
 
@@ -33,7 +35,6 @@ const std::map<std::string, std::string> unreached = {
     {"kv_store/contiguous", "its models keep their own memory, by recurrent_kv"},
     {"kv_store/paged", "it writes one text at a time"},
     {"kv_store/prefix_tree", "it writes one text at a time"},
-    {"kv_store/sink_window", "a text ends where its memory does"},
     {"kv_store/token_kv", "it is for models without memory"}};
 
 // Headers that hold no part of their own.

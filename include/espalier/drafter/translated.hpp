@@ -2,15 +2,11 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
-#include <string_view>
 #include <type_traits>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -24,94 +20,10 @@
 #include "espalier/core/tree_view.hpp"
 #include "espalier/core/verdict.hpp"
 #include "espalier/drafter/nodes/node_checks.hpp"
+#include "espalier/drafter/translation/other_vocabulary.hpp"
+#include "espalier/drafter/translation/vocabulary_map.hpp"
 
 namespace espalier {
-
-//! The translation of a target's tokens into a draft's vocabulary. Tokens with the same bytes are shared; the bytes of
-//! every other token are cut into the draft's tokens, the longest first. It is made once for two tokenizers, from the
-//! bytes of their tokens. Of tokens of one vocabulary with the same bytes the first one is shared.
-//!
-//! Shapes      target, draft [vocabulary]: the bytes of each token, none for tokens that are no text
-//! Complexity  the constructor: O(bytes * bytes of the longest draft token), expected
-//! Errors      option_error for an empty vocabulary, or if no token is shared; input_error from share() and
-//!             begin_with() for a token that is not in its vocabulary
-class vocabulary_map {
- public:
-  //! A token that both vocabularies have.
-  struct shared_token {
-    token_id target, draft;
-  };
-
-  vocabulary_map(std::span<const std::string> target, std::span<const std::string> draft)
-      : cuts_(target.size()), is_shared_(target.size()), is_shared_draft_(draft.size()) {
-    std::unordered_map<std::string_view, token_id> of_draft;
-    std::size_t longest = 0;
-    for (std::size_t t = 0; t < draft.size(); ++t) {
-      if (draft[t].empty()) continue;
-      of_draft.emplace(draft[t], static_cast<token_id>(t));
-      longest = (std::max)(longest, draft[t].size());
-    }
-    for (std::size_t t = 0; t < target.size(); ++t) {
-      for (std::string_view left = target[t]; !left.empty();) {
-        std::size_t n = (std::min)(left.size(), longest);
-        auto found = of_draft.end();
-        while (n > 0 && (found = of_draft.find(left.substr(0, n))) == of_draft.end())
-          --n;
-        if (n > 0) cuts_[t].push_back(found->second);
-        left.remove_prefix((std::max)(n, std::size_t{1}));  // a byte that the draft does not know is left out
-      }
-      if (cuts_[t].size() == 1 && draft[static_cast<std::size_t>(cuts_[t][0])] == target[t])
-        share(static_cast<token_id>(t), cuts_[t][0]);
-    }
-    if (shared_.empty()) {
-      raise<option_error>("a target with ", target.size(), " tokens and a draft with ", draft.size(),
-                          " share none: there is nothing that one could draft for the other.");
-    }
-  }
-
-  //! Makes these two tokens a shared token, for example the tokens that end a text, which have no bytes. Changes
-  //! nothing if one of them is shared already.
-  void share(token_id target, token_id draft) {
-    if (target < 0 || target >= target_size() || draft < 0 || draft >= draft_size()) {
-      raise<input_error>("tokens ", target, " and ", draft, " are to be shared, but the vocabularies have ",
-                         target_size(), " and ", draft_size(), " tokens.");
-    }
-    char& is_target = is_shared_[static_cast<std::size_t>(target)];
-    char& is_draft = is_shared_draft_[static_cast<std::size_t>(draft)];
-    if (is_target != 0 || is_draft != 0) return;
-    is_target = is_draft = 1;
-    cuts_[static_cast<std::size_t>(target)] = {draft};
-    shared_.push_back({target, draft});
-  }
-
-  //! Makes every translated text begin with this token of the draft, which the draft was trained to see there. A text
-  //! whose first token is translated into it gets no second one.
-  void begin_with(token_id draft) {
-    if (draft < 0 || draft >= draft_size()) {
-      raise<input_error>("texts are to begin with the draft's token ", draft, ", but the draft has a vocabulary of ",
-                         draft_size(), " tokens.");
-    }
-    begin_ = draft;
-  }
-
-  std::int32_t target_size() const { return static_cast<std::int32_t>(cuts_.size()); }
-  std::int32_t draft_size() const { return static_cast<std::int32_t>(is_shared_draft_.size()); }
-  //! The draft's token that every translated text begins with; -1: none.
-  token_id begin() const { return begin_; }
-
-  //! The tokens that both vocabularies have.
-  std::span<const shared_token> shared() const { return shared_; }
-  bool is_shared(token_id target) const { return is_shared_[static_cast<std::size_t>(target)] != 0; }
-  //! The draft's tokens that stand for a token of the target; none where the draft knows none of its bytes.
-  std::span<const token_id> cut(token_id target) const { return cuts_[static_cast<std::size_t>(target)]; }
-
- private:
-  std::vector<std::vector<token_id>> cuts_;  // [target]
-  std::vector<char> is_shared_;              // [target]
-  std::vector<char> is_shared_draft_;        // [draft]
-  std::vector<shared_token> shared_;
-  token_id begin_ = -1;
-};
 
 //! Drafts for a target with a drafter of another vocabulary. The row of a node is the inner drafter's, restricted to
 //! the tokens that both vocabularies have, and divided by the sum of their probabilities. So these rows are
@@ -133,8 +45,8 @@ class vocabulary_map {
 //!             inner drafter, and O(text) if a committed token is not shared, or if the inner drafter has no more room
 //!             for the first tokens that it follows
 //! Law         as StepDrafter and ProcessingDrafter, and as SharedDrafter if the inner drafter is one
-//! Errors      option_error if the inner drafter has another vocabulary than the map; input_error for a token that is
-//!             not in the target's vocabulary; the inner drafter's errors
+//! Errors      option_error if the inner drafter has another vocabulary than the map, or no token is shared;
+//!             input_error for a token that is not in the target's vocabulary; the inner drafter's errors
 //! Source      Timor et al., Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for Heterogeneous
 //!             Vocabularies, token-level intersection, which drafts a chain and cuts the text anew in each round
 template <class DrafterT>
@@ -151,6 +63,10 @@ class translated {
     if (inner_.vocab_size() != map.draft_size()) {
       raise<option_error>("the drafter has a vocabulary of ", inner_.vocab_size(),
                           " tokens, but the map was made for one of ", map.draft_size(), ".");
+    }
+    if (map.shared().empty()) {
+      raise<option_error>("a target with ", map.target_size(), " tokens and a draft with ", map.draft_size(),
+                          " share none: there is no token that one could draft for the other.");
     }
   }
 
@@ -249,12 +165,7 @@ class translated {
       raise<input_error>("the text has token ", t, ", but the target a vocabulary of ", vocab_size(), " tokens.");
   }
 
-  // Returns the number of leading tokens that the inner drafter does not follow, if the translated text has n tokens.
-  std::size_t first_kept(std::size_t n) const {
-    const auto room = static_cast<std::size_t>((std::max)(inner_.capacity() - max_nodes_ - 1, std::int32_t{2}));
-    const std::size_t half = room / 2;
-    return n <= room ? 0 : (n - room + half - 1) / half * half;
-  }
+  std::size_t first_kept(std::size_t n) const { return detail::first_followed(n, inner_.capacity() - max_nodes_ - 1); }
 
   void open(std::span<const node_id> nodes) {
     if (!detail::opens_round(nodes, row_of_.size())) return;
@@ -268,7 +179,8 @@ class translated {
       const std::span<number> row(rows_.get() + static_cast<std::ptrdiff_t>(n_rows_) * vocab_size(),
                                   static_cast<std::size_t>(vocab_size()));
       make(inner_.rows().row(u), row.data());
-      if (process_) process(tree, u, row);
+      if (process_ && !detail::process_distribution(process_, tree, u, row, logits_))
+        make(inner_.rows().row(u), row.data());
       row_of_[static_cast<std::size_t>(u)] = n_rows_++;
     }
   }
@@ -316,20 +228,6 @@ class translated {
       const auto q = static_cast<double>(from[static_cast<std::size_t>(s.draft)]);
       row[s.target] = static_cast<number>(sum > 0 ? q / sum : 1.0 / static_cast<double>(map_->shared().size()));
     }
-  }
-
-  // Makes a row that passes through the text's processor.
-  void process(tree_view tree, node_id u, std::span<number> row) {
-    for (std::size_t t = 0; t < row.size(); ++t)
-      logits_[t] = std::log(row[t]);
-    process_(tree, u, logits_, row);
-    const number most = *std::max_element(row.begin(), row.end());
-    if (!(most > -std::numeric_limits<number>::infinity())) return make(inner_.rows().row(u), row.data());
-    double sum = 0;
-    for (number& q : row)
-      sum += static_cast<double>(q = std::exp(q - most));
-    for (number& q : row)
-      q = static_cast<number>(static_cast<double>(q) / sum);
   }
 
   DrafterT inner_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <random>
@@ -346,6 +347,31 @@ TEST_CASE("hidden states are those of the last batch, and of no row that it did 
     }
     kv.commit(0, {});
   }
+}
+
+TEST_CASE("the first layers are a model whose later layers add nothing, and need fewer layers of a cache") {
+  const model_config config = model_writer::wide_config();
+  model_writer::file_text file = model_writer::random_llama(config, 7);
+  llama_backend whole = model_writer::backend(config, file);
+  for (const char* name : {"model.layers.1.self_attn.o_proj.weight", "model.layers.1.mlp.down_proj.weight"}) {
+    const auto& range = file.header.at(name).at("data_offsets");
+    std::fill(file.data.begin() + range.at(0).get<std::ptrdiff_t>(),
+              file.data.begin() + range.at(1).get<std::ptrdiff_t>(), '\0');
+  }
+  llama_backend cut = model_writer::backend(config, file), first(config, whole.weights(), {.layers = 1});
+  CHECK(first.config().n_layers == 1);
+  const auto rows_of = [](llama_backend& backend) {
+    std::mt19937 random(5);
+    auto kv = llama_driver::cache_for(backend, 64);
+    forward_batch batch;
+    batch.begin_sequence(0, kv.append(0, 8), 8);
+    llama_driver::add_whole_chain(batch, llama_driver::random_tokens(random, 8, backend.vocab_size()), 0);
+    return llama_driver::rows_of(backend.forward(kv, batch.view()));
+  };
+  CHECK(rows_of(first) == rows_of(cut));
+  CHECK(rows_of(first) != rows_of(whole));
+  CHECK_THROWS_WITH(llama_backend(config, whole.weights(), {.layers = 3}),
+                    Catch::Matchers::ContainsSubstring("option layers is 3"));
 }
 
 TEST_CASE("options out of range name themselves") {

@@ -40,6 +40,9 @@ struct llama_options {
   //! number of logits in a row, for a draft whose vocabulary is padded to another size than its target's; 0: the size
   //! of the model's own vocabulary. Tokens beyond the model's own have the logit minus infinity and are read as token 0
   int vocab_size = 0;
+  int layers =
+      0;  //!< first layers that a pass goes through, before the final norm and the head; 0: all of them. load()
+          //!< reads the weights of all layers
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
   bool apart = false;  //!< threads of its own: passes may run while models compute that are not apart, see `ahead`
   matrix_arithmetic arithmetic = matrix_arithmetic::exact;  //!< how products with weights are computed
@@ -49,6 +52,7 @@ struct llama_options {
     see(option{"threads", &llama_options::threads, "threads; 0: one for each processor", 0, thread_team::most_threads});
     see(option{"max_rows", &llama_options::max_rows, "rows of the longest forward pass", 1, 1 << 16});
     see(option{"vocab_size", &llama_options::vocab_size, "logits of a row; 0: as many as the model has", 0, 1 << 24});
+    see(option{"layers", &llama_options::layers, "first layers that a pass goes through; 0: all", 0, 1 << 12});
     see(option{"arithmetic", &llama_options::arithmetic, "products with weights"});
     see(option{"weights", &llama_options::weights, "how matrices are held"});
   }
@@ -94,7 +98,7 @@ class llama_backend {
   //!
   //! Errors      option_error for products of integers with weights that are not held as i8_rows
   llama_backend(const model_config& config, std::shared_ptr<const model_weights> weights, const llama_options& options)
-      : config_(config),
+      : config_(options.layers > 0 ? config.with_first_layers(options.layers) : config),
         weights_(std::move(weights)),
         options_(require_options(options)),
         vocab_size_(options.vocab_size > 0 ? options.vocab_size : config.vocab_size),

@@ -161,6 +161,17 @@ struct model_config {
   espalier::recurrent_shape recurrent_shape() const {
     return is_hybrid() ? recurrence.kept(n_layers - n_attention_layers()) : espalier::recurrent_shape{};
   }
+  //! Returns the shape of the model that has the first n layers of this one, and its final norm and head.
+  //!
+  //! Errors      option_error unless n is at least 1 and at most n_layers
+  model_config with_first_layers(int n) const {
+    require_option("layers", n, 1, n_layers);
+    model_config fewer = *this;
+    fewer.n_layers = n;
+    for (std::vector<bool>* of_layer : {&fewer.unrotated, &fewer.windowed, &fewer.recurrent, &fewer.mixtures})
+      if (!of_layer->empty()) of_layer->resize(static_cast<std::size_t>(n));
+    return fewer;
+  }
   bool is_unrotated(int layer) const { return !unrotated.empty() && unrotated[static_cast<std::size_t>(layer)]; }
   bool is_windowed(int layer) const { return !windowed.empty() && windowed[static_cast<std::size_t>(layer)]; }
   //! Returns the number of tokens that a row of a layer sees, its own included; 0: all.

@@ -209,6 +209,12 @@ inline tokenizer_parts read_sentencepiece(std::string_view bytes, const std::str
   return parts;
 }
 
+// The files of a tokenizer in a folder of Hugging Face's form.
+inline constexpr const char* tokenizer_files[] = {
+    "tokenizer.json",        "tokenizer.model",        "added_tokens.json",
+    "tokenizer_config.json", "generation_config.json", "config.json",
+    "chat_template.json",    "chat_template.jinja",    "additional_chat_templates/tool_use.jinja"};
+
 // The tokenizer of a folder of Hugging Face's form.
 //
 // Errors      model_error for a folder without a tokenizer, and for a file in it that cannot be read or used
