@@ -24,7 +24,7 @@ endforeach()
 list(REMOVE_ITEM presets release)
 list(SORT presets)
 
-if(NOT workflow MATCHES "\n        preset: \\[([a-z, ]+)\\]\n")
+if(NOT workflow MATCHES "\n        preset: \\[([a-z0-9, ]+)\\]\n")
   message(FATAL_ERROR "The workflow has no list of presets.")
 endif()
 string(REPLACE ", " ";" listed "${CMAKE_MATCH_1}")

@@ -5,6 +5,10 @@
 #include <cstdlib>
 #include <new>
 
+#if defined(_WIN32)
+#include <malloc.h>
+#endif
+
 namespace {
 
 std::atomic<std::int64_t> count{0};
@@ -17,7 +21,19 @@ void* allocate(std::size_t size) noexcept {
 void* allocate(std::size_t size, std::align_val_t alignment) noexcept {
   ++count;
   const auto a = static_cast<std::size_t>(alignment);
+#if defined(_WIN32)  // it has no aligned_alloc, and frees such memory by a function of its own
+  return _aligned_malloc(size == 0 ? 1 : size, a);
+#else
   return std::aligned_alloc(a, (size + a - 1) / a * a);
+#endif
+}
+
+void free_aligned(void* memory) noexcept {
+#if defined(_WIN32)
+  _aligned_free(memory);
+#else
+  std::free(memory);
+#endif
 }
 
 void* or_throw(void* memory) {
@@ -61,14 +77,14 @@ void operator delete[](void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 void operator delete(void* memory, std::align_val_t) noexcept {
-  std::free(memory);
+  free_aligned(memory);
 }
 void operator delete[](void* memory, std::align_val_t) noexcept {
-  std::free(memory);
+  free_aligned(memory);
 }
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
+  free_aligned(memory);
 }
 void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept {
-  std::free(memory);
+  free_aligned(memory);
 }
