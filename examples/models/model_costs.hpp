@@ -101,33 +101,35 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
   if (!models.draft) {
     if (!models.block) return espalier::measure_costs(models.target, target_kv, options, progress);
     espalier::factorised drafter(espalier::block_diffusion(*models.block), draft_sampling);
-    if (models.self && models.self->window > 0) {
-      const espalier::model_config& config = models.draft->config();
-      espalier::sink_window_kv window(config.n_layers, config.kv_size(), 1, models.window_options(),
-                                      espalier::key_turner(config, models.draft->max_positions()));
-      espalier::autoregressive drafter(*models.draft, window, draft_sampling);
-      return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
-    }
-    espalier::autoregressive drafter(*models.draft, *draft_kv, draft_sampling);
-    if (!models.map) return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
-    espalier::vocabulary_map map = *models.map;
-    if (map.shared().empty()) map.share(0, 0);  // passes cost the same whatever is shared
-    espalier::translated translating(drafter, map);
-    return espalier::measure_costs(translating, models.target, target_kv, options, progress);
+    return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
   }
+  if (models.self && models.self->window > 0) {
+    const espalier::model_config& config = models.draft->config();
+    espalier::sink_window_kv window(config.n_layers, config.kv_size(), 1, models.window_options(),
+                                    espalier::key_turner(config, models.draft->max_positions()));
+    espalier::autoregressive drafter(*models.draft, window, draft_sampling);
+    return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
+  }
+  espalier::autoregressive drafter(*models.draft, *draft_kv, draft_sampling);
+  if (!models.map) return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
+  espalier::vocabulary_map map = *models.map;
+  if (map.shared().empty()) map.share(0, 0);  // passes cost the same whatever is shared
+  espalier::translated translating(drafter, map);
+  return espalier::measure_costs(translating, models.target, target_kv, options, progress);
+}
 
-  //! The costs in a file of save_costs. A sentence on stderr says if they are of other hardware.
-  //!
-  //! Errors      those of load_costs and mismatch
-  inline espalier::cost_model read_model_costs(const model_set& models, const std::string& file) {
-    espalier::cost_model costs = espalier::load_costs(file);
-    const model_paths& paths = models.paths;
-    const std::string& draft = paths.by_level().empty() ? paths.block : paths.by_level();
-    const std::string warning = espalier::mismatch(costs, espalier::hardware_name(models.target.n_threads()),
-                                                   espalier::model_identity(paths.model),
-                                                   draft.empty() ? draft : espalier::model_identity(draft));
-    if (!warning.empty()) std::cerr << file << ": " << warning << '\n';
-    return costs;
-  }
+//! The costs in a file of save_costs. A sentence on stderr says if they are of other hardware.
+//!
+//! Errors      those of load_costs and mismatch
+inline espalier::cost_model read_model_costs(const model_set& models, const std::string& file) {
+  espalier::cost_model costs = espalier::load_costs(file);
+  const model_paths& paths = models.paths;
+  const std::string& draft = paths.by_level().empty() ? paths.block : paths.by_level();
+  const std::string warning = espalier::mismatch(costs, espalier::hardware_name(models.target.n_threads()),
+                                                 espalier::model_identity(paths.model),
+                                                 draft.empty() ? draft : espalier::model_identity(draft));
+  if (!warning.empty()) std::cerr << file << ": " << warning << '\n';
+  return costs;
+}
 
 }  // namespace models
