@@ -318,8 +318,10 @@ void check_self(const arguments& result) {
         "--drafter self would draft with passes as dear as the target's: --self.window or --self.layers makes them "
         "cheaper, and beside exact products --self.arithmetic integer does.");
   }
-  if (!result.models.draft.empty())
-    throw usage_error("--drafter self drafts with the target: --draft does not go with it.");
+  for (const auto& [flag, path] : {std::pair("--draft", result.models.draft), {"--block", result.models.block}}) {
+    if (!path.empty())
+      throw usage_error(fmt::format("--drafter self drafts with the target: {} does not go with it.", flag));
+  }
   if (result.device == device_kind::cuda) throw usage_error("--drafter self drafts on --device cpu only.");
   for (const auto& [flag, file] : {std::pair("--costs", !result.costs.empty()), {"--price", result.price != nullptr}})
     if (file) throw usage_error(fmt::format("{} has no seconds of the passes of --drafter self.", flag));

@@ -36,6 +36,8 @@ json part_options_to_json(const arguments& arguments, const pairing& used) {
   json object = options_to_json(arguments.target);
   object["seed"] = arguments.seed;
   object["device"] = std::string(espalier::name_of(arguments.device));
+  object["arithmetic"] = std::string(espalier::name_of(arguments.arithmetic));
+  object["weights"] = std::string(espalier::name_of(arguments.weights));
   object["commit"] = std::string(espalier::name_of(arguments.commit));
   object["max_tokens"] = arguments.max_tokens;
   object["stop"] = arguments.stop;

@@ -22,6 +22,7 @@
 #include "espalier/cuda/model/llama/llama_backend.cuh"
 #include "espalier/cuda/registry.cuh"
 #include "espalier/model/llama/block_draft_config.hpp"
+#include "espalier/model/llama/draft_kind.hpp"
 #include "espalier/model/llama/model_files.hpp"
 #include "part_with.hpp"
 #include "text_task.hpp"
@@ -46,14 +47,18 @@ struct device_models {
   std::optional<block_model> block;
 
   device_models(const models::model_paths& paths, std::int32_t max_rows)
-      : rows(max_rows),
-        context(context_of(paths.model)),
-        target(load(paths.model, paths.block.empty() ? std::vector<int>{}
-                                                     : espalier::block_draft_config::load(paths.block).hidden_layers)) {
+      : rows(max_rows), context(context_of(paths.model)), target(load(paths.model, layers_read_by(paths.block))) {
     if (!paths.draft.empty()) draft.emplace(load(paths.draft, {}));
     if (!paths.block.empty()) block.emplace(block_model::load(paths.block, target));
   }
 
+  // The layers whose states a block draft reads; none for an empty path.
+  static std::vector<int> layers_read_by(const std::string& block) {
+    if (block.empty()) return {};
+    if (espalier::draft_kind_of(block) == espalier::draft_kind::peagle)
+      espalier::raise<espalier::model_error>(block, " is a P-EAGLE head, which runs on the host alone.");
+    return espalier::block_draft_config::load(block).hidden_layers;
+  }
   // The positions of a model; a draft is not asked beyond the target's.
   static std::int32_t context_of(const std::string& path) {
     return espalier::model_files::open(path).config.max_positions;

@@ -45,6 +45,16 @@ models::model_set load_models(const arguments& arguments) {
                                .arithmetic = arguments.arithmetic,
                                .weights = arguments.weights},
                               {.drafter = arguments.drafter, .ahead = arguments.ahead, .self = arguments.self});
+  const bool on_device = arguments.device == device_kind::cuda;
+  if (on_device && models.draft && models.draft->config().vocab_size != models.target.config().vocab_size) {
+    throw usage_error(fmt::format("--device cuda drafts in the target's own vocabulary of {} tokens, but {} has {}.",
+                                  models.target.config().vocab_size, models.paths.draft,
+                                  models.draft->config().vocab_size));
+  }
+  if (on_device && models.map) {
+    throw usage_error(fmt::format("--device cuda drafts in the target's own vocabulary, but {} has another tokenizer.",
+                                  models.paths.draft));
+  }
   if (models.map) std::cerr << models.vocabularies_in_words() << '\n';
   return models;
 }

@@ -70,6 +70,14 @@ inline double reading_seconds(espalier::llama_backend& model, espalier::recurren
 
 }  // namespace detail
 
+//! The map of a draft with another tokenizer, as its passes are measured with: it shares a token in any case, since passes
+//! cost the same whatever is shared.
+inline std::optional<espalier::vocabulary_map> map_for_costs(const model_set& models) {
+  std::optional<espalier::vocabulary_map> map = models.map;
+  if (map && map->shared().empty()) map->share(0, 0);
+  return map;
+}
+
 //! The costs of the models' passes on this machine, measured now; of the target alone if there is no draft. If
 //! options.contexts is empty, passes are measured after few tokens and after half of those that the models take, at
 //! most 1536, and not more than a draft reads in half of the time: the target's cache is filled, but the draft must
@@ -111,10 +119,9 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
     return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
   }
   espalier::autoregressive drafter(*models.draft, *draft_kv, draft_sampling);
-  if (!models.map) return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
-  espalier::vocabulary_map map = *models.map;
-  if (map.shared().empty()) map.share(0, 0);  // passes cost the same whatever is shared
-  espalier::translated translating(drafter, map);
+  const std::optional<espalier::vocabulary_map> map = map_for_costs(models);
+  if (!map) return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
+  espalier::translated translating(drafter, *map);
   return espalier::measure_costs(translating, models.target, target_kv, options, progress);
 }
 

@@ -22,6 +22,10 @@ model_set model_set::load(const model_paths& given, const espalier::llama_option
   espalier::llama_options target_options = options, draft_options = options;
   if (choice.ahead) draft_options.threads = 1, draft_options.apart = true;
   const espalier::model_config config = espalier::model_files::open(paths.model).config;
+  if (is_self && choice.self.window > 0 && config.is_hybrid()) {
+    espalier::raise<espalier::model_error>("--self.window does not go with ", paths.model,
+                                           ": a window cannot hold the states of its recurrent layers.");
+  }
   // The hidden states that selectors read.
   target_options.hidden_layers.push_back(config.n_layers - 1);
   // A P-EAGLE head makes the target keep the states that it reads, when it is loaded.

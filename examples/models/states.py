@@ -167,9 +167,9 @@ def hits_of(model, embedding, kept, rows, states, depth):
 
 
 def train_on_states(args, name, fewest, make, settings_of):
-    """Trains, exports and measures a model. name is its checkpoint's, fewest the number of layers that the target needs. make(target, unused) is the model: it has fc, norm and
-    lm_head, and rows(tokens, read, use) and drafted(tokens, read, depth), as Head says; unused is a token that no text has.
-    settings_of(model) is its config.json."""
+    """Trains, exports and measures a model. name is its checkpoint's, fewest the number of layers that the target needs.
+    make(target, unused) is the model: it has fc, norm and lm_head, and rows(tokens, read, use) and drafted(tokens, read,
+    depth), as Head says; unused is the token that texts have least often. settings_of(model) is its config.json."""
     target = target_of(args)
     require_simple(target, args.target, fewest)
     width, device = target.embedding.shape[1], target.device

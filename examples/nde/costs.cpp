@@ -44,7 +44,8 @@ int costs(const costs_arguments& a) {
   const auto measured = [&](auto& drafting) { return espalier::measure_costs(drafting, models.target, kv, how, show); };
   std::optional<espalier::translated<espalier::autoregressive<espalier::llama_backend&, espalier::recurrent_kv&>&>>
       other;
-  if (models.map) other.emplace(drafter, *models.map);
+  const std::optional<espalier::vocabulary_map> map = models::map_for_costs(models);
+  if (map) other.emplace(drafter, *map);
   const espalier::cost_model found = other ? measured(*other) : measured(drafter);
   const std::string source =
       fmt::format("measured on {:%Y-%m-%d} by: nde costs --sampling {} --rows {} --seconds {:g} --threads {}",

@@ -207,6 +207,7 @@ TEST_CASE("what cannot be used is named in one sentence, with status 2", "[gener
            {"--self.layers 3", "--self.layers goes with --drafter self, not with --drafter model."},
            {"--drafter self --self.layers 99", "option layers is 99, but must lie between 1 and 7."},
            {"--drafter self --self.layers 3 --draft x", "--draft does not go with it."},
+           {"--drafter self --self.layers 3 --block x", "--block does not go with it."},
            {"--drafter self --self.layers 3 --costs x", "--costs has no seconds of the passes of --drafter self."},
            {"--drafter self --self.window 9999", "the model has 1024: lower window, block or scratch."},
            {"--drafter text --draft.top-p 0.5",

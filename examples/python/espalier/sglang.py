@@ -84,7 +84,7 @@ class Drafts:
                 raise OptionError(f"the policy drafts up to {made.max_nodes} tokens, but speculative_num_draft_tokens is "
                                   f"{self.draft_token_num}, with the root: at most {self.draft_token_num - 1} can be drafted.")
             return made
-        policy, tree, length = self._growing[rid]
+        policy, tree, length = self._growing.pop(rid)
         node = 0
         for token in text[length:]:
             child = tree.find_child(node, token)

@@ -32,8 +32,8 @@
 namespace espalier {
 
 struct recut_options {
-  int lookahead =
-      1;            //!< tokens of the draft that follow a token before it is drafted: text after it may change its cut
+  //! tokens of the draft that follow a token before it is drafted: text after it may change its cut
+  int lookahead = 1;
   int length = 32;  //!< tokens of the draft that are written ahead of a text, at most
 
   static constexpr void describe(auto see) {

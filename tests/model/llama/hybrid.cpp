@@ -252,6 +252,19 @@ TEST_CASE("several texts of a hybrid are written in one pass, each with its own 
   CHECK(n_ended == expected.size());
 }
 
+TEST_CASE("the first layers of a hybrid must have attention, and have no state if all of them have it") {
+  model_config config = random_hybrid(recurrence_kind::gated_delta, 0).config();
+  REQUIRE(config.n_layers == 3);
+  config.recurrent = {false, true, true};
+  CHECK_FALSE(config.with_first_layers(1).is_hybrid());
+  CHECK(config.with_first_layers(1).recurrent_shape().layers == 0);
+  CHECK(config.with_first_layers(2).recurrent_shape().layers == 1);
+  config.recurrent = {true, true, false};
+  CHECK(config.with_first_layers(3).recurrent_shape().layers == 2);
+  CHECK(says(message_of<option_error>([&] { config.with_first_layers(2); }),
+             "option layers is 2, but none of the first 2 layers of this model", "has attention"));
+}
+
 TEST_CASE("what cannot be done with a recurrent state is an error that names it") {
   constexpr recurrence_kind kind = recurrence_kind::gated_delta;
   llama_backend model = random_hybrid(kind, 0);

@@ -40,9 +40,9 @@ struct llama_options {
   //! number of logits in a row, for a draft whose vocabulary is padded to another size than its target's; 0: the size
   //! of the model's own vocabulary. Tokens beyond the model's own have the logit minus infinity and are read as token 0
   int vocab_size = 0;
-  int layers =
-      0;  //!< first layers that a pass goes through, before the final norm and the head; 0: all of them. load()
-          //!< reads the weights of all layers
+  //! first layers that a pass goes through, before the final norm and the head; 0: all of them. load() reads the
+  //! weights of all layers
+  int layers = 0;
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
   bool apart = false;  //!< threads of its own: passes may run while models compute that are not apart, see `ahead`
   matrix_arithmetic arithmetic = matrix_arithmetic::exact;  //!< how products with weights are computed

@@ -170,6 +170,12 @@ struct model_config {
     fewer.n_layers = n;
     for (std::vector<bool>* of_layer : {&fewer.unrotated, &fewer.windowed, &fewer.recurrent, &fewer.mixtures})
       if (!of_layer->empty()) of_layer->resize(static_cast<std::size_t>(n));
+    const int attending = fewer.n_attention_layers();
+    if (attending == 0) {
+      raise<option_error>("option layers is ", n, ", but none of the first ", n, " layers of this model (", family,
+                          ") has attention: more are needed.");
+    }
+    if (attending == n) fewer.recurrent.clear(), fewer.recurrence = {};
     return fewer;
   }
   bool is_unrotated(int layer) const { return !unrotated.empty() && unrotated[static_cast<std::size_t>(layer)]; }

@@ -53,8 +53,9 @@ struct rank_division {
 //! intermediate and vocabulary sizes, in granules of 32. Parts are as equal as granules allow; one may be empty. Of a
 //! mixture each rank has a part of every expert, a run of its intermediate size, and the whole router.
 //!
-//! Errors      model_error for a model with recurrent layers, which are not divided, and over more than one rank for a
-//!             model whose norms of queries and keys take all heads of a token together
+//! Errors      model_error for a model with recurrent layers, gates behind attention or a shared expert, which are not
+//!             divided, and over more than one rank for a model whose norms of queries and keys take all heads of a
+//!             token together
 struct rank_part {
   static constexpr int granule = 32;
 
@@ -74,9 +75,12 @@ struct rank_part {
         intermediate(share(config.intermediate_size, granule, rank, size)),
         vocabulary(share(config.vocab_size, granule, rank, size)),
         expert(share(config.mixture.size, granule, rank, size)) {
-    if (config.is_hybrid() || config.attention_gate) {
-      raise<model_error>("a model with ", config.is_hybrid() ? "recurrent layers" : "gates behind attention", " (",
-                         config.family, ") cannot be divided over ranks: one rank runs it.");
+    if (config.is_hybrid() || config.attention_gate || config.mixture.shared_size > 0) {
+      raise<model_error>("a model with ",
+                         config.is_hybrid()      ? "recurrent layers"
+                         : config.attention_gate ? "gates behind attention"
+                                                 : "a shared expert",
+                         " (", config.family, ") cannot be divided over ranks: one rank runs it.");
     }
     if (config.whole_query_key_norm && size > 1) {
       raise<model_error>("a model with norms over all heads of the queries and of the keys (", config.family,

@@ -44,7 +44,7 @@ inline std::string read_gguf_head(const std::string& path) {
 inline std::string tokenizer_identity(const std::string& path) {
   std::string bytes;
   if (!std::filesystem::is_directory(path)) {
-    bytes = path.ends_with(".gguf") ? detail::read_gguf_head(path) : detail::read_whole(path);
+    bytes = gguf_file::begins_as_one(path) ? detail::read_gguf_head(path) : detail::read_whole(path);
   } else {
     for (const char* name : detail::tokenizer_files) {
       const std::string file = path + "/" + name;

@@ -31,8 +31,11 @@ inline void require_on_device(const model_config& c) {
                        ") has biases of queries and keys beside norms over all their heads, which the transformer on "
                        "the device does not compute; the host's, espalier::llama_backend, does.");
   }
-  if (!c.is_hybrid() && !c.attention_gate) return;
-  raise<model_error>("a ", c.family, " model has ", c.is_hybrid() ? "recurrent layers" : "gates behind attention",
+  if (!c.is_hybrid() && !c.attention_gate && c.mixture.shared_size == 0) return;
+  raise<model_error>("a ", c.family, " model has ",
+                     c.is_hybrid()      ? "recurrent layers"
+                     : c.attention_gate ? "gates behind attention"
+                                        : "a shared expert",
                      ", which the transformer on the device does not compute; the host's, espalier::llama_backend, "
                      "does.");
 }
