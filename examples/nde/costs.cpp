@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "../models/model_costs.hpp"
 #include "../models/model_set.hpp"
 #include "arguments.hpp"
 #include "espalier/cost/hardware_name.hpp"
