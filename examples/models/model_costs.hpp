@@ -125,13 +125,15 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
   return espalier::measure_costs(translating, models.target, target_kv, options, progress);
 }
 
-//! The costs in a file of save_costs. A sentence on stderr says if they are of other hardware.
+//! The costs in a file of save_costs; those of the target's passes alone if no model drafts. A sentence on stderr says if
+//! they are of other hardware.
 //!
 //! Errors      those of load_costs and mismatch
 inline espalier::cost_model read_model_costs(const model_set& models, const std::string& file) {
   espalier::cost_model costs = espalier::load_costs(file);
   const model_paths& paths = models.paths;
   const std::string& draft = paths.by_level().empty() ? paths.block : paths.by_level();
+  if (draft.empty()) costs = costs.without_draft();
   const std::string warning = espalier::mismatch(costs, espalier::hardware_name(models.target.n_threads()),
                                                  espalier::model_identity(paths.model),
                                                  draft.empty() ? draft : espalier::model_identity(draft));
