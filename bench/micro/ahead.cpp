@@ -132,7 +132,7 @@ int main(int argc, char** argv) {
   program.add("--budget", budget, "drafted tokens of dynatree and best-first");
   program.add("--milliseconds", milliseconds, "that the target's pass takes", 0, 10000);
   return program.run(argc, argv, [&] {
-    models::model_set models = models::model_set::load({folder}, {.threads = 1, .max_rows = 128}, true);
+    models::model_set models = models::model_set::load({folder}, {.threads = 1, .max_rows = 128}, {.ahead = true});
     std::vector<std::vector<token_id>> prompts;
     for (const models::prompt& p : models::read_prompts(folder + "/prompts.jsonl")) {
       if (static_cast<int>(prompts.size()) == n_prompts) break;

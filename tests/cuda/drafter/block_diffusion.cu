@@ -260,7 +260,7 @@ TEST_CASE("What does not fit the target is named") {
         "option hidden_layers of the target does not list layer 0, which the block draft reads; it must list 0, 1.");
   auto qwen = target_type<float>::load(golden + "qwen3");
   CHECK(message_of<model_error>([&] { model_type<float>::load(golden + "block", qwen); }) ==
-        "the block draft has a \"hidden_size\" of 32, but the target's is 36: they must be the same.");
+        golden + "block/config.json: \"hidden_size\" is 32, but the target has 36 numbers in a hidden state.");
   auto target = load_target<float>();
   auto model = model_type<float>::load(golden + "block", target);
   CHECK(message_of<option_error>([&] { gpu::block_diffusion(model, {.length = 8}); }) ==
