@@ -24,7 +24,11 @@ class Page(HTMLParser):
 
 
 folder = pathlib.Path(sys.argv[1]).resolve()
-pages = {path: Page(path.read_text()) for path in folder.rglob("*.html") if "reference" not in path.relative_to(folder).parts}
+pages = {
+    path: Page(path.read_text())
+    for path in folder.rglob("*.html")
+    if "reference" not in path.relative_to(folder).parts
+}
 n_links = 0
 broken = []
 for path, page in pages.items():

@@ -72,7 +72,7 @@ class ranks_of_draws {
   espalier::acceptance_by_rank ranks_{n_ranks};
 };
 
-// What was found at the places of texts with one sampling.
+// Sums of acceptance rates over the places of texts that one sampling was measured at.
 struct found_rates {
   explicit found_rates(std::size_t n) : sums(n) {}
 

@@ -283,20 +283,30 @@ TEST_CASE("metrics are counted and written as Prometheus reads them", "[serve]")
   counts.count_round({.tokens = 1, .seconds = 0.2});  // nothing was drafted
   counts.set({.running = 1, .waiting = 2, .pages = 10, .pages_used = 4});
   const std::string text = counts.text();
-  for (const char* line :
-       {"espalier_requests_total{outcome=\"ok\"} 1", "espalier_requests_total{outcome=\"failed\"} 0",
-        "espalier_texts_running 1", "espalier_texts_waiting 2", "espalier_tokens_written_total 6",
-        "espalier_rounds_limited_total{by=\"price\"} 1", "espalier_rounds_limited_total{by=\"budget\"} 0",
-        "espalier_tokens_read_total 7", "espalier_rounds_total 3", "espalier_tokens_drafted_total 10",
-        "espalier_tokens_accepted_total 3", "espalier_cache_pages 10", "espalier_cache_pages_used 4",
-        "espalier_time_to_first_token_seconds_bucket{le=\"0.01\"} 0",
-        "espalier_time_to_first_token_seconds_bucket{le=\"0.025\"} 1", "espalier_time_to_first_token_seconds_count 1",
-        "espalier_time_per_token_seconds_bucket{le=\"0.1\"} 2", "espalier_time_per_token_seconds_bucket{le=\"+Inf\"} 3",
-        "vllm:spec_decode_num_drafts_total 2", "vllm:spec_decode_num_draft_tokens_total 10",
-        "vllm:spec_decode_num_accepted_tokens_total 3",
-        "vllm:spec_decode_num_accepted_tokens_per_pos_total{position=\"0\"} 2",
-        "vllm:spec_decode_num_accepted_tokens_per_pos_total{position=\"1\"} 1",
-        "# TYPE espalier_time_per_token_seconds histogram"}) {
+  for (const char* line : {"espalier_requests_total{outcome=\"ok\"} 1",
+                           "espalier_requests_total{outcome=\"failed\"} 0",
+                           "espalier_texts_running 1",
+                           "espalier_texts_waiting 2",
+                           "espalier_tokens_written_total 6",
+                           "espalier_rounds_limited_total{by=\"price\"} 1",
+                           "espalier_rounds_limited_total{by=\"budget\"} 0",
+                           "espalier_tokens_read_total 7",
+                           "espalier_rounds_total 3",
+                           "espalier_tokens_drafted_total 10",
+                           "espalier_tokens_accepted_total 3",
+                           "espalier_cache_pages 10",
+                           "espalier_cache_pages_used 4",
+                           "espalier_time_to_first_token_seconds_bucket{le=\"0.01\"} 0",
+                           "espalier_time_to_first_token_seconds_bucket{le=\"0.025\"} 1",
+                           "espalier_time_to_first_token_seconds_count 1",
+                           "espalier_time_per_token_seconds_bucket{le=\"0.1\"} 2",
+                           "espalier_time_per_token_seconds_bucket{le=\"+Inf\"} 3",
+                           "vllm:spec_decode_num_drafts_total 2",
+                           "vllm:spec_decode_num_draft_tokens_total 10",
+                           "vllm:spec_decode_num_accepted_tokens_total 3",
+                           "vllm:spec_decode_num_accepted_tokens_per_pos_total{position=\"0\"} 2",
+                           "vllm:spec_decode_num_accepted_tokens_per_pos_total{position=\"1\"} 1",
+                           "# TYPE espalier_time_per_token_seconds histogram"}) {
     INFO(line);
     CHECK(text.find(std::string(line) + "\n") != std::string::npos);
   }

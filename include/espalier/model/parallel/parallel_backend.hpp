@@ -295,7 +295,7 @@ class rank_place {
       const int uses = n * config_.mixture.used;
       float* own = expert_.own_block(blocks_, uses);
       pass.team().run([&](int thread) { pass.widen_experts(thread, experts, step, n, own); });
-      // Of sums that are divided, rank 0 computes the biases.
+      // Rank 0 alone adds the biases where ranks add up parts of one sum.
       return go_back(pass, step, n, nullptr, true, expert_, uses,
                      [&](int thread, const float* inputs, float* to, bool adds) {
                        pass.add_experts(thread, experts, inputs, to, adds, adds || ranks_->rank() == 0, next);

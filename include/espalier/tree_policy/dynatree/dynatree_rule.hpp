@@ -13,7 +13,7 @@
 
 namespace espalier {
 
-//! What dynatree's history takes for the acceptance of a round.
+//! The number that dynatree's history keeps of a round as its acceptance.
 enum class acceptance_statistic { depth, drafted };
 
 template <>

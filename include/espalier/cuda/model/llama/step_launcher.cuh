@@ -68,7 +68,7 @@ struct model_memory {
   NumberT* mixed = nullptr;
   NumberT* widened = nullptr;
   NumberT* activated = nullptr;  // in a mixture [rows * used][mixture.size]
-  // Of mixtures alone:
+  // Rows that a model with mixtures of experts has:
   float* routed = nullptr;         // [rows][experts] products of the router
   std::int32_t* chosen = nullptr;  // [rows * used]
   float* factors = nullptr;        // [rows * used]
