@@ -12,6 +12,7 @@
 #include <limits>
 #include <string>
 
+#include "espalier/model/files/whole_file.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 
 namespace {
@@ -30,7 +31,7 @@ void print_tokens(const espalier::tokenizer& text) {
 }
 
 void measure(const espalier::tokenizer& text, const std::string& path) {
-  const std::string whole = espalier::detail::read_whole(path);
+  const std::string whole = espalier::detail::whole_file(path);
   double least = (std::numeric_limits<double>::max)();
   std::size_t n = 0;
   for (int i = 0; i < 7; ++i) {

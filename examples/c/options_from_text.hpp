@@ -2,15 +2,13 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
-#include <cstdlib>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <type_traits>
 #include <vector>
 
+#include "../models/option_value.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/number_list.hpp"
 #include "espalier/core/option.hpp"
@@ -19,40 +17,6 @@
 namespace parts {
 
 namespace detail {
-
-template <class ValueT>
-void read_value(std::string_view name, const std::string& text, ValueT& value) {
-  const char* const end = text.data() + text.size();
-  if constexpr (std::is_same_v<ValueT, espalier::number_list>) {
-    std::vector<double> numbers;
-    for (std::size_t begin = 0; begin <= text.size();) {
-      const std::size_t comma = (std::min)(text.find(',', begin), text.size());
-      read_value(name, text.substr(begin, comma - begin), numbers.emplace_back());
-      begin = comma + 1;
-    }
-    value = numbers;
-  } else if constexpr (std::is_same_v<ValueT, bool>) {
-    if (text != "on" && text != "off")
-      espalier::raise<espalier::option_error>("option ", name, " must be on or off, but is ", text, ".");
-    value = text == "on";
-  } else if constexpr (std::is_enum_v<ValueT>) {
-    std::string names;
-    for (const auto& known : espalier::known_values<ValueT>) {
-      if (known.name == text) return void(value = known.value);
-      names.append(names.empty() ? "" : ", ").append(known.name);
-    }
-    espalier::raise<espalier::option_error>("option ", name, " must be one of ", names, ", but is ", text, ".");
-  } else if constexpr (std::is_integral_v<ValueT>) {
-    const auto [stopped, error] = std::from_chars(text.data(), end, value);
-    if (error != std::errc() || stopped != end)
-      espalier::raise<espalier::option_error>("option ", name, " must be a whole number, but is ", text, ".");
-  } else {
-    char* stopped = nullptr;
-    value = static_cast<ValueT>(std::strtod(text.c_str(), &stopped));
-    if (text.empty() || stopped != end)
-      espalier::raise<espalier::option_error>("option ", name, " must be a number, but is ", text, ".");
-  }
-}
 
 template <class ValueT>
 std::string value_in_words(const ValueT& value) {
@@ -73,7 +37,7 @@ std::string value_in_words(const ValueT& value) {
 
 //! Reads options from words like "budget=8 history=off": see make_policy().
 //!
-//! Errors      option_error that names the word; ranges are checked by the part that is made
+//! Errors      option_error that names the word and the values that are allowed
 template <class OptionsT>
 void read_options(std::string_view words, OptionsT& options) {
   while (true) {
@@ -91,8 +55,10 @@ void read_options(std::string_view words, OptionsT& options) {
     espalier::for_each_option(options, [&](const auto& one, auto& value) {
       names.push_back(one.name);
       if (one.name != name) return;
-      detail::read_value(name, text, value);
       is_known = true;
+      const std::string allowed = models::read_value(one, text, value);
+      if (!allowed.empty())
+        espalier::raise<espalier::option_error>("option ", name, " must be ", allowed, ", but is ", text, ".");
     });
     if (is_known) continue;
     if (names.empty()) espalier::raise<espalier::option_error>("this part has no options, but is given ", word, ".");

@@ -3,9 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <optional>
-#include <sstream>
 #include <string>
 
 #include "../models/vocabulary_of.hpp"
@@ -13,6 +11,7 @@
 #include "espalier/constraint/schema/json_schema.hpp"
 #include "espalier/constraint/vocabulary_trie.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/model/files/whole_file.hpp"
 
 namespace generate {
 
@@ -21,12 +20,11 @@ namespace {
 using models::text_rule;
 
 std::string text_of_file(const char* flag, const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  const bool is_empty = file.peek() == std::ifstream::traits_type::eof();  // an empty file would make << fail
-  if (is_empty ? !file.is_open() || file.bad() : !(text << file.rdbuf()))
-    throw usage_error(fmt::format("{} {} cannot be read.", flag, path));
-  return text.str();
+  try {
+    return espalier::detail::whole_file(path);
+  } catch (const espalier::model_error& error) {
+    throw usage_error(fmt::format("{} {}", flag, error.what()));
+  }
 }
 
 text_rule rule_of(const arguments& asked, const espalier::vocabulary_trie& vocabulary) {

@@ -2,16 +2,12 @@
 #pragma once
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <limits>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -19,51 +15,10 @@
 
 #include "espalier/core/number_list.hpp"
 #include "espalier/core/option.hpp"
+#include "option_value.hpp"
 #include "usage_error.hpp"
 
 namespace models {
-
-//! The flag of an option: --name, or --prefix.name.
-inline std::string flag_name(std::string_view prefix, std::string_view name) {
-  std::string flag = std::string("--").append(prefix).append(prefix.empty() ? "" : ".").append(name);
-  std::replace(flag.begin(), flag.end(), '_', '-');
-  return flag;
-}
-
-//! The shortest text that reads back as the same number: for a float 0.03, not 0.029999999.
-template <class ValueT>
-std::string in_words(ValueT value) {
-  if constexpr (std::is_integral_v<ValueT>) return std::to_string(value);
-  const auto number = static_cast<float>(value);
-  char text[32] = {};
-  for (int digits = 6; digits <= 9; ++digits) {
-    std::snprintf(text, sizeof text, "%.*g", digits, static_cast<double>(number));
-    if (std::strtof(text, nullptr) == number) break;
-  }
-  return text;
-}
-
-template <class OptionT>
-std::string range_in_words(const OptionT& option) {
-  if (option.high() >= (1 << 30)) return in_words(option.low) + " and more";
-  const std::string_view high = option.high_name();
-  return in_words(option.low) + " to " + (high.empty() ? in_words(option.high()) : flag_name("", high).substr(2));
-}
-
-//! Reads the whole text as a number in [low, high]. False for anything else, NaN included.
-template <class ValueT>
-bool read_number(const std::string& text, ValueT low, ValueT high, ValueT& value) {
-  const char* end = text.data() + text.size();
-  if constexpr (std::is_integral_v<ValueT>) {
-    const auto [stopped, error] = std::from_chars(text.data(), end, value);
-    if (error != std::errc() || stopped != end) return false;
-  } else {
-    char* stopped = nullptr;
-    value = static_cast<ValueT>(std::strtod(text.c_str(), &stopped));
-    if (text.empty() || stopped != end) return false;
-  }
-  return value >= low && value <= high;
-}
 
 [[noreturn]] inline void refuse(const std::string& flag, const std::string& allowed, const std::string& given) {
   throw usage_error(flag + " must be " + allowed + ", but is \"" + given + "\".");
@@ -78,39 +33,11 @@ inline std::string entry(std::string_view name, std::string_view summary) {
   return std::string("\n  ").append(name).append(width - (std::min)(width, name.size()) + 1, ' ').append(summary);
 }
 
-//! Reads numbers with commas between them. Their range is checked by the part that has the option.
-inline espalier::number_list read_list(const std::string& flag, const std::string& text) {
-  constexpr double most = (std::numeric_limits<double>::max)();
-  std::vector<double> numbers;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = (std::min)(text.find(',', begin), text.size());
-    if (numbers.size() == espalier::number_list::most ||
-        !read_number(text.substr(begin, end - begin), -most, most, numbers.emplace_back()))
-      refuse(flag, "at most " + std::to_string(espalier::number_list::most) + " numbers with commas between them",
-             text);
-    begin = end + 1;
-  }
-  return numbers;
-}
-
 //! Reads the text of a flag into an option's value.
 template <class OptionT, class ValueT>
 void read_option(const std::string& flag, const OptionT& option, const std::string& text, ValueT& value) {
-  if constexpr (std::is_same_v<ValueT, espalier::number_list>) {
-    value = read_list(flag, text);
-  } else if constexpr (std::is_same_v<ValueT, bool>) {
-    if (text != "on" && text != "off") refuse(flag, "on or off", text);
-    value = text == "on";
-  } else if constexpr (std::is_enum_v<ValueT>) {
-    std::string names;
-    for (const auto& known : espalier::known_values<ValueT>) {
-      if (known.name == text) return void(value = known.value);
-      names += (names.empty() ? "" : ", ") + std::string(known.name);
-    }
-    refuse(flag, "one of " + names, text);
-  } else if (!read_number(text, option.low, option.high(), value)) {
-    refuse(flag, (std::is_integral_v<ValueT> ? "a whole number, " : "a number, ") + range_in_words(option), text);
-  }
+  const std::string allowed = read_value(option, text, value);
+  if (!allowed.empty()) refuse(flag, allowed, text);
 }
 
 //! The description of an option for --help: its meaning, its range or its values, its default.

@@ -159,7 +159,7 @@ TEST_CASE("what is written is JSON of --json-schema", "[generate]") {
       json::parse(text_of(written("--json-schema " + path + " --prompt 'As JSON: ' --max-tokens 60")), nullptr, false);
   REQUIRE(value.is_object());
   CHECK((value.at("name").is_string() && value.at("age") >= 0 && value.at("age") <= 120));
-  CHECK(contains(run("--json-schema /there/is/none").err, "--json-schema /there/is/none cannot be read"));
+  CHECK(contains(run("--json-schema /there/is/none").err, "--json-schema /there/is/none cannot be opened"));
   CHECK(contains(run("--json-schema /dev/null").err, "the JSON schema is no JSON"));
   CHECK(contains(run("--regex a --json-schema " + path).err, "--regex and --json-schema do not go together"));
   CHECK(contains(run("--ignore-formats").err, "--ignore-formats needs --json-schema"));
@@ -171,5 +171,5 @@ TEST_CASE("what is written is JSON of --json-schema", "[generate]") {
   const outcome without_grammar = run("--grammar /there/is/none");
   CHECK(without_grammar.status == 2);
   CHECK((contains(without_grammar.err, "--grammar needs xgrammar") ||
-         contains(without_grammar.err, "--grammar /there/is/none cannot be read")));
+         contains(without_grammar.err, "--grammar /there/is/none cannot be opened")));
 }

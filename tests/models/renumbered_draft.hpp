@@ -13,6 +13,7 @@
 #include <string>
 
 #include "espalier/model/files/json_reader.hpp"
+#include "espalier/model/files/whole_file.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 
 // Writes the bundled draft with other numbers for its tokens, and a tokenizer.json for them: token t becomes t + 7, the
@@ -55,13 +56,13 @@ inline std::string write_renumbered_draft(const std::string& models, const std::
                                {"byte_fallback", true}}}}
                             .dump());
   put("tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": "</s>", "add_bos_token": true})");
-  json config = json::parse(detail::read_whole(models + "/draft/config.json"));
+  json config = json::parse(detail::whole_file(models + "/draft/config.json"));
   for (const char* key : {"bos_token_id", "eos_token_id"})
     config[key] = renumbered(config[key].get<int>());
   put("config.json", config.dump());
 
   // A file begins with the length of its header, eight bytes, and the header.
-  std::string weights = detail::read_whole(models + "/draft/model.safetensors");
+  std::string weights = detail::whole_file(models + "/draft/model.safetensors");
   std::uint64_t length = 0;
   std::memcpy(&length, weights.data(), sizeof(length));
   const json header = json::parse(weights.substr(sizeof(length), length));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
+#include "espalier/model/files/whole_file.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 
 #include <cstdint>
@@ -22,7 +23,7 @@ namespace {
 const std::string folder = ESPALIER_TEST_DATA "/tokenizer/";
 
 json read(const std::string& name) {
-  return json::parse(espalier::detail::read_whole(folder + name));
+  return json::parse(espalier::detail::whole_file(folder + name));
 }
 
 const json& golden() {
@@ -656,7 +657,7 @@ TEST_CASE("a tokenizer file that does not fit is named, with what is supported",
     CHECK(says(message_of<espalier::model_error>([&] { tokenizer::from_json(bytes, "some.json"); }), "some.json"));
   CHECK(says(message_of<espalier::model_error>([] { tokenizer::load("/nowhere/tokenizer.json"); }), "/nowhere"));
   CHECK(says(message_of<espalier::model_error>([] { tokenizer::load("/nowhere/m.gguf"); }), "/nowhere"));
-  const std::string whole = espalier::detail::read_whole(TOKENIZER_MODELS "/tokenizer.model");
+  const std::string whole = espalier::detail::whole_file(TOKENIZER_MODELS "/tokenizer.model");
   for (const std::string& bytes : {std::string(), std::string("hello"), whole.substr(0, whole.size() / 2)}) {
     CHECK(says(message_of<espalier::model_error>([&] { tokenizer::from_sentencepiece(bytes, "x.model"); }), "x.model",
                "not a SentencePiece model"));

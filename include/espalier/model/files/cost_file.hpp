@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -19,6 +18,7 @@
 #include "espalier/cost/cost_model.hpp"
 #include "espalier/cost/monotone_grid.hpp"
 #include "espalier/model/files/json_reader.hpp"
+#include "espalier/model/files/whole_file.hpp"
 
 namespace espalier {
 
@@ -140,29 +140,19 @@ inline cost_model parse_costs(std::string_view text, const std::string& where) {
           .opening = json.number_or("opening_seconds", 0, 0, 1e6)};
 }
 
-namespace detail {
-
-inline std::string text_of_cost_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) raise<model_error>(path, " cannot be opened.");
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-}  // namespace detail
-
 //! Returns the cost model in a file that save_costs wrote. It may be of any hardware and any models: see mismatch.
 //!
 //! Law         returns the saved cost model, number for number
 //! Errors      those of parse_costs; model_error for a file that cannot be opened
 inline cost_model load_costs(const std::string& path) {
-  return parse_costs(detail::text_of_cost_file(path), path);
+  return parse_costs(detail::whole_file(path), path);
 }
 
 //! Returns the sentence in a cost file that says how its seconds were measured or chosen; empty if it has none.
 //!
 //! Errors      model_error for a file that cannot be opened, is no JSON object, or whose "source" is no text
 inline std::string load_source_of_costs(const std::string& path) {
-  const nlohmann::json object = detail::parse_json_object(detail::text_of_cost_file(path), path);
+  const nlohmann::json object = detail::parse_json_object(detail::whole_file(path), path);
   return detail::json_reader(object, path).text_or("source", "");
 }
 

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -14,12 +12,6 @@
 #include "espalier/core/error.hpp"
 
 namespace espalier::detail {
-
-inline std::string text_of_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) raise<model_error>(path, " cannot be opened.");
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 // Parses one JSON object. `where` names the file in messages. Nesting is bounded, and no key may occur twice in an
 // object: the JSON library alone would accept any depth and repeated keys.

@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <string>
 #include <utility>
@@ -16,6 +14,7 @@
 #include "espalier/model/files/json_reader.hpp"
 #include "espalier/model/files/safetensors_file.hpp"
 #include "espalier/model/files/tensor_source.hpp"
+#include "espalier/model/files/whole_file.hpp"
 
 namespace espalier {
 
@@ -27,10 +26,7 @@ namespace espalier {
 class safetensors_shards : public tensor_source {
  public:
   explicit safetensors_shards(const std::string& folder) : where_(folder + "/model.safetensors.index.json") {
-    std::ifstream index(where_, std::ios::binary);
-    if (!index) raise<model_error>(where_, " cannot be opened.");
-    const std::string text{std::istreambuf_iterator<char>(index), std::istreambuf_iterator<char>()};
-    const nlohmann::json object = detail::parse_json_object(text, where_);
+    const nlohmann::json object = detail::parse_json_object(detail::whole_file(where_), where_);
     const auto map = object.find("weight_map");
     if (map == object.end() || !map->is_object()) raise<model_error>(where_, " has no object \"weight_map\".");
     std::map<std::string, int> numbers;

@@ -17,6 +17,7 @@
 #include "espalier/model/files/gguf_metadata.hpp"
 #include "espalier/model/files/json_reader.hpp"
 #include "espalier/model/files/tensor_source.hpp"
+#include "espalier/model/files/whole_file.hpp"
 #include "espalier/model/llama/draft_kind.hpp"
 #include "espalier/model/llama/gguf_config.hpp"
 #include "espalier/model/llama/model_config.hpp"
@@ -87,7 +88,7 @@ struct block_draft_config : model_config {
       gguf_file file(path);
       return parse(file);
     }
-    return parse(detail::text_of_file(path + "/config.json"), path + "/config.json");
+    return parse(detail::whole_file(path + "/config.json"), path + "/config.json");
   }
 
   //! Reads the text of a config.json; `where` names it in messages.

@@ -15,6 +15,7 @@
 #include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/files/gguf_metadata.hpp"
 #include "espalier/model/files/json_reader.hpp"
+#include "espalier/model/files/whole_file.hpp"
 #include "espalier/model/llama/draft_kind.hpp"
 #include "espalier/model/llama/gguf_config.hpp"
 #include "espalier/model/llama/model_config.hpp"
@@ -60,7 +61,7 @@ struct draft_head_config : model_config {
       gguf_file file(folder);
       return parse(file);
     }
-    const std::string where = folder + "/config.json", text = detail::text_of_file(where);
+    const std::string where = folder + "/config.json", text = detail::whole_file(where);
     const nlohmann::json object = detail::parse_json_object(text, where);
     if (detail::draft_kind_in(object) == draft_kind::language_model && has_head_beside(folder))
       return as_mtp(of_layer(object, where, true), object, layout_type::mtp_beside);

@@ -10,6 +10,7 @@
 #include "espalier/model/files/json_reader.hpp"
 #include "espalier/model/files/safetensors_file.hpp"
 #include "espalier/model/files/safetensors_shards.hpp"
+#include "espalier/model/files/whole_file.hpp"
 #include "espalier/model/llama/model_config.hpp"
 
 namespace espalier {
@@ -87,7 +88,7 @@ inline draft_kind draft_kind_of(const std::string& path) {
                                       : draft_kind::language_model;
   }
   const std::string where = path + "/config.json";
-  return detail::draft_kind_in(detail::parse_json_object(detail::text_of_file(where), where));
+  return detail::draft_kind_in(detail::parse_json_object(detail::whole_file(where), where));
 }
 
 //! Returns whether the files in a model's folder hold a head that drafts for it: a tensor mtp.fc.weight.

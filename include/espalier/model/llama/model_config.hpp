@@ -13,6 +13,7 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/model/files/json_reader.hpp"
+#include "espalier/model/files/whole_file.hpp"
 #include "espalier/model/llama/mixture_shape.hpp"
 #include "espalier/model/llama/recurrent_block_shape.hpp"
 #include "espalier/model/llama/rope_scaling.hpp"
@@ -196,7 +197,7 @@ struct model_config {
 
   //! Reads folder/config.json.
   static model_config load(const std::string& folder) {
-    return parse(detail::text_of_file(folder + "/config.json"), folder + "/config.json");
+    return parse(detail::whole_file(folder + "/config.json"), folder + "/config.json");
   }
 
   //! Reads the text of a config.json; `where` names it in messages.

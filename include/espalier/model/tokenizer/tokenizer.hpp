@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <span>
 #include <string>
@@ -22,6 +20,7 @@
 #include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/files/gguf_metadata.hpp"
 #include "espalier/model/files/json_reader.hpp"
+#include "espalier/model/files/whole_file.hpp"
 #include "espalier/model/tokenizer/tokenizer/tokenizer_gguf.hpp"
 #include "espalier/model/tokenizer/tokenizer/tokenizer_json.hpp"
 #include "espalier/model/tokenizer/tokenizer/tokenizer_parts.hpp"
@@ -29,13 +28,6 @@
 namespace espalier {
 
 namespace detail {
-
-inline std::string read_whole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (!file) raise<model_error>(path, " cannot be read.");
-  return bytes;
-}
 
 // Reads the files next to a tokenizer into its parts: the tokens that begin and end a text, the chat templates, and
 // the variables that the templates read.
@@ -224,11 +216,11 @@ inline tokenizer_parts read_tokenizer_folder(const std::string& folder) {
   if (!has_file && !std::filesystem::is_regular_file(model))
     raise<model_error>("the folder ", folder, " has neither a tokenizer.json nor a tokenizer.model.");
   tokenizer_parts parts =
-      has_file ? tokenizer_json(read_whole(file), file).parts() : read_sentencepiece(read_whole(model), model);
+      has_file ? tokenizer_json(whole_file(file), file).parts() : read_sentencepiece(whole_file(model), model);
   tokenizer_settings settings(parts);
   const auto each = [&](const char* name, auto&& read) {
     const std::string path = folder + "/" + name;
-    if (std::filesystem::is_regular_file(path)) read(read_whole(path), path);
+    if (std::filesystem::is_regular_file(path)) read(whole_file(path), path);
   };
   each("added_tokens.json", [&](const auto& text, const auto& path) { settings.read_added_tokens(text, path); });
   each("tokenizer_config.json",
@@ -274,9 +266,9 @@ class tokenizer {
   //! read as a tokenizer.model.
   static tokenizer load(const std::string& path) {
     if (!std::filesystem::is_directory(path)) {
-      if (path.ends_with(".json")) return from_json(detail::read_whole(path), path);
+      if (path.ends_with(".json")) return from_json(detail::whole_file(path), path);
       if (path.ends_with(".gguf")) return from_gguf(gguf_file(path).metadata());
-      return from_sentencepiece(detail::read_whole(path), path);
+      return from_sentencepiece(detail::whole_file(path), path);
     }
     return tokenizer(detail::read_tokenizer_folder(path));
   }

@@ -17,6 +17,7 @@
 #include "espalier/core/util/byte_writer.hpp"
 #include "espalier/drafter/translation/vocabulary_map.hpp"
 #include "espalier/model/files/gguf_file.hpp"
+#include "espalier/model/files/whole_file.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
 
 namespace espalier {
@@ -44,11 +45,11 @@ inline std::string read_gguf_head(const std::string& path) {
 inline std::string tokenizer_identity(const std::string& path) {
   std::string bytes;
   if (!std::filesystem::is_directory(path)) {
-    bytes = gguf_file::begins_as_one(path) ? detail::read_gguf_head(path) : detail::read_whole(path);
+    bytes = gguf_file::begins_as_one(path) ? detail::read_gguf_head(path) : detail::whole_file(path);
   } else {
     for (const char* name : detail::tokenizer_files) {
       const std::string file = path + "/" + name;
-      if (std::filesystem::is_regular_file(file)) bytes += name + (":" + detail::read_whole(file));
+      if (std::filesystem::is_regular_file(file)) bytes += name + (":" + detail::whole_file(file));
     }
   }
   char digits[17];
@@ -85,7 +86,7 @@ inline void save_vocabulary_map(vocabulary_map& map, const map_origin& origin, c
 //!             other tokenizers than `present`: it names the tokenizer that is another one
 inline vocabulary_map load_vocabulary_map(const std::string& path, const map_origin& present, std::int32_t target_size,
                                           std::int32_t draft_size) {
-  const std::string text = detail::read_whole(path);
+  const std::string text = detail::whole_file(path);
   try {
     byte_reader read(std::as_bytes(std::span(text)), "vocabulary map", 1);
     map_origin made;
