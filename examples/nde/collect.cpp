@@ -9,12 +9,14 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "../models/model_set.hpp"
 #include "arguments.hpp"
 #include "collector.hpp"
+#include "espalier/core/util/checksum.hpp"
 #include "espalier/model/llama/model_identity.hpp"
 #include "sampling_setting.hpp"
 #include "text_tasks.hpp"
@@ -25,12 +27,7 @@ namespace nde {
 namespace {
 
 std::string fingerprint(const std::vector<espalier::token_id>& tokens) {
-  std::uint64_t hash = 0xCBF29CE484222325U;  // FNV-1a
-  for (const espalier::token_id token : tokens) {
-    for (int shift = 0; shift < 32; shift += 8)
-      hash = (hash ^ (static_cast<std::uint32_t>(token) >> shift & 0xFFU)) * 0x100000001B3U;
-  }
-  return fmt::format("{:016x}", hash);
+  return espalier::detail::digits_of(espalier::detail::checksum(std::as_bytes(std::span(tokens))));
 }
 
 std::map<std::string, std::string> settings_of(const collect_arguments& a, const models::model_set& models,

@@ -36,6 +36,7 @@
 #include "espalier/core/tree_writer.hpp"
 #include "espalier/core/util/byte_reader.hpp"
 #include "espalier/core/util/byte_writer.hpp"
+#include "espalier/core/util/checksum.hpp"
 #include "espalier/core/util/nearest_name.hpp"
 #include "espalier/core/util/stopwatch.hpp"
 #include "espalier/core/util/utf8.hpp"

@@ -6,11 +6,13 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "catch.hpp"
 #include "espalier/core/util/byte_reader.hpp"
 #include "espalier/core/util/byte_writer.hpp"
+#include "espalier/core/util/checksum.hpp"
 #include "raises.hpp"
 
 using namespace espalier;
@@ -173,4 +175,11 @@ TEST_CASE("values that do not fit who reads them are errors") {
                        r(x);
                      }),
              "cut short"));
+}
+
+TEST_CASE("a checksum is the FNV-1a hash of bytes, all at once or one part after another") {
+  const auto of = [](std::string_view text) { return std::as_bytes(std::span(text)); };
+  CHECK(detail::digits_of(detail::checksum({})) == "cbf29ce484222325");
+  CHECK(detail::digits_of(detail::checksum(of("a"))) == "af63dc4c8601ec8c");
+  CHECK(detail::digits_of(detail::checksum(of("bar"), detail::checksum(of("foo")))) == "85944171f73967e8");
 }

@@ -15,6 +15,7 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/util/byte_writer.hpp"
+#include "espalier/core/util/checksum.hpp"
 
 namespace espalier {
 

@@ -13,19 +13,13 @@
 #include <type_traits>
 #include <vector>
 
+#include "espalier/core/util/checksum.hpp"
+
 namespace espalier {
 
 namespace detail {
 
 inline constexpr std::string_view saved_magic = "espalier";
-
-// The FNV-1a hash of the bytes, 64 bits.
-inline std::uint64_t checksum(std::span<const std::byte> bytes) {
-  std::uint64_t sum = 0xCBF29CE484222325U;
-  for (const std::byte b : bytes)
-    sum = (sum ^ static_cast<std::uint64_t>(b)) * 0x100000001B3U;
-  return sum;
-}
 
 }  // namespace detail
 

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/util/checksum.hpp"
 #include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/files/safetensors_shards.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
@@ -53,28 +55,22 @@ inline std::pair<model_config, std::vector<std::string>> files_of_model(const st
 //! Law         the same files give the same name on every machine. A changed weight changes the name; a change of
 //!             config.json does so only if it changes a part of the name
 //! Errors      model_error that names the file that is missing or wrong
-//! Source      Fowler, Noll and Vo, The FNV Non-Cryptographic Hash Algorithm
 inline std::string model_identity(const std::string& path) {
   const auto [config, files] = detail::files_of_model(path);
-  std::uint64_t hash = 0xCBF29CE484222325U;
+  std::uint64_t hash = detail::checksum({});
   std::vector<char> piece(std::size_t{1} << 20);
   for (const std::string& name : files) {
     std::ifstream file(name, std::ios::binary);
     if (!file) raise<model_error>(name, " cannot be opened.");
     while (file) {
       file.read(piece.data(), static_cast<std::streamsize>(piece.size()));
-      for (std::streamsize i = 0; i < file.gcount(); ++i)
-        hash = (hash ^ static_cast<unsigned char>(piece[static_cast<std::size_t>(i)])) * 0x100000001B3U;
+      hash = detail::checksum(std::as_bytes(std::span(piece)).first(static_cast<std::size_t>(file.gcount())), hash);
     }
     if (!file.eof()) raise<model_error>(name, " could not be read to its end.");
   }
-  constexpr const char* digits = "0123456789abcdef";
-  std::string in_digits;
-  for (int shift = 60; shift >= 0; shift -= 4)
-    in_digits += digits[hash >> shift & 15U];
   const std::string tokens = config.vocab_size > 0 ? detail::in_words(config.vocab_size) + " tokens, " : std::string();
   return config.family + " " + detail::in_words(config.n_layers) + "x" + detail::in_words(config.hidden_size) + ", " +
-         tokens + in_digits;
+         tokens + detail::digits_of(hash);
 }
 
 }  // namespace espalier

@@ -15,6 +15,7 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/util/byte_reader.hpp"
 #include "espalier/core/util/byte_writer.hpp"
+#include "espalier/core/util/checksum.hpp"
 #include "espalier/drafter/translation/vocabulary_map.hpp"
 #include "espalier/model/files/gguf_file.hpp"
 #include "espalier/model/files/whole_file.hpp"
@@ -52,10 +53,7 @@ inline std::string tokenizer_identity(const std::string& path) {
       if (std::filesystem::is_regular_file(file)) bytes += name + (":" + detail::whole_file(file));
     }
   }
-  char digits[17];
-  std::snprintf(digits, sizeof digits, "%016llx",
-                static_cast<unsigned long long>(detail::checksum(std::as_bytes(std::span(bytes)))));
-  return path + ", " + digits;
+  return path + ", " + detail::digits_of(detail::checksum(std::as_bytes(std::span(bytes))));
 }
 
 //! The tokenizers that a map was made from, by their tokenizer_identity.
