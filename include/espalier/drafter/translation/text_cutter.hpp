@@ -44,14 +44,16 @@ class text_cutter {
     // A tokenizer that puts a space before every text is given a line before it, whose tokens are left out.
     for (const char* before : {"", "\n"}) {
       before_ = before;
-      n_before_ = bytes_of(words.encode(before_), 0);
+      n_before_ = 0;
+      for (const token_id t : words.encode(before_))
+        n_before_ += words.piece(t).size();
       if (!cut("a").empty()) break;
     }
   }
 
   const WordsT& words() const { return *words_; }
 
-  // The tokens of a text, whose bytes together are the text; none if the tokenizer has no such tokens.
+  // Returns the tokens of a text, whose bytes together are the text; none if the tokenizer has no such tokens.
   std::vector<token_id> cut(std::string_view text) const {
     std::vector<token_id> tokens = words_->encode(before_ + std::string(text));
     std::size_t n = 0, bytes = 0;
@@ -68,12 +70,6 @@ class text_cutter {
   }
 
  private:
-  std::size_t bytes_of(const std::vector<token_id>& tokens, std::size_t n) const {
-    for (const token_id t : tokens)
-      n += words_->piece(t).size();
-    return n;
-  }
-
   const WordsT* words_;
   std::string before_;        // the text that is put before each text
   std::size_t n_before_ = 0;  // bytes of its tokens

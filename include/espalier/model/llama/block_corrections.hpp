@@ -17,13 +17,14 @@
 #include "espalier/core/tree_view.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
 #include "espalier/model/llama/block_draft_weights.hpp"
+#include "espalier/model/llama/elementwise.hpp"
 #include "espalier/model/llama/transformer_pass.hpp"
 #include "espalier/model/llama/weight_matrix.hpp"
 
 namespace espalier::detail {
 
-// The corrections of a block's rows by path: those of a Markov head, or of a selector. It holds, by place, what they
-// read from the states of the rows of the last block: the products of these with one matrix.
+// The corrections of a block's rows by path: those of a Markov head, or of a selector. It holds, by place, the products
+// of one matrix with the states of the last block's rows, which the corrections read.
 class block_corrections {
  public:
   explicit block_corrections(const block_draft_config& config) : config_(config) {
@@ -134,7 +135,6 @@ class block_corrections {
     const int rank = config_.markov_rank, inputs = block_draft_weights::path_inputs(config_);
     float* const state = path_.data();
     float *const token = state + rank, *const vector = token + rank, *const gates = vector + rank;
-    const auto sigmoid = [](float x) { return 1.0F / (1.0F + std::exp(-x)); };
     const auto read_token = [&](node_id of) {
       std::copy_n(weights.markov.tokens + at(token_of(tree, of), rank), rank, token);
     };
