@@ -17,10 +17,8 @@
 #include <exception>
 #include <fstream>
 #include <limits>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <boost/hana/for_each.hpp>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>

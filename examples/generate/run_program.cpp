@@ -7,7 +7,6 @@
 #include <exception>
 #include <iostream>
 #include <new>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
 // What the server drafts with: it changes no text.
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>

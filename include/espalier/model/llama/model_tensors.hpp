@@ -2,6 +2,7 @@
 // Tested by tests/model/llama/model_weights.cpp
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>

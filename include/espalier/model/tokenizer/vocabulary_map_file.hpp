@@ -9,7 +9,6 @@
 #include <fstream>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "espalier/core/error.hpp"
