@@ -104,7 +104,8 @@ class block_diffusion {
 
   std::int32_t vocab_size() const { return model_.vocab_size(); }
   std::int32_t block_length() const { return length_; }
-  //! The token of each column of a block; empty if columns are tokens, as they are where a processor makes the block.
+  //! Returns the token of each column of a block; none if columns are tokens, as they are where a processor changes the
+  //! block.
   std::span<const token_id> tokens() const {
     return process_ ? std::span<const token_id>() : detail::tokens_of(model_);
   }
@@ -251,7 +252,8 @@ class block_diffusion {
   pass_type pass_;
   row_processor<float> process_;
   std::vector<float> processed_;  // the processed block, if the text has a processor
-  std::vector<float> wide_;       // the model's block over the whole vocabulary, if it has a processor and columns
+  std::vector<float> wide_;       // the model's block over the whole vocabulary, if there is a processor and the model
+                                  // has columns for some tokens alone
   tree<> path_{0};                // this round's path of tokens, each the only one that the processor has left
   std::vector<token_id> text_;    // committed; the last token is pending
   double forward_seconds_ = 0;

@@ -32,7 +32,8 @@
 namespace espalier {
 
 struct recut_options {
-  //! tokens of the draft that follow a token before it is drafted: text after it may change its cut
+  //! number of the draft's tokens that are known behind a token before it is drafted, since the text behind a token can
+  //! change where it is cut
   int lookahead = 1;
   int length = 32;  //!< tokens of the draft that are written ahead of a text, at most
 
@@ -210,7 +211,7 @@ class recut {
     n_closed_ = text_.size();
   }
 
-  // The draft's tokens of the open piece, as far as its characters are whole.
+  // Returns the draft's tokens of the open piece, as far as its characters are whole.
   std::vector<token_id> cut_open() const {
     const std::string_view whole = std::string_view(open_).substr(0, detail::whole_characters(open_));
     if (whole.empty()) return {};
@@ -223,7 +224,7 @@ class recut {
     return cut;
   }
 
-  // The text in the draft's tokens.
+  // Returns the text in the draft's tokens.
   std::vector<token_id> in_draft() const {
     std::vector<token_id> all = closed_;
     const std::vector<token_id> cut = cut_open();
@@ -336,7 +337,7 @@ class recut {
     return true;
   }
 
-  // The product of the probabilities of the draft's tokens that begin in this range of bytes ahead of the text.
+  // Returns the product of the probabilities of the draft's tokens that begin in this range of bytes ahead of the text.
   double probability_between(std::size_t begin, std::size_t end) const {
     double product = 1;
     std::size_t from = 0;
@@ -384,8 +385,8 @@ class recut {
   row_processor<number> process_;
   std::vector<number> logits_;  // [target's vocabulary] the logarithms of a row, if there is a processor
 
-  std::vector<token_id> text_;        // in the target's tokens
-  detail::list<token_id> committed_;  // of the last round
+  std::vector<token_id> text_;        // the text, in the target's tokens
+  detail::list<token_id> committed_;  // the tokens of the last round
   std::vector<token_id> closed_;      // the draft's tokens of the pieces that are not cut again
   std::size_t n_closed_ = 0;          // tokens of text_ that these pieces have
   std::string open_;                  // the bytes of the rest of the text
@@ -394,7 +395,7 @@ class recut {
   std::size_t first_ = 0;  // number of leading tokens of followed_ that the inner drafter does not follow
 
   std::vector<ahead_token> ahead_;  // the first n_ahead_ are in followed_, the others are nodes 1, 2, ... of own_
-  std::string said_;                // their bytes
+  std::string said_;                // the bytes of ahead_
   tree<> own_;                      // the inner drafter's tree, a chain
   run_token mark_{-1, 0};           // the draft's token that is no text and comes next, if it is known
   std::vector<run_token> run_;      // the tokens that are drafted

@@ -17,20 +17,20 @@
 
 namespace espalier::detail {
 
-// Makes rows over a vocabulary from a model's logits, of which there may be one for some tokens alone: the model's
-// columns.
+// A maker of rows of probabilities over a vocabulary from rows of a model's logits, which may have columns for some
+// tokens alone.
 template <class NumberT>
 class row_writer {
  public:
-  // Makes room for rows of a model whose column i is of token tokens[i]; empty: columns are tokens.
+  // Makes room for rows of a model whose column i is of token tokens[i]; with no tokens, columns are tokens.
   void reserve(std::int32_t vocab, std::span<const token_id> tokens, bool processes) {
     few_.resize(tokens.size());
     if (processes && !tokens.empty()) wide_.resize(static_cast<std::size_t>(vocab));
   }
 
-  // Writes the distribution that a sampler makes of logits, after a processor has changed them for a node's path, if
-  // there is one. Without a processor only the tokens that have a column are written: the other numbers of `out` must
-  // be 0.
+  // Writes the distribution that a sampler makes of logits; if there is a processor, it changes the logits first, as it
+  // does after the path of `u`. Without a processor only the tokens that have a column are written: the other numbers
+  // of `out` must be 0.
   //
   // Shapes      logits [columns]; out [vocab]
   void write(tree_view tree, node_id u, std::span<const NumberT> logits, std::span<const token_id> tokens,
@@ -60,7 +60,7 @@ class row_writer {
   }
 
   std::vector<NumberT> few_;   // [columns], if columns are not tokens
-  std::vector<NumberT> wide_;  // [vocab], if rows are also processed
+  std::vector<NumberT> wide_;  // [vocab], if a processor changes these rows, too
 };
 
 }  // namespace espalier::detail

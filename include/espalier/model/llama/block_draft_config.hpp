@@ -63,7 +63,7 @@ struct block_draft_config : model_config {
                                 //!< logits. Other tokens are not drafted
 
   bool causal = false;           //!< in layers without a window, a row sees no later row of its block
-  bool windowed_causal = false;  //!< the same, in layers with a window
+  bool windowed_causal = false;  //!< in layers with a window, likewise
   //! Layers with a window: true if a row sees the last `window` tokens before the pending token, and rows of its block
   //! at any distance; false if it sees what is less than `window` positions from itself.
   bool window_before_block = false;
@@ -73,7 +73,7 @@ struct block_draft_config : model_config {
   std::string where;          //!< the file, for messages
 
   bool is_dflash() const { return mask_token >= 0; }
-  //! Whether rows are corrected by path.
+  //! Returns whether rows are corrected by path.
   bool corrects() const { return markov_rank > 0 || selector_rank > 0; }
   //! Numbers of a row that gates or a recurrent unit read from its state.
   int markov_gates() const {
@@ -143,10 +143,10 @@ struct block_draft_config : model_config {
   }
 
  private:
-  static constexpr int most_length = 1 << 10;  // of a block
+  static constexpr int most_length = 1 << 10;  // rows of a block
   static constexpr int most_rank = 1 << 14;
   static constexpr int most_taps = 64;
-  static constexpr int most_layers = 64;  // whose states are read
+  static constexpr int most_layers = 64;  // layers of the target whose states are read
 
   // Reads the library's own layout.
   static block_draft_config parse_own(const detail::json_reader& json) {

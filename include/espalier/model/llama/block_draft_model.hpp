@@ -411,9 +411,9 @@ class block_draft_model {
     std::copy_n(x + config_.kv_size(), config_.kv_size(), row.context->kv.value(layer, 0, row.position));
   }
 
-  // Writes the thread's part of the logits, and of what corrections read from the rows' states. It
-  // makes one product of each kind for each run of places that follow one another if blocks have their whole length,
-  // else one for each place.
+  // Writes the thread's part of the logits, and of what corrections read from the rows' states. Makes one product of
+  // each kind for each run of places that follow one another if blocks have their whole length, else one for each
+  // place.
   void multiply_head(int thread, int length) {
     for (std::size_t i = 0, next = 0; i < requests_.size(); i = next) {
       next = i + 1;

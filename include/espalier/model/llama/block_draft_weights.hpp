@@ -70,7 +70,7 @@ struct block_draft_weights {
 
   std::size_t bytes() const { return block.used() * sizeof(float); }
 
-  //! Numbers of the path that the Markov head's gates read.
+  //! Returns how many numbers of the path the Markov head's gates read.
   static int path_inputs(const block_draft_config& c) {
     return (c.markov == block_draft_config::markov_kind::rnn ? 2 : 1) * c.markov_rank;
   }

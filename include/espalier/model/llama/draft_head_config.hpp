@@ -55,15 +55,15 @@ struct draft_head_config : model_config {
   bool is_parallel() const { return mask_token >= 0; }
   int state_size() const { return target_hidden_size > 0 ? target_hidden_size : hidden_size; }
 
-  //! Reads folder/config.json, of a head or of a target whose files hold a head; or the metadata of a GGUF file.
-  static draft_head_config load(const std::string& folder) {
-    if (!std::filesystem::is_directory(folder) && gguf_file::begins_as_one(folder)) {
-      gguf_file file(folder);
+  //! Reads path/config.json, of a head or of a target whose files hold a head; or the metadata of a GGUF file.
+  static draft_head_config load(const std::string& path) {
+    if (!std::filesystem::is_directory(path) && gguf_file::begins_as_one(path)) {
+      gguf_file file(path);
       return parse(file);
     }
-    const std::string where = folder + "/config.json", text = detail::whole_file(where);
+    const std::string where = path + "/config.json", text = detail::whole_file(where);
     const nlohmann::json object = detail::parse_json_object(text, where);
-    if (detail::draft_kind_in(object) == draft_kind::language_model && has_head_beside(folder))
+    if (detail::draft_kind_in(object) == draft_kind::language_model && has_head_beside(path))
       return as_mtp(of_layer(object, where, true), object, layout_type::mtp_beside);
     return parse(text, where);
   }
@@ -131,7 +131,7 @@ struct draft_head_config : model_config {
   }
 
  private:
-  static constexpr std::size_t most_layers = 64;  // whose states are read
+  static constexpr std::size_t most_layers = 64;  // layers of the target whose states are read
 
   static draft_head_config parse_midlayer(const detail::json_reader& json, const nlohmann::json& object) {
     if (detail::draft_kind_in(object) != draft_kind::eagle3) {
@@ -174,7 +174,7 @@ struct draft_head_config : model_config {
   // Reads P-EAGLE's keys. The number of tokens that the head was trained to draft stands among its proposal methods.
   void read_mask(const detail::json_reader& json) {
     mask_token = json.integer("mask_token_id", 0, vocab_size - 1);
-    block_length = 8;  // as its training has it if it is not said
+    block_length = 8;  // speculators' own number where the file has none
     const nlohmann::json* whole = json.find("speculators_config");
     if (!whole || !whole->is_object()) return;
     const detail::json_reader proposals(*whole, json.where() + ": \"speculators_config\"");

@@ -48,7 +48,7 @@ struct draft_head_weights : model_weights {
   std::vector<float> state_norm;       //!< [hidden_size]
   std::vector<float> token_norm;       //!< [hidden_size]; empty: the first layer's attention_norm is used
   std::vector<token_id> tokens;        //!< [head_size] the token of each row of the head; empty: row i is of token i
-  std::vector<float> masked;  //!< [hidden_size] the projected state before a mask token, of a P-EAGLE head; or empty
+  std::vector<float> masked;  //!< [hidden_size] a P-EAGLE head's learned state, projected; empty in other heads
 
   //! Normalises the states of a token before they are projected, as the head does.
   //!
@@ -111,7 +111,7 @@ struct draft_head_weights : model_weights {
     if (c.is_parallel()) read_masked(c, read, inputs);
   }
 
-  // Reads the state before a mask token, and projects it.
+  // Reads the learned state that stands before a mask token, and projects it.
   void read_masked(const draft_head_config& c, detail::tensor_reader& read, int inputs) {
     std::vector<float> states(static_cast<std::size_t>(inputs)), row(states.size());
     read.numbers("mask_hidden", {1, 1, static_cast<std::uint64_t>(inputs)},

@@ -160,7 +160,7 @@ class expert_mixture {
     add(products, thread, experts, activated_, to, true, true, next);
   }
 
-  // The first half of run(): chooses the experts of each row, and writes the thread's columns of their activations.
+  // Chooses the experts of each row, and writes the thread's columns of their activations: the first half of run().
   //
   // Shapes: activated [rows * used][size], the uses of an expert together
   template <class ExpertsT>
@@ -180,8 +180,8 @@ class expert_mixture {
     }
   }
 
-  // The second half: adds the thread's columns of the experts' outputs, each multiplied by its factor, to the rows of
-  // `to`; writes them there if `adds` is false. The biases of `down` are left out if `biased` is false.
+  // Adds the thread's columns of the experts' outputs, each multiplied by its factor, to the rows of `to`, or writes
+  // them there if `adds` is false: the second half of run(). The biases of `down` are left out if `biased` is false.
   //
   // Shapes: activated [rows * used][inputs of down]; to [rows][outputs of down]
   // Pre: all threads have waited for one another since widen()

@@ -44,7 +44,8 @@ struct llama_options {
   //! weights of all layers
   int layers = 0;
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
-  bool apart = false;  //!< threads of its own: passes may run while models compute that are not apart, see `ahead`
+  bool apart = false;  //!< the model shares its threads only with models for which this is true, too, so that it and
+                       //!< the others can compute at the same time: see `ahead`
   matrix_arithmetic arithmetic = matrix_arithmetic::exact;  //!< how products with weights are computed
   weight_storage weights = weight_storage::fastest;         //!< how the matrices that load() reads are held in memory
 

@@ -94,7 +94,7 @@ struct model_config {
                                  //!< if they are normalised
   float attention_scale = 0.0F;  //!< factor of the scores; 0: 1 / sqrt(head_dim)
   float attention_cap = 0.0F;    //!< scores become cap * tanh(score / cap); 0: they stay
-  float logit_cap = 0.0F;        //!< the same for logits
+  float logit_cap = 0.0F;        //!< logits likewise
   bool attention_gate = false;   //!< the query projection also gives a gate for each output of attention, which is
                                  //!< multiplied by the gate's sigmoid
   bool attention_sinks = false;  //!< each query head has a number that counts as the score of a token without a value

@@ -558,11 +558,12 @@ class model_tensors {
         in_stack);
   }
 
-  // Returns whether the receiver takes a row, and which inputs of it.
+  // Returns whether the receiver takes a row of a matrix.
   bool is_wanted([[maybe_unused]] part_place place, [[maybe_unused]] int row) const {
     if constexpr (requires { weights_.wants(place, row); }) return weights_.wants(place, row);
     return true;
   }
+  // Returns which inputs the receiver takes of the rows of a matrix.
   column_range inputs_of(part_place place, [[maybe_unused]] weight_type type) const {
     if constexpr (requires { weights_.inputs(place, type); }) return weights_.inputs(place, type);
     return {0, size_of(c_, place).inputs};

@@ -69,7 +69,7 @@ class parallel_head_model {
 
   int vocab_size() const { return head_.vocab_size(); }
   int block_length() const { return head_.config().block_length; }
-  //! The last rows of a block stand behind the text.
+  //! Returns the number of tokens that a text may have: the last rows of a block stand behind it.
   int max_positions() const { return (std::max)(1, head_.max_positions() - block_length() + 1); }
   std::span<const token_id> tokens() const { return head_.tokens(); }
   const draft_head_config& config() const { return head_.config(); }
@@ -133,10 +133,10 @@ class parallel_head_model {
  private:
   // A pass of the head: see draft_head_model::forward().
   struct pass_type {
-    // The number in the context of the state that a row reads, or -1 for the target's before its token.
+    // The numbers in the context of the states that a row reads and writes.
     struct row_states {
-      std::int32_t reads = -1;
-      std::int32_t writes = -1;
+      std::int32_t reads = -1;   // -1: the target's state before the row's token
+      std::int32_t writes = -1;  // -1: none
     };
     forward_batch batch;
     std::vector<draft_head_context*> contexts;  // [sequences]
@@ -145,6 +145,7 @@ class parallel_head_model {
     void clear() { batch.clear(), contexts.clear(), states.clear(); }
   };
 
+  // Keeps the first n rows of a context's cache at most.
   static void keep(context_type& context, int n) {
     context.cached.resize((std::min)(context.cached.size(), static_cast<std::size_t>(n)));
   }

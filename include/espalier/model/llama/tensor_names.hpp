@@ -14,7 +14,7 @@ struct recurrent_names {
   const char* in = nullptr;          // gates, x, B, C and steps in one tensor
   const char* grouped = nullptr;     // queries, keys, values and gates in one tensor, in the order of groups
   const char* channels = nullptr;    // queries, keys and values in one tensor, in this order
-  const char* gates = nullptr;       // the tensor beside it
+  const char* gates = nullptr;       // gates in one tensor, beside `channels`
   const char* beta_alpha = nullptr;  // beta and alpha in one tensor, in the order of groups
   const char* beta = nullptr;        // a row for each head: the sigmoid of its product is the head's step
   const char* alpha = nullptr;       // a row for each head, from whose product the head's decay comes
@@ -54,6 +54,7 @@ struct tensor_names {
   recurrent_names recurrent{};
 };
 
+// Returns the names of the tensors in a layout.
 inline const tensor_names& names_of(model_config::layout_type layout) {
   static constexpr tensor_names llama{.embedding = "model.embed_tokens",
                                       .head = "lm_head",

@@ -165,12 +165,13 @@ class transformer_pass {
     products_.multiply(thread, matrix, products_.prepare(thread, matrix, x, rows), y, accumulate, next, y_stride);
   }
 
-  // The halves of a step `dispatch`, as in expert_mixture, for a place that makes such steps.
+  // Makes the first half of a step `dispatch`, see expert_mixture::widen(), for a place that makes such steps.
   template <class ExpertsT>
   void widen_experts(int thread, const ExpertsT& experts, const model_step& step, int rows, float* activated) {
     mixture_.widen(*team_, products_, thread, experts, this->rows(step_rows::routed), normed_rows(step, thread, rows),
                    rows, activated);
   }
+  // Makes the second half of a step `dispatch`, see expert_mixture::add().
   template <class ExpertsT>
   void add_experts(int thread, const ExpertsT& experts, const float* activated, float* to, bool adds, bool biased,
                    const weight_matrix& next) {
@@ -562,7 +563,7 @@ class transformer_pass {
       const float* taps = scale_at(weights, {step.part, step.layer}) + at(side * c.conv_taps, width);
       const auto [first, last] = pass.products_.outputs_of(thread, linear(model_part::down, step.layer).matrix);
       for (const batch_sequence& s : batch.sequences) {
-        // From the last row on, so that the rows before a row are as they were.
+        // The last row comes first: when a row is changed, the rows before it are as they were.
         for (int row = s.row_end - 1; row >= s.row_begin; --row) {
           float* from = pass.rows(step.from) + at(row, width);
           float* to = step.adds ? pass.rows(step.to) + at(row, width) : from;

@@ -66,7 +66,7 @@ struct rank_part {
     bool has(int i) const { return i >= begin && i < end; }
   };
   range kv_heads, hidden, intermediate, vocabulary;
-  range expert;  //!< of the intermediate size of an expert
+  range expert;  //!< run of the intermediate size of each expert
 
   rank_part() = default;
   rank_part(const model_config& config, int rank, int size)

@@ -35,7 +35,7 @@ class rank_rows {
   }
 
   // Returns how many outputs and inputs of a matrix the rank holds. n_biases() returns how many of its biases the rank
-  // holds: of an expert's down that is cut, all.
+  // holds, which is all if it is the `down` of an expert and divided by inputs.
   matrix_size held(part_place place) const {
     const matrix_size whole = size_of(config_, place);
     return is_cut(place) ? matrix_size{whole.outputs, inputs_of(place).size()}

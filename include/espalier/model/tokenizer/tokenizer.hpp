@@ -207,7 +207,7 @@ inline constexpr const char* tokenizer_files[] = {
     "tokenizer_config.json", "generation_config.json", "config.json",
     "chat_template.json",    "chat_template.jinja",    "additional_chat_templates/tool_use.jinja"};
 
-// The tokenizer of a folder of Hugging Face's form.
+// Returns the parts of the tokenizer in a folder of Hugging Face's form.
 //
 // Errors      model_error for a folder without a tokenizer, and for a file in it that cannot be read or used
 inline tokenizer_parts read_tokenizer_folder(const std::string& folder) {

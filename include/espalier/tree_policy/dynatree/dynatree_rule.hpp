@@ -21,7 +21,7 @@ inline constexpr auto known_values<acceptance_statistic> =
     std::array{known_value<acceptance_statistic>{acceptance_statistic::depth, "depth",
                                                  "committed tokens over D_0 + 2, 1 at most (the public code)"},
                known_value<acceptance_statistic>{acceptance_statistic::drafted, "drafted",
-                                                 "accepted of the drafted tokens (the second paper's text)"}};
+                                                 "accepted over drafted tokens (the second paper's text)"}};
 
 //! Options of dynatree. Defaults are those of DynaTree's second paper (appendix A) and, where it gives none, of its
 //! public code. Depths are the paper's: the first drafted token has depth 0.
@@ -81,7 +81,8 @@ struct dynatree_options {
     see(option{"history_statistic", &self::history_statistic, "acceptance of a round, for history"});
     see(option{"history_window", &self::history_window, "rounds that history averages", 1, max_window});
     see(option{"high_acceptance", &self::high_acceptance, "above this trees become deeper", 0, 1});
-    see(option{"low_acceptance", &self::low_acceptance, "below this shallower", 0, &self::high_acceptance});
+    see(option{"low_acceptance", &self::low_acceptance, "below this trees become shallower", 0,
+               &self::high_acceptance});
     see(option{"history_step", &self::history_step, "change of history's two probabilities a round", 0, 1});
   }
 };

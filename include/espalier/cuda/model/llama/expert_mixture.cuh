@@ -16,9 +16,9 @@
 
 namespace espalier::cuda::detail {
 
-// The arguments of the kernels of a mixture of experts. Use u = row * used + k is that of the k-th expert of a row; the
-// experts of a row ascend. A device may have a part of each expert: `inner` of its intermediate size in gate and up,
-// and `inputs` inputs and `width` outputs of down.
+// The arguments of the kernels of a mixture of experts. A use is a row with one of its experts: use number
+// row * used + k has the row's k-th expert, and the experts of a row ascend. A device may have a part of each expert:
+// `inner` of its intermediate size in gate and up, and `inputs` inputs and `width` outputs of down.
 //
 // Shapes: sequence_of [rows], below 0 for padding, which uses no expert; routed [rows][experts], products of the router
 // without router_bias; from [rows][hidden]; gate, up [experts][inner][hidden], and biases [experts][inner]; down
@@ -300,8 +300,9 @@ ESPALIER_KERNEL void add_experts(mixture_job<NumberT> job) {
   *to = sum;
 }
 
-// Launches of the kernels above, with which a mixture of experts is computed in this order. Each matrix of an expert is
-// read from memory once for all rows that use it, and the matrices of experts that no row uses not at all.
+// The launches of the kernels above, which compute a mixture of experts in the order of the functions here. Each matrix
+// of an expert is read from memory once for all rows that use it, and the matrices of experts that no row uses not at
+// all.
 //
 // Complexity: rows * used * (2 hidden * inner + inputs * width) multiplications. They do not run on tensor cores: where
 // an expert has many rows, as in long prompts, arithmetic is the limit, not memory. Nothing synchronises

@@ -131,7 +131,8 @@ struct weight_upload {
 //!             way. Synchronises
 //! Errors      model_error for a tensor that is missing or unknown, or has another shape or dtype than the config asks
 //!             for, for a weight beyond the range of NumberT, and for a model with recurrent layers, gates behind
-//!             attention, or biases beside norms over all heads, which the device does not compute; cuda_error
+//!             attention, a shared expert, or biases beside norms over all heads, which the device does not compute;
+//!             cuda_error
 template <class NumberT>
 struct model_weights {
   static_assert(detail::is_model_number<NumberT>,

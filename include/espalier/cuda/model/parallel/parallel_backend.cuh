@@ -97,19 +97,19 @@ namespace espalier::cuda::detail {
 // computes rows that no batch has written.
 template <class NumberT, class LogitT>
 struct rank_buffers {
-  NumberT* normed = nullptr;      // [max_rows][hidden]
-  NumberT* mlp_normed = nullptr;  // [max_rows][hidden], if the residual is parallel
-  NumberT* projected = nullptr;   // [max_rows][own queries + 2 own kv_size]
-  NumberT* wide = nullptr;        // [max_rows][gate, up][own intermediate]
-  float* routed = nullptr;        // [max_rows][experts], and so on: arrays of mixtures as in model_memory
-  std::int32_t* chosen = nullptr;
-  float* factors = nullptr;
-  float* outputs = nullptr;   // [max_rows * used] outputs of experts: those of the rank, or all with rank_split::sums
-  NumberT* blocks = nullptr;  // results of attention or activation, of experts too, rank after rank
-  NumberT* whole = nullptr;   // the results of all ranks side by side, with rank_split::outputs
-  float* stream = nullptr;    // [max_rows][hidden] the residual stream
-  float* output = nullptr;    // [max_rows][hidden] a product that is changed before it is added to `stream`
-  float* embedded = nullptr;  // [ranks][embedding_choice::stride_of(max_rows, hidden)]
+  NumberT* normed = nullptr;       // [max_rows][hidden]
+  NumberT* mlp_normed = nullptr;   // [max_rows][hidden], if the residual is parallel
+  NumberT* projected = nullptr;    // [max_rows][own queries + 2 own kv_size]
+  NumberT* wide = nullptr;         // [max_rows][gate, up][own intermediate]
+  float* routed = nullptr;         // [max_rows][experts] products of the router
+  std::int32_t* chosen = nullptr;  // [max_rows * used]
+  float* factors = nullptr;        // [max_rows * used]
+  float* outputs = nullptr;        // [max_rows * used][own columns, or all with rank_split::sums] outputs of experts
+  NumberT* blocks = nullptr;       // results of attention or activation, of experts too, rank after rank
+  NumberT* whole = nullptr;        // the results of all ranks side by side, with rank_split::outputs
+  float* stream = nullptr;         // [max_rows][hidden] the residual stream
+  float* output = nullptr;         // [max_rows][hidden] a product that is changed before it is added to `stream`
+  float* embedded = nullptr;       // [ranks][embedding_choice::stride_of(max_rows, hidden)]
   float* hidden_blocks = nullptr;  // a product that goes back to the residual stream, rank after rank
   float* partial = nullptr;        // [max_rows][hidden] sums over this rank's inputs, with rank_split::sums
   float* parts = nullptr;          // sums over each rank's inputs, for the columns of this rank
@@ -417,7 +417,7 @@ class parallel_backend {
       of.go_back(true, x, uses, n, of.products_.planned(n), stream, [&](NumberT* from, float* to) {
         if (of.sums()) {
           of.clear(to, n, stream);
-          if (of.rank() > 0) job.down_bias = nullptr;  // rank 0 computes them
+          if (of.rank() > 0) job.down_bias = nullptr;  // rank 0 adds the biases
         } else {
           job.width = of.part_.hidden.size();
           if (job.down_bias != nullptr) job.down_bias += of.part_.hidden.begin;
@@ -463,9 +463,9 @@ class parallel_backend {
 
   // Adds a product to the residual stream, or writes it to buffers_.output if the model normalises it before it is
   // added. Each rank has its own part of the n_inputs rows of inputs; n is the number of rows of the batch, `rows` the
-  // planned one. sum(from, to) computes the rank's part of the product. With rank_split::sums it writes all columns,
-  // from the rank's part of the inputs; otherwise it adds to the rank's columns, or writes them if `adds` is false,
-  // from whole inputs.
+  // number that is planned for it. sum(from, to) computes the rank's part of the product. With rank_split::sums it
+  // writes all columns, from the rank's part of the inputs; otherwise it adds to the rank's columns, or writes them if
+  // `adds` is false, from whole inputs.
   template <class SumT>
   void go_back(bool adds, const blocks_of<NumberT>& inputs, int n_inputs, int n, int rows, cudaStream_t stream,
                const SumT& sum) {
