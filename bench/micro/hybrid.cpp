@@ -206,7 +206,7 @@ int measure(const settings& s) {
 int main(int argc, char** argv) {
   settings s;
   bench::program program("bench_micro_hybrid",
-                         "What passes over trees take of a hybrid of recurrent layers and attention.");
+                         "Times passes over trees of a hybrid of recurrent layers and attention.");
   program.add("--delta", s.delta, "gated delta networks, not Mamba-2");
   program.add("--hidden", s.hidden, "width, a multiple of 256", 256, 1 << 13);
   program.add("--layers", s.layers, "layers, of which every fourth has attention", 2, 256);

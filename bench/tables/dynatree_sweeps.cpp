@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Makes what else the DynaTree papers show, with a pair of models on this machine: how methods do by the length of the
+// Makes the DynaTree papers' other tables, with a pair of models on this machine: how methods do by the length of the
 // text (first paper, Table 4; second, Figure 5) and of the prompt (Table 6; Figure 8), what memory they take (Table 7;
 // Table 6), and sweeps over the options of both papers' trees (Figures 3 and 7; Table 5, Figures 6 and 7).
 #include <fmt/format.h>
@@ -56,7 +56,7 @@ struct arguments : bench::priced_arguments {
   bool asks(const char* question) const { return std::find(ask.begin(), ask.end(), question) != ask.end(); }
 };
 
-// The first paper's generator.
+// Returns the options of the first paper's tree.
 espalier::dynatree_options first_paper(int depth, int breadth, double threshold) {
   auto o = espalier::dynatree_options::first_paper();
   o.base_depth = o.max_depth = depth;
@@ -77,8 +77,8 @@ std::vector<decoding_method> compared_methods() {
   return list;
 }
 
-// Tokens a round, the bonus token included, over the length that the papers take for all that could be accepted: the
-// first paper's K or D + 1, the second paper's D_0 + 2.
+// Returns tokens a round, the bonus token included, over the length that the papers take for all that could be accepted:
+// the first paper's K or D + 1, the second paper's D_0 + 2.
 double accept(const decoding_method& method, double tokens_per_round) {
   if (const auto* chain = std::get_if<espalier::chain_options>(&method.policy)) return tokens_per_round / chain->length;
   const auto* tree = std::get_if<espalier::dynatree_options>(&method.policy);
@@ -93,7 +93,7 @@ struct report {
   std::vector<bench::heat_panel> maps{};
 };
 
-// What the methods wrote in one case of several, such as a length.
+// The texts of all methods in one case of several, such as a length.
 struct measured_case {
   std::string name;
   bench::timed_texts texts;
@@ -195,7 +195,7 @@ std::vector<grid> first_sweep(std::vector<decoding_method>& methods, bool quick)
   return grids;
 }
 
-// The second paper's, over thresholds of confidence, bounds of breadth, and depths.
+// The second paper's sweep over thresholds of confidence, bounds of breadth, and depths.
 std::vector<grid> second_sweep(std::vector<decoding_method>& methods, bool quick) {
   using maybe = std::optional<espalier::dynatree_options>;
   std::vector<grid> grids;
@@ -261,8 +261,8 @@ void add_sweep(report& out, const std::string& title, std::vector<grid> grids,
       methods[best].name, texts.speedups(best, 0).back().mean, texts.total(best).tokens_per_round());
 }
 
-// Megabytes of memory that this process holds. What was freed is given back to the system first, where it can be; where
-// the system does not say, the most that the process has held.
+// Returns the megabytes of memory that this process holds. Freed memory is given back to the system first, where that is
+// possible. Where the system does not say what a process holds, it is the most that the process has held.
 double megabytes_held() {
 #if defined(__GLIBC__)
   malloc_trim(0);
@@ -308,9 +308,9 @@ double write_alone(const decoding_method& method, const arguments& a) {
       method.policy);
 }
 
-// Megabytes that a process of its own holds which loads what a method needs, and writes a text.
+// Returns the megabytes that a process of its own holds once it has loaded what a method needs and written a text.
 //
-// Errors      input_error if it fails
+// Errors      input_error if that process fails
 double megabytes_of(const decoding_method& method, const arguments& a) {
   bench::progress(fmt::format("memory: {}", method.name));
   int ends[2];
@@ -359,7 +359,7 @@ std::vector<bench::prompt_domain> joined(const std::vector<bench::prompt_domain>
     for (std::size_t p = 0; p < std::min(domain.prompts.size(), static_cast<std::size_t>(measure)); ++p) {
       std::vector<espalier::token_id> tokens;
       for (std::size_t i = p; tokens.size() < static_cast<std::size_t>(length); i = (i + 1) % domain.prompts.size()) {
-        // Only the first has the token that begins a text.
+        // Only the first prompt keeps the token that begins a text.
         const auto& next = domain.prompts[i];
         tokens.insert(tokens.end(), next.begin() + (tokens.empty() ? 0 : 1), next.end());
       }

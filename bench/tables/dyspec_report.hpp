@@ -410,7 +410,7 @@ class dyspec_report {
   std::string blocks_table() const {
     markdown_table text(
         "Blocks of 32 x 32 of the mask of DySpec's greedy trees that are not empty, by the order of rows: behind no "
-        "prefix, behind 128 tokens, behind the text (Figure 9)",
+        "prefix, behind 128 tokens, behind the text (Figures 8 and 9)",
         {"trees", "mean nodes", "paper", "as drawn", "paper, reordered", "depth first", "heavy path"}, "nodes");
     for (const tree_blocks& b : r_.blocks) {
       const auto counts = [&](std::size_t order) {

@@ -58,7 +58,8 @@ struct draws_by_probability {
   std::array<double, 10> accepted{};
   std::array<double, 10> target{};  //!< sums of the target's probabilities of the drawn tokens
 
-  //! target_probability(node, token)
+  //! Counts the first draws of the nodes on the accepted path. target_probability(node, token) gives the target's
+  //! probability of a token after a node.
   template <class ProbabilityT>
   void count(espalier::tree_view tree, espalier::verdict v, const ProbabilityT& target_probability) {
     espalier::node_id below = tree.find_child(v.accepted, v.token);
@@ -74,10 +75,10 @@ struct draws_by_probability {
   }
 };
 
-//! Blocks of the mask of drafted trees that are not empty.
+//! Counts of the blocks that are not empty in the masks of drafted trees.
 struct tree_blocks {
   int nodes;
-  double paper_original, paper_reordered;  //!< the counts of the paper, Figure 9
+  double paper_original, paper_reordered;  //!< the counts of the paper, Figures 8 and 9
   double trees = 0;
   double reached = 0;  //!< sum of the numbers of nodes
   //! [orders: as drawn, depth first, heavy path][no prefix, 128 tokens, the text] sums

@@ -74,7 +74,7 @@ std::vector<question> read_questions(const std::string& path, const std::vector<
   return questions;
 }
 
-// What was drafted and accepted, as vLLM counts it.
+// Counts of drafted and accepted tokens, as vLLM counts them.
 struct acceptance {
   static constexpr std::size_t shown = 8;
 
@@ -115,8 +115,8 @@ class conversation {
     text_.clear();
   }
 
-  // The tokens of all that was said, ending where the answer to this turn begins. A model without a chat template is
-  // asked in the labels that the bundled models know.
+  // Returns the tokens of all that was said, ending where the answer to this turn begins. A model without a chat template
+  // is asked in the labels that the bundled models know.
   std::vector<espalier::token_id> ask(const std::string& turn) {
     messages_.push_back({{"role", "user"}, {"content", turn}});
     if (form_) return form_->tokens(models_.text, {.messages = messages_});

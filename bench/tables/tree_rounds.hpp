@@ -71,7 +71,7 @@ class tree_rounds {
   template <class PolicyT>
   round_sums draft(PolicyT& policy) {
     const std::int64_t passes = drafter_.n_passes;
-    // Paths are short: what limits the tree is the room of the cache, not the positions of the model.
+    // Paths are short: the room of the cache limits the tree, not the positions of the model.
     tree_.reset(last_, std::min(tree_.capacity(), draft_kv_.capacity() - static_cast<int>(root_)));
     espalier::philox_chance chance(seed_, root_, 0);
     espalier::grow(policy, tree_, drafter_, chance);
@@ -86,7 +86,7 @@ class tree_rounds {
   round_sums run(PolicyT& policy, VerifierT& verifier, const ObserverT& observer) {
     round_sums sums = draft(policy);
     const espalier::tree_view tree = tree_;
-    // The rows are those of this pass: the order of a call's arguments is not given.
+    // The pass comes first, since rows() is of the last pass, and a call's arguments have no given order.
     const espalier::vocab_rows<float> logits = pass_.forward(tree);
     target_->open(logits, pass_.rows(), 0);
     if constexpr (requires { verifier.reserve(max_nodes_, vocab_); }) verifier.reserve(max_nodes_, vocab_);
@@ -100,7 +100,7 @@ class tree_rounds {
     return sums;
   }
 
-  //! Number of tokens of the text that the cache holds, which the last one is not among.
+  //! Number of tokens of the text whose rows the cache holds: all but the last one.
   int prefix() const { return static_cast<int>(root_) - 1; }
   //! The tree of the last round.
   espalier::tree_view tree() const { return tree_; }

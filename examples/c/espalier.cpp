@@ -33,7 +33,7 @@ using namespace espalier;
 struct espalier_policy {
   std::unique_ptr<parts::policy_part> part;
   std::vector<node_id> wanted{};  // the nodes whose rows come next
-  std::uint64_t grown = 0;        // the state in which it has left its tree
+  std::uint64_t grown = 0;        // the state in which the policy has left its tree; 0: it may not be observed
 };
 struct espalier_verifier {
   std::unique_ptr<parts::verifier_part> part;

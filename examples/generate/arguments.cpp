@@ -323,8 +323,8 @@ void check_self(const arguments& result) {
       throw usage_error(fmt::format("--drafter self drafts with the target: {} does not go with it.", flag));
   }
   if (result.device == device_kind::cuda) throw usage_error("--drafter self drafts on --device cpu only.");
-  for (const auto& [flag, file] : {std::pair("--costs", !result.costs.empty()), {"--price", result.price != nullptr}})
-    if (file) throw usage_error(fmt::format("{} has no seconds of the passes of --drafter self.", flag));
+  for (const auto& [flag, given] : {std::pair("--costs", !result.costs.empty()), {"--price", result.price != nullptr}})
+    if (given) throw usage_error(fmt::format("{} has no seconds of the passes of --drafter self.", flag));
 }
 
 void check(const arguments& result) {

@@ -26,7 +26,7 @@ struct assignment : text_task {
   host_block block() const;
   //! The drafter that the arguments name, unless it is a block: the draft model, sampled by these options, or the text.
   host_drafter drafter(const espalier::sampling_options& sampling) const;
-  //! The drafter of what followed the last tokens before in the text.
+  //! The drafter that drafts what followed the last tokens earlier in the text.
   host_drafter text_drafter() const;
   //! The policy that drafts from the text beside the drafter; null if none does.
   std::shared_ptr<const chosen_policy> text_policy() const;

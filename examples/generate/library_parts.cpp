@@ -16,7 +16,7 @@ namespace generate {
 
 namespace {
 
-// Rules that change the text: their names say so, and no method takes one unless it is named.
+// A rule that changes the text, in the form in which a decoder takes it.
 template <class RuleT, class OptionsT>
 struct changing : espalier::approximate<RuleT> {
   explicit changing(const OptionsT& options) : espalier::approximate<RuleT>(RuleT(options)) {}
@@ -24,6 +24,7 @@ struct changing : espalier::approximate<RuleT> {
 template <class RuleT, class OptionsT>
 using changing_part = espalier::part<changing<RuleT, OptionsT>, OptionsT>;
 
+// The names say that the text is changed, and no method takes a rule unless a flag names it.
 constexpr auto changing_rules = boost::hana::make_tuple(
     changing_part<espalier::typical_acceptance, espalier::typical_acceptance_options>{
         "approximate-typical", "CHANGES THE TEXT: accept what the target might typically write"},

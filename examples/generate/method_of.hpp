@@ -57,7 +57,7 @@ class method_of final : public method_with<PartT> {
 
  private:
   // Returns the policy over a kind of drafter, made from its options and, if it needs them, the costs of passes and a
-  // selector. Over a block draft, whose passes are not measured, its options are all.
+  // selector. Over a block draft, whose passes are not measured, it is made from its options alone.
   policy_type policy(const assignment& work, drafter_kind drafter) const {
     const PartT& part = this->part();
     if (drafter == drafter_kind::block) return part.make();

@@ -65,7 +65,7 @@ class verifier {
  public:
   std::string_view name;
   std::string_view summary;   //!< a few words
-  espalier::regime lossless;  //!< the regimes that it judges; for none of them it is lossless if changes_text is true
+  espalier::regime lossless;  //!< regimes of the trees that it judges, without loss unless changes_text is true
   bool argmax_only;           //!< true if it is for temperature 0 alone
   bool changes_text;          //!< true if the text is not distributed as the target's
 

@@ -29,7 +29,7 @@ using held_policy = espalier::any_policy<Sampling, espalier::takes<espalier::nod
 
 using host_block_drafter = espalier::block_diffusion<host_block>;
 
-//! A policy of chosen trees, to merge them with those of another.
+//! A policy of chosen trees, which are merged with those of another policy.
 struct chosen_policy {
   held_policy<espalier::regime::deterministic> policy;
 };

@@ -82,8 +82,8 @@ class BlockLayer(Layer):
 
 
 class BlockLayers(nn.Module):
-    """The layers of a block, over what the target's states of some layers become together. norm() makes the norm of each
-    head's queries and of its keys."""
+    """The layers of a block. Its context is one projection of the target's states of several layers. norm() makes the norm
+    of each head's queries and of its keys."""
 
     def __init__(self, c, states, norm=nn.Identity):
         super().__init__()

@@ -36,7 +36,7 @@ inline constexpr auto known_values<models::drafter_kind> =
                                                  "a model that drafts all depths in one pass: DFlash, DFlash2, "
                                                  "DSpark, P-EAGLE"},
                known_value<models::drafter_kind>{models::drafter_kind::self, "self",
-                                                 "the target itself, made cheaper by the options --self"},
+                                                 "the target itself, with passes that --self.* make cheaper"},
                known_value<models::drafter_kind>{models::drafter_kind::text, "text",
                                                  "what followed the last tokens before, with no model"}};
 
@@ -44,7 +44,7 @@ inline constexpr auto known_values<models::drafter_kind> =
 
 namespace models {
 
-//! The drafter that these resolved paths are for: the one that --draft names, the model or the head beside the target,
+//! Returns the drafter that resolved paths are for: the one that --draft names, the model or the head beside the target,
 //! else the block draft there, else the text itself.
 inline drafter_kind drafter_beside(const model_paths& paths) {
   if (!paths.head.empty()) {
@@ -55,7 +55,7 @@ inline drafter_kind drafter_beside(const model_paths& paths) {
   return paths.block.empty() ? drafter_kind::text : drafter_kind::block;
 }
 
-//! These resolved paths without those of models that this drafter does not need; all of them for automatic.
+//! Returns resolved paths without those of models that this drafter does not need; all of them for automatic.
 inline model_paths paths_for(drafter_kind drafter, model_paths paths) {
   if (drafter == drafter_kind::automatic) return paths;
   if (drafter != drafter_kind::model) paths.draft.clear();

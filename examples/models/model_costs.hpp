@@ -70,8 +70,8 @@ inline double reading_seconds(espalier::llama_backend& model, espalier::recurren
 
 }  // namespace detail
 
-//! The map of a draft with another tokenizer, as its passes are measured with: it shares a token in any case, since passes
-//! cost the same whatever is shared.
+//! Returns the map with which the passes of a draft with another tokenizer are measured; none if it has the target's. A
+//! map that shares no token is given one, since `translated` needs one and passes cost the same whatever is shared.
 inline std::optional<espalier::vocabulary_map> map_for_costs(const model_set& models) {
   std::optional<espalier::vocabulary_map> map = models.map;
   if (map && map->shared().empty()) map->share(0, 0);

@@ -21,10 +21,10 @@ namespace models {
 
 //! The way in which the models of a set are to draft.
 struct drafting_choice {
-  drafter_kind drafter =
-      drafter_kind::automatic;  //!< whose model alone is loaded; automatic: all models that there are
-  bool ahead = false;           //!< the smaller model drafts while the target computes, on a thread of its own
-  self_draft_options self{};    //!< of a target that drafts for itself
+  //! The source of drafts, of which alone models are loaded; automatic: all models that there are.
+  drafter_kind drafter = drafter_kind::automatic;
+  bool ahead = false;         //!< the smaller model drafts while the target computes, on a thread of its own
+  self_draft_options self{};  //!< for drafter_kind::self
 };
 
 //! A target model, its tokenizer, and the models that draft for it: a smaller one or a head, a block draft, both or

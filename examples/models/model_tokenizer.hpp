@@ -115,7 +115,7 @@ inline espalier::tokenizer model_tokenizer(const std::string& given, const model
 
 //! The translation of the target's tokens, whose tokenizer is `text`, read from the path `given`, into the draft's; none
 //! if both have one tokenizer. Special tokens are shared by their roles, and texts begin with the draft's token for
-//! that. It is read from the file paths.map if that exists, and else made and written there.
+//! that. The map is read from the file paths.map if that exists, and else made, and written there if paths.map is named.
 //!
 //! Errors      espalier::model_error if the draft's tokenizer does not fit the draft; for a file that is no map between
 //!             these tokenizers; and if paths.map is named although both have one tokenizer

@@ -6,7 +6,7 @@
 
 namespace models {
 
-//! The options of a target that drafts for itself: in what its drafting passes are cheaper than its own passes.
+//! The options of a target that drafts for itself: they make its drafting passes cheaper than its other passes.
 struct self_draft_options {
   int window = 0;  //!< last tokens of the text that drafting sees, beside the first 4; 0: the whole text
   int layers = 0;  //!< first layers that a drafting pass goes through; 0: all
@@ -18,8 +18,7 @@ struct self_draft_options {
     see(option{"window", &self::window, "last tokens that drafting sees, and the first 4; 0: the whole text", 0,
                1 << 20});
     see(option{"layers", &self::layers, "first layers that a drafting pass goes through; 0: all", 0, 1 << 12});
-    see(option{"arithmetic", &self::arithmetic,
-               "products of drafting passes; those of a target in integers are in integers"});
+    see(option{"arithmetic", &self::arithmetic, "products of drafting passes; integer if the target's are integer"});
   }
 };
 

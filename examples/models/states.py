@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
-"""Training of what drafts from a target's states, for any causal language model that transformers loads: its states at every
-token of texts that it wrote are computed once and kept in a file, and the draft is trained on them, exported and measured."""
+"""Trains a head or a block, which drafts from a target's states, for any causal language model that transformers loads: the
+target's states at every token of texts that it wrote are computed once and kept in a file, and the draft is trained on them,
+exported and measured."""
 
 import hashlib
 import os
@@ -167,9 +168,9 @@ def hits_of(model, embedding, kept, rows, states, depth):
 
 
 def train_on_states(args, name, fewest, make, settings_of):
-    """Trains, exports and measures a model. name is its checkpoint's, fewest the number of layers that the target needs.
-    make(target, unused) is the model: it has fc, norm and lm_head, and rows(tokens, read, use) and drafted(tokens, read,
-    depth), as Head says; unused is the token that texts have least often. settings_of(model) is its config.json."""
+    """Trains, exports and measures a draft. name is that of its checkpoint, fewest the number of layers that the target needs.
+    make(target, unused) returns the draft: it has fc, norm and lm_head, and rows(tokens, read, use) and drafted(tokens, read,
+    depth), as Head says; unused is the token that texts have least often. settings_of(draft) returns its config.json."""
     target = target_of(args)
     require_simple(target, args.target, fewest)
     width, device = target.embedding.shape[1], target.device

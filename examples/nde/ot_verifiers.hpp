@@ -25,7 +25,7 @@ struct ot_verifier {
   std::vector<double> (*branching)(row p, row q, std::span<const espalier::token_id> list);
   //! the branching probability of a single draw
   double (*single)(row p, row q, espalier::token_id draw);
-  //! acceptance_rate of rows p and q and k draws; null if there is none
+  //! acceptance_rate of rows p and q and k draws; null if the library has none for this verifier
   double (*rate)(row p, row q, std::int32_t k) = nullptr;
 };
 

@@ -28,7 +28,8 @@ struct text_task {
   espalier::sampling_options sampling;
 };
 
-//! The prompts of a file with their samplings: those of a domain that name no temperature take the samplings in turn.
+//! Returns the prompts of a file with their samplings: prompts of a domain that name no temperature take the samplings in
+//! turn.
 //! `count`: only so many prompts; 0: all. `room`: tokens that must fit the models' context after each prompt.
 //!
 //! Errors      input_error for a file that cannot be read, a text that is no sampling, a prompt that does not fit the

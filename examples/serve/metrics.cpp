@@ -89,7 +89,7 @@ std::string metrics::text() const {
                         espalier::to_string(static_cast<espalier::tree_limit>(i)), limited_by_[i]);
   write_one(text, "espalier_tokens_drafted_total", "counter", "Tokens drafted.", drafted_);
   write_one(text, "espalier_tokens_accepted_total", "counter", "Drafted tokens that were accepted.", accepted_);
-  // The names by which dashboards and benchmarks of vLLM read them.
+  // Dashboards and benchmarks of vLLM read drafting by these names.
   write_one(text, "vllm:spec_decode_num_drafts_total", "counter", "Rounds of texts that drafted.", drafts_);
   write_one(text, "vllm:spec_decode_num_draft_tokens_total", "counter", "Tokens drafted.", drafted_);
   write_one(text, "vllm:spec_decode_num_accepted_tokens_total", "counter", "Drafted tokens that were accepted.",

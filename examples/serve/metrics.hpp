@@ -56,7 +56,7 @@ class metrics {
   void count_round(const round& r);
   void set(const gauges& now);
 
-  //! All counters in Prometheus' text format. Those of drafting stand there a second time under vLLM's names.
+  //! Returns all counters in Prometheus' text format. Those of drafting stand there a second time under vLLM's names.
   std::string text() const;
 
  private:
@@ -66,7 +66,7 @@ class metrics {
   gauges now_;
   std::int64_t read_ = 0, written_ = 0, rounds_ = 0, drafted_ = 0, accepted_ = 0;
   std::int64_t drafts_ = 0;                // rounds in which something was drafted
-  std::vector<std::int64_t> accepted_at_;  // rounds that accepted a token at this depth, first that of the first token
+  std::vector<std::int64_t> accepted_at_;  // [depth - 1] rounds that accepted a token at this depth
   std::array<std::int64_t, espalier::n_tree_limits> limited_by_{};
   histogram first_token_, each_token_;
 };

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 ABI = 1
-FLOAT32, FLOAT64 = (np.dtype(np.float32),), (np.dtype(np.float64),)  # what arrays may be of
+FLOAT32, FLOAT64 = (np.dtype(np.float32),), (np.dtype(np.float64),)  # the types that array_in() may allow
 INT32, INT64 = (np.dtype(np.int32),), (np.dtype(np.int64),)
 
 
@@ -188,8 +188,8 @@ def copied(pointer: Any, shape: int | tuple[int, ...], dtype: Any) -> np.ndarray
     return made
 
 
-# numpy's array objects begin with Python's own part, then the address of the numbers: of an array that has been checked, it
-# is read there in a fraction of the time that array.ctypes or __array_interface__ take.
+# numpy's array objects begin with Python's own part, then the address of the numbers. It is read there in a fraction of the
+# time that array.ctypes or __array_interface__ take.
 _ADDRESS = object.__basicsize__
 
 

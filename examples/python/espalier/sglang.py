@@ -18,8 +18,8 @@ from .parts import OwnVerifier, Policy, Tree, TreePolicy, Verifier, build_all
 
 
 def padded(tree: Tree, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the tokens of a tree, int64 [n], the root first, and its mask, int64 [n, n], 1 where a node is its column's
-    node or below it: what SGLang's n-gram worker drafts with n tokens a text.
+    """Returns the tokens of a tree, int64 [n], the root first, and its mask, int64 [n, n], 1 where the row's node is the
+    column's node or below it: the form in which SGLang's n-gram worker drafts n tokens a text.
 
     A tree of less than n nodes goes on below its last node with a chain of tokens 0. SGLang itself puts these at the root,
     several of the same token, and its sampler counts the probability of that token once for each."""
@@ -43,9 +43,10 @@ class Drafts:
     Each request has a policy of its own, which is told what became of its trees. With several ranks, each grows the trees,
     so propose_rows must return the same rows on all of them."""
 
-    #: A policy in words, such as "eagle2 budget=11", or one of your own: a token less than speculative_num_draft_tokens.
+    #: A policy in words, such as "eagle2 budget=11", or one of your own. It drafts fewer tokens than
+    #: speculative_num_draft_tokens, which counts the root.
     policy: str | TreePolicy = "best-first budget=11"
-    #: Of the trees' random numbers. The same request gets the same trees.
+    #: The seed of the trees' random numbers. The same request gets the same trees.
     seed: int = 0
 
     _growing: dict[str, tuple[Policy, Tree, int]] = {}  # of each request of the last step, with the text's length
