@@ -120,8 +120,9 @@ std::string table(const arguments& arguments, const std::vector<contestant>& all
   for (const contestant& c : all) {
     const statistics& s = c.median();
     const std::string acceptance = s.drafted > 0 ? fmt::format("{:.1f} %", 100 * s.acceptance_rate()) : "-";
-    const char* law = arguments.parts.verifiers.find(c.parts.verifier)->changes_text ? "ANOTHER LAW" : "same law";
-    const char* verdict = &c == &all.front() ? "" : (samples ? law : (c.equal() ? "equal" : "DIFFERS"));
+    const bool changes = arguments.parts.verifiers.find(c.parts.verifier)->changes_text;
+    const char* of_samples = changes ? "ANOTHER DISTRIBUTION" : "same distribution";
+    const char* verdict = &c == &all.front() ? "" : (samples ? of_samples : (c.equal() ? "equal" : "DIFFERS"));
     text += padded(c.parts.method, method_width) + padded(c.parts.verifier, verifier_width) +
             fmt::format("{:>8.1f}{:>8.2f}x{:>14.2f}{:>12}{:>10.1f} ms{}{}\n", s.throughput(), s.speedup(plain),
                         s.tokens_per_round(), acceptance, 1e3 * s.time_to_first_token(), verdict[0] == '\0' ? "" : "  ",
@@ -216,8 +217,8 @@ bool compare(models::model_set& models, const arguments& arguments, std::ostream
     out << fmt::format("Each tree is merged with that of {} over the text.\n", arguments.text_method);
   if (arguments.price) out << arguments.price->in_words() << "\n";
   if (samples) {
-    out << "Texts are drawn at this temperature: those of the same law are samples of one distribution, the\n"
-           "target's, and so they differ. Compare tokens a second and tokens a round.\n";
+    out << "Texts are drawn at this temperature: those of the same distribution are samples of the target's, and\n"
+           "so they differ. Compare tokens a second and tokens a round.\n";
   } else {
     out << (equal ? "All texts are equal to plain decoding's.\n"
                   : differences(all) + "Texts differ from plain decoding's.\n");

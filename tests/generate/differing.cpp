@@ -60,7 +60,7 @@ TEST_CASE("where the differing method is left out, or texts are drawn, the exit 
   CHECK(contains(equal.out, "All texts are equal to plain decoding's.\n"));
   const outcome drawn = compare("--repeats 1 --method fixed --temperature 1");
   CHECK(drawn.status == 0);
-  CHECK(line_of("fixed", drawn.out).ends_with("  same law"));
+  CHECK(line_of("fixed", drawn.out).ends_with("  same distribution"));
 }
 
 TEST_CASE("a part of one's own has a name of its own, of letters, digits and hyphens", "[generate]") {

@@ -110,8 +110,8 @@ TEST_CASE("a rule that changes the text is taken where its name says so, and now
   const outcome compared =
       run(quickly() + prompt +
           "--compare --repeats 1 --temperature 1 --method dynatree --verifier target-only,approximate-typical");
-  CHECK(contains(compared.out, "ANOTHER LAW"));
-  CHECK(contains(compared.out, "same law"));
+  CHECK(contains(compared.out, "ANOTHER DISTRIBUTION"));
+  CHECK(contains(compared.out, "same distribution"));
 }
 
 TEST_CASE("rates by rank shape sequoia's tree", "[generate][several]") {
