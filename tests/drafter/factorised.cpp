@@ -159,7 +159,7 @@ TEMPLATE_TEST_CASE(
   std::int64_t outcomes = 0;
   for (const espalier::testing::tiny_model& w : espalier::testing::tiny_models()) {
     INFO(w.name);
-    // Other worlds have draft's rows with one possible token, of which these blocks may leave none.
+    // Other worlds have rows of the draft with a single possible token, which these blocks may leave out.
     const auto is = [&](const char* name) { return w.name.find(name) == 0; };
     if (!std::is_same_v<block, biased_drafter<double>> &&
         (w.vocab < 3 || !(is("unlike") || is("p = q") || is("zeros in p") || is("ties"))))

@@ -13,7 +13,7 @@
 
 namespace {
 
-// What the help calls the parts that it does not call by their headers' names.
+// The names in the help of parts that it does not call by their headers' names.
 const std::map<std::string, std::string> called = {{"drafter/autoregressive", "model"},
                                                    {"drafter/block_diffusion", "block"},
                                                    {"drafter/factorised", "block"},

@@ -57,7 +57,7 @@ class Language:
             return pointer.array[pointer.at]
         at = np.where(mask, pointer.at, 0)
         if pointer.array.dtype == object:
-            return pointer.array[0]  # a race, of which all is read at once
+            return pointer.array[0]  # a race is read as a whole
         return np.where(mask, pointer.array[at], other)
 
     @staticmethod

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// What the server drafts with: it changes no text.
+// The server's drafters, none of which changes a text.
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>

@@ -111,7 +111,7 @@ void check_paths(const std::string& folder, const nlohmann::json& cases, const n
       model.forward(requests, length);
       tree<> along(8);
       along.reset(before.back());
-      along.append(root_node, 50, 0);  // another path, on which nothing depends
+      along.append(root_node, 50, 0);  // a node beside the path, which must change nothing
       node_id node = root_node;
       double difference = 0;
       REQUIRE(expected.size() == static_cast<std::size_t>(length));

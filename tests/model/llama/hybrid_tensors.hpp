@@ -9,11 +9,11 @@
 
 #include "espalier/model/llama/model_config.hpp"
 
-//! The tensors of a Bamba, or of a dense Qwen3.5, of random weights.
+//! A Bamba, or a dense Qwen3.5, with random weights.
 namespace hybrid_tensors {
 
-//! The config.json of a hybrid: attention in one of four layers, from the second on. In a delta network two heads are of
-//! one group.
+//! Returns the config.json of a hybrid: attention in one of four layers, from the second on. In a delta network each group
+//! has two heads.
 inline std::string config_text(int vocab, int hidden, int layers, int heads, int kv_heads, int intermediate,
                                int recurrent_heads, int state, int positions,
                                espalier::recurrence_kind kind = espalier::recurrence_kind::mamba2) {

@@ -46,7 +46,8 @@ inline espalier::safetensors_file open(const std::string& text) {
   return {std::make_unique<std::istringstream>(text), "model.safetensors"};
 }
 
-//! A Llama model with random weights, mixtures of experts, and shared ones, in the layers that the config says. Norm scales are near one.
+//! Returns a Llama model with random weights, which has mixtures of experts in the layers that the config says, and
+//! shared experts if the config has them. Norm scales are near one.
 inline file_text random_llama(const espalier::model_config& c, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
@@ -137,7 +138,7 @@ inline file_text random_gpt_oss(const espalier::model_config& c, unsigned seed) 
   return file;
 }
 
-//! A hybrid with random weights, and with noise one that often agrees with that without.
+//! Returns a hybrid with random weights; with noise, one that often agrees with the hybrid of the same seed without.
 inline file_text random_hybrid(const espalier::model_config& config, unsigned seed, float noise = 0.0F) {
   std::mt19937 random(seed), more_random(seed + 1);
   // Of deviation 1, and the same on every machine.

@@ -29,7 +29,8 @@ model_config config(bool tied = true) {
   return c;
 }
 
-// The same, with a mixture of experts in the second layer, whose matrices have 128 and 70 inputs, and a shared expert.
+// Returns config() with a mixture of experts in the second layer, whose matrices have 128 and 70 inputs, and with a shared
+// expert.
 model_config config_of_mixture() {
   model_config c = config();
   c.mixture = {.experts = 6, .used = 2, .size = 70, .shared_size = 45};
@@ -61,8 +62,8 @@ bool same_bits(const std::vector<row_type>& a, const std::vector<row_type>& b) {
   });
 }
 
-// The same model, its matrices as floats that were rounded; an embedding that nobody multiplies does not become bytes,
-// and a router is not rounded, nor is the row that gives the gate of a shared expert.
+// Returns a model with its matrices as floats that were rounded. An embedding that nobody multiplies does not become
+// bytes; a router is not rounded, and neither is the row that gives the gate of a shared expert.
 model_writer::file_text rounded(const model_writer::file_text& file, weight_storage storage, bool tied) {
   model_writer::file_text result = file;
   rounded_row round;
