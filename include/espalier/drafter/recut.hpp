@@ -31,6 +31,7 @@
 
 namespace espalier {
 
+//! Options of recut.
 struct recut_options {
   //! number of the draft's tokens that are known behind a token before it is drafted, since the text behind a token can
   //! change where it is cut
