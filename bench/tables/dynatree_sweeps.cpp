@@ -77,8 +77,8 @@ std::vector<decoding_method> compared_methods() {
   return list;
 }
 
-// Returns tokens a round, the bonus token included, over the length that the papers take for all that could be accepted:
-// the first paper's K or D + 1, the second paper's D_0 + 2.
+// Returns tokens a round, the bonus token included, over the length that the papers take for all that could be
+// accepted: the first paper's K or D + 1, the second paper's D_0 + 2.
 double accept(const decoding_method& method, double tokens_per_round) {
   if (const auto* chain = std::get_if<espalier::chain_options>(&method.policy)) return tokens_per_round / chain->length;
   const auto* tree = std::get_if<espalier::dynatree_options>(&method.policy);
@@ -261,8 +261,8 @@ void add_sweep(report& out, const std::string& title, std::vector<grid> grids,
       methods[best].name, texts.speedups(best, 0).back().mean, texts.total(best).tokens_per_round());
 }
 
-// Returns the megabytes of memory that this process holds. Freed memory is given back to the system first, where that is
-// possible. Where the system does not say what a process holds, it is the most that the process has held.
+// Returns the megabytes of memory that this process holds. Freed memory is given back to the system first, where that
+// is possible. Where the system does not say what a process holds, it is the most that the process has held.
 double megabytes_held() {
 #if defined(__GLIBC__)
   malloc_trim(0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Makes the tables and figures of DySpec with a pair of models on this machine: Tables 1 to 4, Figures 2, 4, 5, 8 and 9,
-// and the use of the budget in its appendix B.1.
+// Makes the tables and figures of DySpec with a pair of models on this machine: Tables 1 to 4, Figures 2, 4, 5, 8 and
+// 9, and the use of the budget in its appendix B.1.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -39,8 +39,8 @@ struct question {
   std::vector<std::string> turns;
 };
 
-// Reads the questions of a file in the form that SPEED-Bench and Spec-Bench share: an object a line, with "category" and
-// "turns". At most `most` of each category.
+// Reads the questions of a file in the form that SPEED-Bench and Spec-Bench share: an object a line, with "category"
+// and "turns". At most `most` of each category.
 //
 // Errors      input_error for a file that cannot be read or holds none of these categories, and for a line without them
 std::vector<question> read_questions(const std::string& path, const std::vector<std::string>& categories, int most) {
@@ -115,8 +115,8 @@ class conversation {
     text_.clear();
   }
 
-  // Returns the tokens of all that was said, ending where the answer to this turn begins. A model without a chat template
-  // is asked in the labels that the bundled models know.
+  // Returns the tokens of all that was said, ending where the answer to this turn begins. A model without a chat
+  // template is asked in the labels that the bundled models know.
   std::vector<espalier::token_id> ask(const std::string& turn) {
     messages_.push_back({{"role", "user"}, {"content", turn}});
     if (form_) return form_->tokens(models_.text, {.messages = messages_});

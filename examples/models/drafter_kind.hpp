@@ -44,8 +44,8 @@ inline constexpr auto known_values<models::drafter_kind> =
 
 namespace models {
 
-//! Returns the drafter that resolved paths are for: the one that --draft names, the model or the head beside the target,
-//! else the block draft there, else the text itself.
+//! Returns the drafter that resolved paths are for: the one that --draft names, the model or the head beside the
+//! target, else the block draft there, else the text itself.
 inline drafter_kind drafter_beside(const model_paths& paths) {
   if (!paths.head.empty()) {
     const bool is_eagle3 = espalier::draft_kind_of(paths.head) == espalier::draft_kind::eagle3;

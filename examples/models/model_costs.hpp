@@ -125,8 +125,8 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
   return espalier::measure_costs(translating, models.target, target_kv, options, progress);
 }
 
-//! The costs in a file of save_costs; those of the target's passes alone if no model drafts. A sentence on stderr says if
-//! they are of other hardware.
+//! The costs in a file of save_costs; those of the target's passes alone if no model drafts. A sentence on stderr says
+//! if they are of other hardware.
 //!
 //! Errors      those of load_costs and mismatch
 inline espalier::cost_model read_model_costs(const model_set& models, const std::string& file) {

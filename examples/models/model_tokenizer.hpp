@@ -113,9 +113,10 @@ inline espalier::tokenizer model_tokenizer(const std::string& given, const model
   return text;
 }
 
-//! The translation of the target's tokens, whose tokenizer is `text`, read from the path `given`, into the draft's; none
-//! if both have one tokenizer. Special tokens are shared by their roles, and texts begin with the draft's token for
-//! that. The map is read from the file paths.map if that exists, and else made, and written there if paths.map is named.
+//! The translation of the target's tokens, whose tokenizer is `text`, read from the path `given`, into the draft's;
+//! none if both have one tokenizer. Special tokens are shared by their roles, and texts begin with the draft's token
+//! for that. The map is read from the file paths.map if that exists, and else made, and written there if paths.map is
+//! named.
 //!
 //! Errors      espalier::model_error if the draft's tokenizer does not fit the draft; for a file that is no map between
 //!             these tokenizers; and if paths.map is named although both have one tokenizer
@@ -143,8 +144,8 @@ inline std::optional<espalier::vocabulary_map> map_to_draft(const espalier::toke
   return map;
 }
 
-//! Tells whether the draft's text is cut again, rather than its tokens translated: if paths.translation says so, or says
-//! nothing and fewer than a quarter of the tokens of the smaller vocabulary are shared.
+//! Tells whether the draft's text is cut again, rather than its tokens translated: if paths.translation says so, or
+//! says nothing and fewer than a quarter of the tokens of the smaller vocabulary are shared.
 //!
 //! Errors      espalier::model_error if tokens are to be translated and so few are shared
 inline bool cuts_text(const espalier::vocabulary_map& map, const model_paths& paths) {

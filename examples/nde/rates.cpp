@@ -29,8 +29,8 @@ namespace {
 
 using row = std::span<const float>;
 
-// A count of the accepted draws of one node without replacement, by their rank, at many places. The verifier's decisions
-// are drawn, `trials` times at each place.
+// A count of the accepted draws of one node without replacement, by their rank, at many places. The verifier's
+// decisions are drawn, `trials` times at each place.
 class ranks_of_draws {
  public:
   ranks_of_draws() : draws_({.budget = n_ranks, .max_depth = 1, .acceptance = std::vector<double>(n_ranks, 0.5)}) {}
@@ -50,8 +50,8 @@ class ranks_of_draws {
     }
   }
 
-  // Returns the rates with commas between them, as sequoia's option takes them. A rank is accepted no more often than the
-  // one before it; where it was counted more often, that is chance, and the rate of the one before stands.
+  // Returns the rates with commas between them, as sequoia's option takes them. A rank is accepted no more often than
+  // the one before it; where it was counted more often, that is chance, and the rate of the one before stands.
   std::string in_words() const {
     std::string text;
     double before = 1;

@@ -28,9 +28,8 @@ struct text_task {
   espalier::sampling_options sampling;
 };
 
-//! Returns the prompts of a file with their samplings: prompts of a domain that name no temperature take the samplings in
-//! turn.
-//! `count`: only so many prompts; 0: all. `room`: tokens that must fit the models' context after each prompt.
+//! Returns the prompts of a file with their samplings: prompts of a domain that name no temperature take the samplings
+//! in turn. `count`: only so many prompts; 0: all. `room`: tokens that must fit the models' context after each prompt.
 //!
 //! Errors      input_error for a file that cannot be read, a text that is no sampling, a prompt that does not fit the
 //!             context, or a token that is not in the vocabulary

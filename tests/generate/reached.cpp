@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-// Which parts of the library the program reaches: every policy and every verifier. A header that is added to a folder of
-// drafters or stores must be reached, or be named here with the reason.
+// Which parts of the library the program reaches: every policy and every verifier. A header that is added to a folder
+// of drafters or stores must be reached, or be named here with the reason.
 #include <algorithm>
 #include <filesystem>
 #include <iostream>

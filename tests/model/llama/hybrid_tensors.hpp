@@ -12,8 +12,8 @@
 //! A Bamba, or a dense Qwen3.5, with random weights.
 namespace hybrid_tensors {
 
-//! Returns the config.json of a hybrid: attention in one of four layers, from the second on. In a delta network each group
-//! has two heads.
+//! Returns the config.json of a hybrid: attention in one of four layers, from the second on. In a delta network each
+//! group has two heads.
 inline std::string config_text(int vocab, int hidden, int layers, int heads, int kv_heads, int intermediate,
                                int recurrent_heads, int state, int positions,
                                espalier::recurrence_kind kind = espalier::recurrence_kind::mamba2) {

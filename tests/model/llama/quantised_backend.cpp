@@ -29,8 +29,8 @@ model_config config(bool tied = true) {
   return c;
 }
 
-// Returns config() with a mixture of experts in the second layer, whose matrices have 128 and 70 inputs, and with a shared
-// expert.
+// Returns config() with a mixture of experts in the second layer, whose matrices have 128 and 70 inputs, and with a
+// shared expert.
 model_config config_of_mixture() {
   model_config c = config();
   c.mixture = {.experts = 6, .used = 2, .size = 70, .shared_size = 45};
