@@ -8,13 +8,14 @@
 Models whose layers cache keys and values for every token are taken: Llama, Mistral, Qwen, Gemma and their kin. The module
 computes, for rows that are nodes of a tree, what the model computes for the path from the root to each:
 
-    forward(tokens, positions, slots, seen, outputs, keys, values) -> logits
+    forward(tokens, positions, slots, seen, outputs, keys, values) -> logits, or (logits, states) with --hidden-layers
 
     tokens, positions, slots   [rows] int64        a row's token, its place in the text, and its cache slot
     seen                       [rows][columns] bool    whether the row sees the cache slot
     outputs                    [n] int64           the rows whose logits are wanted
     keys, values               [layers][capacity][row_size]    the cache, row_size = n_kv_heads * head_dim
     logits                     [n][vocab_size] float
+    states                     [hidden layers][rows][width] float    the residual stream after these layers
 """
 import argparse
 import json
@@ -49,20 +50,24 @@ class SlotCache(transformers.Cache):
 
 
 class TreePass(torch.nn.Module):
-    def __init__(self, model):
+    def __init__(self, model, hidden_layers):
         super().__init__()
-        self.model = model
+        self.model, self.hidden_layers = model, hidden_layers
 
     def forward(self, tokens, positions, slots, seen, outputs, keys, values):
         number = self.model.get_input_embeddings().weight.dtype
         hidden = torch.zeros_like(seen, dtype=number).masked_fill(~seen, torch.finfo(number).min)
         written = self.model(
             input_ids=tokens.unsqueeze(0), position_ids=positions.unsqueeze(0), attention_mask=hidden[None, None],
-            past_key_values=SlotCache(keys, values, slots, seen.shape[1]), use_cache=True, logits_to_keep=outputs)
-        return written.logits[0].float()
+            past_key_values=SlotCache(keys, values, slots, seen.shape[1]), use_cache=True, logits_to_keep=outputs,
+            output_hidden_states=bool(self.hidden_layers))
+        logits = written.logits[0].float()
+        if not self.hidden_layers:
+            return logits
+        return logits, torch.stack([written.hidden_states[layer + 1][0].float() for layer in self.hidden_layers])
 
 
-def shape_of(model):
+def shape_of(model, hidden_layers):
     config = model.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -76,7 +81,7 @@ def shape_of(model):
         positions = min(positions, rope.get("original_max_position_embeddings", positions))
         print(f"Rotary embeddings change with the text: the module takes texts of up to {positions} tokens.")
     return {"vocab_size": config.vocab_size, "n_layers": config.num_hidden_layers, "row_size": heads * head_dim,
-            "max_positions": positions}
+            "max_positions": positions, "hidden_layers": hidden_layers}
 
 
 def cache_of(shape, capacity):
@@ -108,13 +113,17 @@ def check(module, model, shape, device):
     for part in (tree, tree[:1]):
         rows, paths = rows_of(part, len(text), 16, cache, device)
         found = module(*rows)
+        found, states = found if shape["hidden_layers"] else (found, None)
         for node, path in enumerate(paths):
             tokens = [token for token, _ in text] + [part[ancestor][0] for ancestor in path]
-            expected = model(torch.tensor([tokens], device=device)).logits[0, -1].float()
-            error = (found[node] - expected).abs().max() / expected.abs().max()
-            if not error < (1e-3 if model.dtype == torch.float32 else 5e-2):
-                raise SystemExit(f"This model cannot be exported: a row of a tree is not what the model says after its path "
-                                 f"(off by {error:.2g} of the largest logit).")
+            whole = model(torch.tensor([tokens], device=device), output_hidden_states=True)
+            expected = [whole.logits] + [whole.hidden_states[layer + 1] for layer in shape["hidden_layers"]]
+            for i, numbers in enumerate(expected):
+                numbers, row = numbers[0, -1].float(), found[node] if i == 0 else states[i - 1][node]
+                error = (row - numbers).abs().max() / numbers.abs().max()
+                if not error < (1e-3 if model.dtype == torch.float32 else 5e-2):
+                    raise SystemExit(f"This model cannot be exported: a row of a tree is not what the model says after its path "
+                                     f"(off by {error:.2g} of the largest {'logit' if i == 0 else 'number of a state'}).")
 
 
 def main():
@@ -125,13 +134,24 @@ def main():
                         help="what the model computes in; the cache may be of another type [float32]")
     parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa",
                         help="eager is plain operations, which PyTorch before 2.0 can run, too [sdpa]")
+    parser.add_argument("--hidden-layers", default="", metavar="N,...",
+                        help="layers, from 0, after which the states are given, too, for a draft head that reads them: those "
+                             "that keep_hidden() asks for; not the last one [none]")
     parser.add_argument("--device", default="cpu", help="where it will run: cpu or cuda [cpu]")
     given = parser.parse_args()
     transformers.logging.set_verbosity_error()
     model = transformers.AutoModelForCausalLM.from_pretrained(
         given.model, dtype=getattr(torch, given.dtype), attn_implementation=given.attention)
-    shape = shape_of(model)
-    tree_pass = TreePass(model.eval().to(given.device)).eval()
+    most = model.config.get_text_config().num_hidden_layers - 2
+    try:
+        hidden_layers = [int(layer) for layer in given.hidden_layers.split(",") if given.hidden_layers]
+    except ValueError:
+        hidden_layers = [-1]
+    if any(layer < 0 or layer > most for layer in hidden_layers) or len(set(hidden_layers)) < len(hidden_layers):
+        raise SystemExit(f"--hidden-layers must be different numbers from 0 to {most} with commas between them, but is "
+                         f"{given.hidden_layers}.")
+    shape = shape_of(model, hidden_layers)
+    tree_pass = TreePass(model.eval().to(given.device), hidden_layers).eval()
     with torch.inference_mode(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         chain = [(token, token - 1) for token in range(5)]

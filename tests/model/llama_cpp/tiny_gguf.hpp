@@ -18,7 +18,9 @@ struct tiny_gguf {
   std::uint32_t context = 512;
   std::uint32_t layers = 2;
 
-  static constexpr std::uint32_t width = 64, heads = 4, kv_heads = 1, head_size = 16, hidden = 96;
+  std::uint32_t width = 64;
+
+  static constexpr std::uint32_t heads = 4, kv_heads = 1, head_size = 16, hidden = 96;
 
   void write(const std::string& file) const {
     const ggml_init_params room{std::size_t{64} << 20U, nullptr, false};
@@ -49,10 +51,10 @@ struct tiny_gguf {
     };
     add("token_embd.weight", width, vocab);
     add("output_norm.weight", width, 0, true);
+    gguf_set_val_u32(out, key("attention.key_length").c_str(), head_size);
+    gguf_set_val_u32(out, key("attention.value_length").c_str(), head_size);
     if (architecture == "gemma2") {
       gguf_set_val_u32(out, "gemma2.attention.sliding_window", 8);
-      gguf_set_val_u32(out, "gemma2.attention.key_length", head_size);
-      gguf_set_val_u32(out, "gemma2.attention.value_length", head_size);
     } else {
       add("output.weight", width, vocab);
     }

@@ -24,9 +24,9 @@
 #include "espalier/model/files/tensor_source.hpp"
 #include "espalier/model/files/weight_row.hpp"
 #include "espalier/model/llama/draft_head_config.hpp"
+#include "espalier/model/llama/draft_target.hpp"
 #include "espalier/model/llama/draft_tokens.hpp"
 #include "espalier/model/llama/elementwise.hpp"
-#include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/model/llama/model_files.hpp"
 #include "espalier/model/llama/model_steps.hpp"
 #include "espalier/model/llama/model_weights.hpp"
@@ -138,7 +138,7 @@ struct draft_head_context {
   std::vector<float> states;          //!< [1 + nodes][hidden_size] states that rows have left for later rows
 };
 
-//! A draft head on a llama_backend, the model of feature_steps. An EAGLE-3 head has one layer or a few and reads the
+//! A draft head on the host, the model of feature_steps. An EAGLE-3 head has one layer or a few and reads the
 //! target's hidden states of several layers, usually three; its vocabulary may be a part of the target's. An MTP head
 //! has one layer, reads the state after the target's last layer, and shares the target's vocabulary. The constructor
 //! makes the target keep the states that the head reads.
@@ -161,7 +161,7 @@ class draft_head_model {
  public:
   using context_type = draft_head_context;
 
-  static draft_head_model load(const std::string& path, llama_backend& target) {
+  static draft_head_model load(const std::string& path, const draft_target& target) {
     draft_head_config config = draft_head_config::load(path);
     if (config.is_parallel()) {
       raise<model_error>(config.where, " is of a P-EAGLE head, which drafts all tokens in one pass: ",
@@ -171,7 +171,7 @@ class draft_head_model {
   }
 
   //! Loads the head of a config that was read from the same path.
-  static draft_head_model load(draft_head_config config, const std::string& path, llama_backend& target) {
+  static draft_head_model load(draft_head_config config, const std::string& path, const draft_target& target) {
     if (config.layout == model_config::layout_type::mtp_beside) {
       config.require_target(target.config(), target.where());
       return draft_head_model(config, draft_head_weights::load(config, *model_files::open(path).tensors), target);
@@ -192,7 +192,7 @@ class draft_head_model {
     return of_file(config, file, "lm_head.weight", target);
   }
 
-  draft_head_model(const draft_head_config& config, draft_head_weights weights, llama_backend& target)
+  draft_head_model(const draft_head_config& config, draft_head_weights weights, const draft_target& target)
       : config_(config),
         weights_(std::move(weights)),
         target_(target.weights()),
@@ -274,7 +274,7 @@ class draft_head_model {
 
  private:
   static draft_head_model of_file(draft_head_config& config, tensor_source& file, const char* head,
-                                  llama_backend& target) {
+                                  const draft_target& target) {
     detail::require_own_head(config, file, head, target.where());
     config.require_target(target.config(), target.where());
     return draft_head_model(config, draft_head_weights::load(config, file), target);

@@ -179,9 +179,7 @@ class llama_backend {
   }
 
   static thread_team& team_of(const llama_options& options) {
-    const auto hardware = static_cast<int>(std::thread::hardware_concurrency());
-    return thread_team::shared(
-        options.threads > 0 ? options.threads : std::clamp(hardware, 1, thread_team::most_threads), options.apart);
+    return thread_team::shared(options.threads > 0 ? options.threads : thread_team::of_processors(), options.apart);
   }
 
   // Returns the batch with token 0 in place of tokens that are beyond the model's own vocabulary.

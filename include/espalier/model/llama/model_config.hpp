@@ -179,6 +179,12 @@ struct model_config {
     if (attending == n) fewer.recurrent.clear(), fewer.recurrence = {};
     return fewer;
   }
+  //! Returns the config of the embedding, the final norm and the output matrix alone.
+  model_config without_layers() const {
+    model_config ends = *this;
+    ends.n_layers = 0;
+    return ends;
+  }
   bool is_unrotated(int layer) const { return !unrotated.empty() && unrotated[static_cast<std::size_t>(layer)]; }
   bool is_windowed(int layer) const { return !windowed.empty() && windowed[static_cast<std::size_t>(layer)]; }
   //! Returns the number of tokens that a row of a layer sees, its own included; 0: all.

@@ -227,6 +227,7 @@ class model_tensors {
   bool is_idle(const std::string& name) const {
     // Angles of the rotary embedding, which the config gives, too.
     if (name.ends_with(".rotary_emb.inv_freq")) return true;
+    if (c_.n_layers == 0 && name.starts_with(c_.tensor_prefix + names_.layer)) return true;
     switch (c_.layout) {
       case model_config::layout_type::gguf:
       case model_config::layout_type::gguf_gpt_oss:

@@ -16,7 +16,7 @@
 #include "espalier/core/token.hpp"
 #include "espalier/model/llama/draft_head_config.hpp"
 #include "espalier/model/llama/draft_head_model.hpp"
-#include "espalier/model/llama/llama_backend.hpp"
+#include "espalier/model/llama/draft_target.hpp"
 
 namespace espalier {
 
@@ -55,7 +55,7 @@ class parallel_head_model {
   using context_type = parallel_head_context;
   using request_type = parallel_head_request;
 
-  static parallel_head_model load(const std::string& path, llama_backend& target) {
+  static parallel_head_model load(const std::string& path, const draft_target& target) {
     draft_head_config config = draft_head_config::load(path);
     if (!config.is_parallel()) raise<model_error>(config.where, " is of no P-EAGLE head: draft_head_model reads it.");
     if (config.max_positions < config.block_length) {

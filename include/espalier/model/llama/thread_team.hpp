@@ -57,6 +57,11 @@ class thread_team {
     return *team;
   }
 
+  //! Returns one thread for each processor, most_threads at most.
+  static int of_processors() {
+    return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, most_threads);
+  }
+
   int n_threads() const { return n_threads_; }
 
   //! Returns the part [first, second) of n that belongs to a thread, in whole granules.

@@ -35,6 +35,12 @@ struct llama_cpp_kv_options {
   }
 };
 
+//! Hidden states of the rows of a pass, in llama.cpp's memory, which the next pass of the same cache writes anew.
+struct llama_cpp_states {
+  std::vector<const float*> of_layer{};  //!< for each layer asked for [n_rows][hidden_size]
+  std::int32_t n_rows = 0;
+};
+
 //! A cache of llama.cpp, in a context of its own. The path to each leaf of a tree is one of llama.cpp's sequences, and
 //! so is the committed text. At a commit the sequence of the accepted node becomes the sequence of the text, and all
 //! other sequences lose the rows that are not committed. Keys and values are never moved or copied.
@@ -110,11 +116,14 @@ class llama_cpp_kv {
     ledger_.remember(sequence, first, tokens);
   }
 
-  //! Runs one pass of the model over a batch, for llama_cpp_backend.
+  //! Runs one pass of the model over a batch, for llama_cpp_backend. states() then has the states after hidden_layers,
+  //! which llama_cpp_model::require_states_of() must allow.
   //!
   //! Errors      those of llama_cpp_backend. If the batch does not fit (max_rows, prefix, slot, token), nothing
   //!             changes; after any later error the engine drops the scratch rows of all sequences in the batch
-  logits_view pass(const forward_batch_view& batch) {
+  logits_view pass(const forward_batch_view& batch, std::span<const int> hidden_layers = {}) {
+    states_.of_layer.clear();
+    states_.n_rows = batch.n_rows();
     if (batch.n_rows() == 0) return {nullptr, 0, vocab_};
     require_fit(batch);
     scratch_guard guard{*this, batch};
@@ -129,13 +138,24 @@ class llama_cpp_kv {
     struct result {
       std::int32_t code = 0;
       const float* logits = nullptr;
+      std::vector<const float*> hidden{};
     };
     const auto made = std::make_shared<result>();
     const auto start = std::chrono::steady_clock::now();
-    loaded_->pass([made, rows, context = context_.get(), wants = !batch.outputs.empty()] {
+    const std::vector<int> layers(hidden_layers.begin(), hidden_layers.end());
+    std::vector<int> new_layers;
+    for (const int layer : layers) {
+      if (std::find(kept_layers_.begin(), kept_layers_.end(), layer) == kept_layers_.end()) new_layers.push_back(layer);
+    }
+    kept_layers_.insert(kept_layers_.end(), new_layers.begin(), new_layers.end());
+    loaded_->pass([made, rows, context = context_.get(), wants = !batch.outputs.empty(), layers, new_layers] {
+      for (const int layer : new_layers)
+        detail::keep_llama_cpp_states(context, layer);
       made->code = llama_decode(context, rows);
       if (made->code == 0) llama_synchronize(context);
       if (made->code == 0 && wants) made->logits = llama_get_logits(context);
+      for (const int layer : layers)
+        if (made->code == 0) made->hidden.push_back(detail::llama_cpp_states_of(context, layer));
     });
     engine_time_ += std::chrono::steady_clock::now() - start;
     if (made->code == 1) {
@@ -146,8 +166,12 @@ class llama_cpp_kv {
       raise<llama_cpp_error>("llama.cpp could not make a pass over ", batch.n_rows(), " rows: llama_decode gives ",
                              made->code, ".");
     guard.gives_up = false;
+    states_.of_layer = made->hidden;
     return {made->logits, static_cast<std::int32_t>(batch.outputs.size()), vocab_};
   }
+
+  //! The states that the last pass was asked for.
+  const llama_cpp_states& states() const { return states_; }
 
   //! Seconds spent in llama.cpp's passes since construction.
   double engine_seconds() const { return std::chrono::duration<double>(engine_time_).count(); }
@@ -237,6 +261,8 @@ class llama_cpp_kv {
   std::vector<std::int32_t> n_ids_;
   std::vector<llama_seq_id*> id_lists_;
   std::vector<std::int8_t> wants_logits_;
+  std::vector<int> kept_layers_;  // layers whose states llama.cpp keeps in this context
+  llama_cpp_states states_;
   std::chrono::steady_clock::duration engine_time_{};
 };
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -23,7 +24,46 @@
 #include "espalier/core/token.hpp"
 #include "espalier/model/llama_cpp/remote_thread.hpp"
 
+// Functions that llama.cpp exports, but that its installed headers do not declare. They are null in a version without
+// them.
+#if defined(__GNUC__)
+[[gnu::weak]] void llama_set_embeddings_layer_inp(llama_context* context, std::uint32_t layer, bool wanted);
+[[gnu::weak]] float* llama_get_embeddings_layer_inp(llama_context* context, std::uint32_t layer);
+#endif
+
 namespace espalier {
+
+namespace detail {
+
+// Asks llama.cpp for the states after a layer, in all later passes of a context.
+//
+// Pre         llama_cpp_model::require_states_of(layer)
+inline void keep_llama_cpp_states([[maybe_unused]] llama_context* context, [[maybe_unused]] int layer) {
+#if defined(__GNUC__)
+  llama_set_embeddings_layer_inp(context, static_cast<std::uint32_t>(layer + 1), true);
+#endif
+}
+
+// Returns the states after a layer of all rows of a context's last pass.
+//
+// Pre         keep_llama_cpp_states(context, layer) before that pass
+inline const float* llama_cpp_states_of([[maybe_unused]] llama_context* context, [[maybe_unused]] int layer) {
+#if defined(__GNUC__)
+  return llama_get_embeddings_layer_inp(context, static_cast<std::uint32_t>(layer + 1));
+#else
+  return nullptr;
+#endif
+}
+
+inline bool llama_cpp_gives_states() {
+#if defined(__GNUC__)
+  return llama_set_embeddings_layer_inp != nullptr && llama_get_embeddings_layer_inp != nullptr;
+#else
+  return false;
+#endif
+}
+
+}  // namespace detail
 
 struct llama_cpp_options {
   int threads = 0;                     //!< 0: as many as the hardware runs at once
@@ -203,9 +243,33 @@ class llama_cpp_model {
   }
 
   std::int32_t vocab_size() const { return llama_vocab_n_tokens(vocab()); }
+  //! Number of numbers in a hidden state.
+  std::int32_t hidden_size() const { return llama_model_n_embd(loaded_->get()); }
   //! Length of the longest text that the model was trained for.
   std::int32_t max_positions() const { return llama_model_n_ctx_train(loaded_->get()); }
   const llama_cpp_options& options() const { return options_; }
+
+  //! Checks that llama.cpp gives the states after a layer, from 0.
+  //!
+  //! Errors      option_error for a layer that the model does not have, for the last one, and for an architecture or a
+  //!             version of llama.cpp that gives no states
+  void require_states_of(int layer) const {
+    // llama.cpp ends the process if it is asked for the inputs of layers of another architecture.
+    static constexpr std::string_view known[] = {"llama",      "qwen3", "qwen3moe", "gpt-oss",
+                                                 "minimax-m2", "mimo2", "gemma4",   "nanbeige"};
+    const int n_layers = llama_model_n_layer(loaded_->get());
+    char name[64] = {};
+    llama_model_meta_val_str(loaded_->get(), "general.architecture", name, sizeof name);
+    if (!detail::llama_cpp_gives_states())
+      raise<option_error>("this version of llama.cpp has no functions that give hidden states.");
+    if (std::find(std::begin(known), std::end(known), name) == std::end(known)) {
+      raise<option_error>("llama.cpp gives no hidden states of models of the architecture ", std::string(name), ".");
+    }
+    if (layer < 0 || layer >= n_layers - 1) {
+      raise<option_error>("llama.cpp gives the states after the layers 0 to ", n_layers - 2,
+                          " of this model, but those after layer ", layer, " are asked for.");
+    }
+  }
 
   //! The tokens of a text. If `begins` is set, the tokens that the model wants at the beginning of a text come first,
   //! and the tokens that it wants at the end come last. Names of special tokens in the text become these tokens.

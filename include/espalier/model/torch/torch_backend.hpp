@@ -50,28 +50,58 @@ class torch_backend {
   std::int32_t max_positions() const { return limits_.max_positions; }
   const torch_module& module() const { return module_; }
 
+  //! Checks that the module gives the states after these layers, from 0, as a draft head asks for: see draft_target.
+  //!
+  //! Errors      option_error for a layer that it does not give
+  void keep_hidden(std::span<const int> layers) const {
+    for (const int layer : layers)
+      (void)place_of(layer);
+  }
+
+  //! Returns the residual stream of a row of the last batch after `layer`.
+  //!
+  //! Shapes      [width], valid until the next forward
+  //! Errors      option_error for a layer whose states the module does not give; input_error for a row that the last
+  //!             batch did not have
+  std::span<const float> hidden(int layer, int row) const {
+    const std::int64_t place = place_of(layer), n_rows = states_.size(1), width = states_.size(2);
+    if (row < 0 || row >= n_rows) raise<input_error>("the last pass had ", n_rows, " rows, and no row ", row, ".");
+    return {states_.data_ptr<float>() + (place * n_rows + row) * width, static_cast<std::size_t>(width)};
+  }
+
   logits_view forward(contiguous_kv& kv, const forward_batch_view& batch) {
     const torch_shape& shape = module_.shape();
     detail::check_batch(batch, {max_rows(), vocab_size(), max_positions(), kv.capacity()});
     detail::check_store(kv, batch, shape.n_layers, shape.row_size);
     detail::asking_torch(batch.n_rows(), [&] {
       const c10::InferenceMode no_gradients;
-      std::vector<at::Tensor> parts;
+      std::vector<at::Tensor> parts, states;
       std::span<const std::int32_t> outputs = batch.outputs;
       for (const batch_sequence& s : batch.sequences) {
         const auto n = static_cast<std::size_t>(std::ranges::lower_bound(outputs, s.row_end) - outputs.begin());
-        parts.push_back(pass(kv, batch, s, outputs.first(n)));
+        const torch_module::rows_type rows = pass(kv, batch, s, outputs.first(n));
+        parts.push_back(rows.logits);
+        if (rows.states.defined()) states.push_back(rows.states);
         outputs = outputs.subspan(n);
       }
       if (!parts.empty()) logits_ = parts.size() == 1 ? parts[0] : at::cat(parts);
       logits_ = logits_.to(at::kFloat).contiguous();
+      if (!states.empty()) states_ = at::cat(states, 1).to(at::kFloat).contiguous();
     });
     return {logits_.data_ptr<float>(), static_cast<std::int32_t>(batch.outputs.size()), shape.vocab_size};
   }
 
  private:
-  at::Tensor pass(contiguous_kv& kv, const forward_batch_view& batch, const batch_sequence& s,
-                  std::span<const std::int32_t> outputs) {
+  std::int64_t place_of(int layer) const {
+    const std::vector<std::int32_t>& given = module_.shape().hidden_layers;
+    const auto at = std::ranges::find(given, layer);
+    if (at != given.end()) return at - given.begin();
+    raise<option_error>("the module of PyTorch does not give the states after layer ", layer,
+                        ": export.py --hidden-layers writes a module that does.");
+  }
+
+  torch_module::rows_type pass(contiguous_kv& kv, const forward_batch_view& batch, const batch_sequence& s,
+                               std::span<const std::int32_t> outputs) {
     const auto first = static_cast<std::size_t>(s.row_begin), n = static_cast<std::size_t>(s.row_end - s.row_begin);
     return module_(indices(batch.tokens.subspan(first, n)), indices(batch.positions.subspan(first, n)),
                    indices(batch.slots.subspan(first, n)), seen(batch, s), indices(outputs) - s.row_begin,
@@ -108,7 +138,8 @@ class torch_backend {
 
   torch_module module_;
   torch_options limits_;
-  at::Tensor logits_ = at::empty({0, 0});  // the last pass's logits, kept until the next pass
+  at::Tensor logits_ = at::empty({0, 0});     // the last pass's logits, kept until the next pass
+  at::Tensor states_ = at::empty({0, 0, 0});  // the last pass's states [layers][rows][width]
 };
 
 static_assert(Backend<torch_backend, contiguous_kv>);

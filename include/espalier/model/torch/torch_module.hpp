@@ -49,18 +49,18 @@ decltype(auto) asking_torch(std::int64_t n_rows, FunctionT&& ask) {
 
 //! A model as a TorchScript module, on one device. Copies share the weights. The module has a method
 //!
-//!     forward(tokens, positions, slots, seen, outputs, keys, values) -> logits
+//!     forward(tokens, positions, slots, seen, outputs, keys, values) -> logits, or (logits, states)
 //!
 //! that writes the rows' keys and values to their slots, lets each row attend to the slots that it sees, and returns
-//! the logits of the rows in `outputs`. examples/torch_backend/export.py makes a file with such a module from a model
-//! of Hugging Face.
+//! the logits of the rows in `outputs`, and the states of all rows after the layers that the shape names, if any.
+//! examples/torch_backend/export.py makes a file with such a module from a model of Hugging Face.
 //!
 //! Shapes      tokens, positions, slots [rows] int64; seen [rows][columns] bool; outputs [n] int64; keys, values
-//!             [n_layers][capacity][row_size]; logits [n][vocab_size]. Slots are below capacity, and columns is at most
-//!             capacity. The slot of a real row is below columns; the slot of a padding row, which only GPU passes
-//!             have, may be columns or more
+//!             [n_layers][capacity][row_size]; logits [n][vocab_size]; states [hidden_layers][rows][width]. Slots are
+//!             below capacity, and columns is at most capacity. The slot of a real row is below columns; the slot of a
+//!             padding row, which only GPU passes have, may be columns or more
 //! Errors      load: model_error that names the file; constructor: option_error for a shape out of range; the call:
-//!             torch_error with PyTorch's words, or for logits of another shape
+//!             torch_error with PyTorch's words, or for logits or states of another shape
 class torch_module {
  public:
   //! Reads a module from a file that also contains its shape, as "espalier.json".
@@ -86,17 +86,33 @@ class torch_module {
   const torch_shape& shape() const { return shape_; }
   const at::Device& device() const { return device_; }
 
-  at::Tensor operator()(const at::Tensor& tokens, const at::Tensor& positions, const at::Tensor& slots,
-                        const at::Tensor& seen, const at::Tensor& outputs, const at::Tensor& keys,
-                        const at::Tensor& values) {
-    const at::Tensor logits = detail::asking_torch(tokens.size(0), [&] {
-      return module_.forward({tokens, positions, slots, seen, outputs, keys, values}).toTensor();
+  //! The result of a pass.
+  struct rows_type {
+    at::Tensor logits;
+    at::Tensor states;  //!< undefined if the shape names no hidden layers
+  };
+
+  rows_type operator()(const at::Tensor& tokens, const at::Tensor& positions, const at::Tensor& slots,
+                       const at::Tensor& seen, const at::Tensor& outputs, const at::Tensor& keys,
+                       const at::Tensor& values) {
+    const auto n_states = static_cast<std::int64_t>(shape_.hidden_layers.size());
+    const rows_type rows = detail::asking_torch(tokens.size(0), [&]() -> rows_type {
+      const c10::IValue made = module_.forward({tokens, positions, slots, seen, outputs, keys, values});
+      if (n_states == 0) return {made.toTensor(), {}};
+      const auto& both = made.toTupleRef().elements();
+      return {both.at(0).toTensor(), both.at(1).toTensor()};
     });
+    const at::Tensor& logits = rows.logits;
     if (logits.dim() != 2 || logits.size(0) != outputs.size(0) || logits.size(1) != shape_.vocab_size) {
       raise<torch_error>("the module of PyTorch gave logits of another shape than [", outputs.size(0), "][",
                          shape_.vocab_size, "].");
     }
-    return logits;
+    const at::Tensor& states = rows.states;
+    if (n_states > 0 && (states.dim() != 3 || states.size(0) != n_states || states.size(1) != tokens.size(0))) {
+      raise<torch_error>("the module of PyTorch gave states of another shape than [", n_states, "][", tokens.size(0),
+                         "][width].");
+    }
+    return rows;
   }
 
  private:
@@ -116,6 +132,12 @@ class torch_module {
       }
       to = static_cast<std::int32_t>(number);
     });
+    for (const nlohmann::json& layer : json.value("hidden_layers", nlohmann::json::array())) {
+      if (!layer.is_number_integer() || layer < 0 || layer >= shape.n_layers)
+        raise<model_error>(path, " says that its hidden_layers are ", json["hidden_layers"].dump(),
+                           ", but they must be layers from 0 to ", shape.n_layers - 1, ".");
+      shape.hidden_layers.push_back(layer.get<std::int32_t>());
+    }
     return shape;
   }
 

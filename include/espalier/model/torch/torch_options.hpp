@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/option.hpp"
@@ -15,6 +16,7 @@ struct torch_shape {
   std::int32_t n_layers = 0;
   std::int32_t row_size = 0;  //!< size of one layer's keys of a token, and of its values: n_kv_heads * head_dim numbers
   std::int32_t max_positions = 0;
+  std::vector<std::int32_t> hidden_layers{};  //!< layers, from 0, whose output the module gives, too
 
   static constexpr void describe(auto see) {
     see(option{"vocab_size", &torch_shape::vocab_size, "tokens of the vocabulary", 1, 1 << 30});

@@ -100,7 +100,7 @@ class torch_backend {
     const auto view = kv.view();
     logits_ = module_(indices(batch.tokens, batch.n_rows), indices(batch.positions, batch.n_rows), places, seen,
                       outputs, rows_at(kv, view.key(0, 0, 0)), rows_at(kv, view.value(0, 0, 0)))
-                  .to(at::kFloat)
+                  .logits.to(at::kFloat)
                   .contiguous();
   }
 
