@@ -18,6 +18,7 @@
 #include "espalier/model/files/json_reader.hpp"
 #include "espalier/model/files/tensor_source.hpp"
 #include "espalier/model/files/whole_file.hpp"
+#include "espalier/model/llama/block_sight.hpp"
 #include "espalier/model/llama/draft_kind.hpp"
 #include "espalier/model/llama/gguf_config.hpp"
 #include "espalier/model/llama/model_config.hpp"
@@ -81,6 +82,21 @@ struct block_draft_config : model_config {
   }
   //! Number of columns of the logits: tokens that can be drafted.
   int columns() const { return head_size > 0 ? head_size : vocab_size; }
+  //! Rows of a pass for one text that drafts `length` tokens. The last `length` of them have logits.
+  int rows_of(int length) const { return length + (from_pending ? 0 : 1); }
+  //! Whether some layers have a window, or their own order of rows: see sight().
+  bool has_windows() const { return std::find(windowed.begin(), windowed.end(), true) != windowed.end(); }
+  //! What rows of a block see, in layers with a window or in the others.
+  detail::block_sight sight(bool in_windowed) const {
+    if (!in_windowed) return {causal, 0, false};
+    return {windowed_causal, window < max_positions ? window : 0, window_before_block};
+  }
+  //! Returns the shape of the transformer alone. What its rows see is said by sight(), not by windows.
+  model_config without_windows() const {
+    model_config shape = *this;
+    shape.windowed.clear();
+    return shape;
+  }
 
   //! Reads folder/config.json, or the metadata of a GGUF file.
   static block_draft_config load(const std::string& path) {
@@ -217,6 +233,8 @@ struct block_draft_config : model_config {
   static block_draft_config parse_speculators(const detail::json_reader& json) {
     const std::string type = json.text_or("speculators_model_type", "");
     const bool is_dflash2 = type == "dflash2";
+    if (type == "peagle")
+      raise<model_error>(json.where(), " is of a P-EAGLE head: parallel_head_model reads it, on the host alone.");
     if (type != "dflash" && type != "dspark" && !is_dflash2) {
       json.refuse("speculators_model_type", *json.find("speculators_model_type"),
                   "\"dflash\", \"dflash2\" or \"dspark\"");

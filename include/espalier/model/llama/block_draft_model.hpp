@@ -18,14 +18,11 @@
 #include "espalier/core/tree_view.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
-#include "espalier/model/files/gguf_file.hpp"
-#include "espalier/model/files/safetensors_file.hpp"
-#include "espalier/model/files/tensor_source.hpp"
 #include "espalier/model/llama/block_corrections.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
+#include "espalier/model/llama/block_draft_files.hpp"
 #include "espalier/model/llama/block_draft_weights.hpp"
 #include "espalier/model/llama/block_sight.hpp"
-#include "espalier/model/llama/draft_tokens.hpp"
 #include "espalier/model/llama/elementwise.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/model/llama/model_config.hpp"
@@ -60,13 +57,6 @@ struct block_draft_request {
 };
 
 namespace detail {
-
-// Returns the shape of the transformer of a block draft. What its rows see is said by block_sight, not by windows.
-inline model_config without_windows(const block_draft_config& config) {
-  model_config shape = config;
-  shape.windowed.clear();
-  return shape;
-}
 
 // Writes the hidden states of a row of the target's last pass, [layers read][hidden_size].
 template <class BackendT>
@@ -125,18 +115,8 @@ class block_draft_model {
   using request_type = block_draft_request;
 
   static block_draft_model load(const std::string& path, const llama_backend& target) {
-    block_draft_config config = block_draft_config::load(path);
-    detail::check_block_draft_target(config, target);
-    if (config.is_gguf()) {
-      gguf_file file(path);
-      return of_file(config, file, "output.weight", target);
-    }
-    safetensors_file file(path + "/model.safetensors");
-    if (config.is_dflash()) {
-      config.has_embedding = file.find("embed_tokens.weight") != nullptr;
-      config.has_head = file.find("lm_head.weight") != nullptr;
-    }
-    return of_file(config, file, "lm_head.weight", target);
+    const block_draft_files files = block_draft_files::open(path, target);
+    return block_draft_model(files.config, block_draft_weights::load(files.config, *files.tensors), target);
   }
 
   block_draft_model(const block_draft_config& config, block_draft_weights weights, const llama_backend& target)
@@ -144,7 +124,7 @@ class block_draft_model {
         weights_(std::move(weights)),
         target_(target.weights()),
         max_positions_((std::min)(config.max_positions, target.max_positions())),
-        pass_(detail::without_windows(config), detail::model_steps(detail::without_windows(config), {}, true),
+        pass_(config.without_windows(), detail::model_steps(config.without_windows(), {}, true),
               thread_team::shared(target.n_threads()),
               {.max_rows = read_rows, .max_positions = max_positions_ + config.block_length}),
         corrections_(config) {
@@ -169,9 +149,9 @@ class block_draft_model {
     requests_.reserve(static_cast<std::size_t>(n_texts));
     for (std::vector<std::int32_t>* of_rows : {&tokens_, &positions_, &outputs_})
       of_rows->reserve(static_cast<std::size_t>(rows));
-    const bool sees_slots = window() > 0;
+    const bool sees_slots = config_.sight(true).window > 0;
     seen_.reserve(n_texts, config_.block_length + 1, 0);
-    if (has_windowed_layers()) windowed_.reserve(n_texts, config_.block_length + 1, sees_slots ? slots() : 0);
+    if (config_.has_windows()) windowed_.reserve(n_texts, config_.block_length + 1, sees_slots ? slots() : 0);
   }
 
   int vocab_size() const { return target_->head.matrix.outputs(); }
@@ -236,7 +216,7 @@ class block_draft_model {
     detail::block_draft_caches caches{requests_, slots()};
     const forward_batch_view batch = batch_of(length);
     block_place place{*this, length, batch, {}};
-    if (has_windowed_layers()) {
+    if (config_.has_windows()) {
       place.windowed = batch;
       place.windowed.sequences = windowed_.sequences, place.windowed.mask = windowed_.mask;
     }
@@ -264,12 +244,6 @@ class block_draft_model {
   }
 
  private:
-  static block_draft_model of_file(const block_draft_config& config, tensor_source& file, const char* head,
-                                   const llama_backend& target) {
-    detail::require_own_head(config, file, head, target.where());
-    return block_draft_model(config, block_draft_weights::load(config, file), target);
-  }
-
   static constexpr int read_rows = 64;  // most rows of a pass over unread states
 
   struct read_row {
@@ -287,7 +261,7 @@ class block_draft_model {
 
     const forward_batch_view& rows_seen(int layer) const { return model.config_.is_windowed(layer) ? windowed : seen; }
     void embed(detail::transformer_pass&, int thread, const forward_batch_view&) {
-      model.begin_rows(thread, model.rows_of(length));
+      model.begin_rows(thread, model.config_.rows_of(length));
     }
     void head(detail::transformer_pass&, int thread, const detail::model_step&, const forward_batch_view&) {
       model.multiply_head(thread, length);
@@ -296,8 +270,6 @@ class block_draft_model {
 
   int features_width() const { return weights_.features.matrix.inputs(); }
   std::size_t width() const { return static_cast<std::size_t>(config_.hidden_size); }
-  // Rows of a pass for one text that drafts `length` tokens.
-  int rows_of(int length) const { return length + (config_.from_pending ? 0 : 1); }
   std::ptrdiff_t size_of_place() const { return at(config_.block_length, config_.columns()); }
   int slots() const { return max_positions_ + config_.block_length; }
   static std::ptrdiff_t at(int row, int width) { return static_cast<std::ptrdiff_t>(row) * width; }
@@ -320,16 +292,10 @@ class block_draft_model {
     corrections_.make_places(n);
   }
 
-  bool has_windowed_layers() const {
-    return std::find(config_.windowed.begin(), config_.windowed.end(), true) != config_.windowed.end();
-  }
-  // Tokens that a row of a layer with a window sees; 0: all.
-  int window() const { return config_.window < config_.max_positions ? config_.window : 0; }
-
   // Makes the batch of a pass: rows for each request. The last `length` of them have logits. In the library's own
   // layout it also writes the normalised embeddings of pending tokens to pending_.
   forward_batch_view batch_of(int length) {
-    const int n = rows_of(length);
+    const int n = config_.rows_of(length);
     seen_.clear(), windowed_.clear();
     tokens_.clear(), positions_.clear(), outputs_.clear();
     for (const request_type& r : requests_) {
@@ -339,10 +305,8 @@ class block_draft_model {
         target_->embed(r.pending(), pending);
         detail::rms_norm(pending, config_.hidden_size, weights_.pending_norm.scale, config_.norm_epsilon, pending);
       }
-      seen_.add(i, n, r.position(), config_.causal);
-      if (has_windowed_layers() && window() == 0) windowed_.add(i, n, r.position(), config_.windowed_causal);
-      if (has_windowed_layers() && window() > 0)
-        windowed_.add_window(i, n, r.position(), config_.windowed_causal, window(), config_.window_before_block);
+      seen_.add(i, n, r.position(), config_.sight(false));
+      if (config_.has_windows()) windowed_.add(i, n, r.position(), config_.sight(true));
       for (int row = 0; row < n; ++row) {
         tokens_.push_back(r.pending());
         positions_.push_back(r.position() + row);
@@ -491,7 +455,7 @@ class block_draft_model {
   int max_positions_;
   detail::transformer_pass pass_;
   detail::block_corrections corrections_;
-  detail::block_sight seen_, windowed_;  // of the rows of the pass: in layers without a window, and with one
+  detail::block_masks seen_, windowed_;  // of the rows of the pass: in layers without a window, and with one
   int n_texts_ = 0;                      // texts that a pass has room for
   int n_places_ = 0;
   std::vector<read_row> reads_;                             // rows of a pass over unread states

@@ -75,6 +75,15 @@ struct block_draft_weights {
     return (c.markov == block_draft_config::markov_kind::rnn ? 2 : 1) * c.markov_rank;
   }
 
+  //! The first columns, in a row of the gates' matrix of a file, of the path's numbers and of the row's state.
+  struct gate_begins {
+    int path, state;
+  };
+  static gate_begins gate_columns(const block_draft_config& c) {
+    if (c.markov == block_draft_config::markov_kind::gated) return {c.hidden_size, 0};
+    return {0, path_inputs(c)};
+  }
+
   static block_draft_weights load(const block_draft_config& config, tensor_source& file) {
     block_draft_weights weights;
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
@@ -185,17 +194,14 @@ struct block_draft_weights {
       if (!is_own(place.part)) return base::set_vector(place, from, n);
       if (place.part == detail::model_part::markov_gate_bias) std::copy_n(from, n, weights.markov.gate_bias);
     }
-    // Divides a row of the gates' matrix. The file has the columns of the row's state first for gates, and last for a
-    // recurrent unit.
+    // Divides a row of the gates' matrix.
     void set_gate(int row, const weight_row& read) {
       gate_row.resize(static_cast<std::size_t>(read.n));
       read.decode(gate_row.data());
       const int n = path_inputs(config);
-      const bool state_first = config.markov == block_draft_config::markov_kind::gated;
-      const float* path = gate_row.data() + (state_first ? config.hidden_size : 0);
-      std::copy_n(path, n, weights.markov.gate_of_path + static_cast<std::ptrdiff_t>(row) * n);
-      const std::span<const float> state(gate_row.data() + (state_first ? 0 : n),
-                                         static_cast<std::size_t>(config.hidden_size));
+      const auto [of_path, of_state] = gate_columns(config);
+      std::copy_n(gate_row.data() + of_path, n, weights.markov.gate_of_path + static_cast<std::ptrdiff_t>(row) * n);
+      const std::span<const float> state(gate_row.data() + of_state, static_cast<std::size_t>(config.hidden_size));
       weights.markov.gate_of_state.set_row(row, {weight_type::f32, std::as_bytes(state), config.hidden_size});
     }
   };
