@@ -58,12 +58,18 @@ struct setting {
   filling fill = filling::peaked;
   double lean = 0.5;
   bool batch_invariant = false;
-  bool sinks = false;  // heads have sinks: below the scores, among them and far above
+  bool sinks = false;    // heads have sinks: below the scores, among them and far above
+  bool windows = false;  // each row has a window of its own
 };
 
 float sink_of(std::int32_t head) {
   constexpr float of[] = {2.0F, -60.0F, 9.0F, 300.0F, 0.0F};
   return of[head % 5];
+}
+
+std::int32_t window_of(std::int32_t row) {
+  constexpr std::int32_t of[] = {1, 70, 3, 1000, 17};
+  return of[row % 5];
 }
 
 template <class NumberT>
@@ -164,6 +170,11 @@ struct problem {
     const auto sinks = to_device(numbers);
     gpu::attention_scores scores{.scale = scale()};
     if (s.sinks) scores.sinks = sinks.data();
+    std::vector<std::int32_t> of_rows;
+    for (std::int32_t row = 0; row < n_rows(); ++row)
+      of_rows.push_back(window_of(row));
+    const auto windows = to_device(of_rows);
+    if (s.windows) scores.windows = windows.data();
     attention.run(there.query.data(), there.kv, layer, there.view, scores, there.out.data(), nullptr);
     return to_host(there.out);
   }
@@ -206,6 +217,8 @@ struct problem {
     const std::uint32_t* words = mask.data() + of.mask_begin + (row - of.row_begin) * of.mask_words;
     for (std::int32_t j = 0; j < 32 * of.mask_words; ++j)
       if ((words[j / 32] >> (j % 32) & 1U) != 0) slots.push_back(of.prefix + j);
+    const auto seen = s.windows ? std::min(slots.size(), at(window_of(row))) : slots.size();
+    slots.erase(slots.begin(), slots.end() - static_cast<std::ptrdiff_t>(seen));
     return slots;
   }
 
@@ -487,6 +500,20 @@ TEST_CASE("A sink takes its share of a head's weights, in every kernel") {
       check<__nv_bfloat16>(s, chosen(128, splits, 1));
       check<__nv_bfloat16>(s, chosen(192, splits, 2));
       s.dim = 40;
+      check<float>(s, chosen(64, splits, 2));
+    }
+  }
+}
+
+TEST_CASE("Each row may have a window of its own") {
+  setting s;
+  s.windows = true;
+  s.parts = {{1, 70, 17}, {0, 0, 40}};
+  s.group = 2, s.kv_heads = 2, s.dim = 64;
+  for (const bool by_position : {false, true}) {
+    s.batch_invariant = by_position;
+    for (const std::int32_t splits : {1, 3}) {
+      check<__nv_bfloat16>(s, chosen(128, splits, 1));
       check<float>(s, chosen(64, splits, 2));
     }
   }

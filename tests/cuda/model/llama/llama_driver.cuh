@@ -166,7 +166,8 @@ __global__ void attend_plainly(typename plain_attention<NumberT>::job job, cuda:
   };
   // The window is counted back from the row's last key.
   std::int32_t begin = end;
-  for (std::int32_t left = job.scores.window > 0 ? job.scores.window : end; begin > 0 && left > 0; --begin)
+  const std::int32_t window = job.scores.windows != nullptr ? job.scores.windows[row] : job.scores.window;
+  for (std::int32_t left = window > 0 ? window : end; begin > 0 && left > 0; --begin)
     left -= shows(begin - 1) ? 1 : 0;
   const auto sees = [&](std::int32_t slot) { return slot >= begin && shows(slot); };
   const auto score = [&](std::int32_t slot) {

@@ -34,6 +34,8 @@ struct attention_scores {
   float scale = 1.0F;       //!< factor of the scores; > 0
   float cap = 0.0F;         //!< scaled scores become cap * tanh(score / cap); 0: they stay
   std::int32_t window = 0;  //!< tokens that a row sees, itself included, counted along its path; 0: all
+  //! [n_rows] on the device: the window of each row, at least 1, if they differ; null: all rows have `window`.
+  const std::int32_t* windows = nullptr;
   //! [n_heads] on the device: a number that counts as the score of one more token, without a value; null: none.
   const float* sinks = nullptr;
 };
@@ -68,8 +70,9 @@ struct attention_arguments {
   float exponent_scale;        // scores times this are exponents of 2
   float cap;                   // scores become cap * tanh(score * cap_scale) first; 0: they stay
   float cap_scale;
-  std::int32_t window;  // how many keys, up to its own, a row sees; 0: all
-  const float* sinks;   // [n_heads] scores of one more key without a value; nullptr: none
+  std::int32_t window;          // how many keys, counted from its last one, a row sees; 0: all
+  const std::int32_t* windows;  // [n_rows] that of each row, in place of `window`; nullptr: all have `window`
+  const float* sinks;           // [n_heads] scores of one more key without a value; nullptr: none
   std::int32_t query_stride;
   std::int32_t n_heads;
   std::int32_t group;  // query heads that share keys and values

@@ -67,7 +67,8 @@ ESPALIER_KERNEL __launch_bounds__(32 * plain_attention_warps) void plain_attenti
   const NumberT* const first_key = a.kv.data + static_cast<std::int64_t>(head / a.group) * a.head_dim;
   const std::int64_t to_value = static_cast<std::int64_t>(a.kv.page_size) * a.kv.row_size;
 
-  const std::int32_t begin = a.window > 0 && keys.n > a.window ? keys.n - a.window : 0;  // the first key in the window
+  const std::int32_t window = a.windows != nullptr ? a.windows[row] : a.window;
+  const std::int32_t begin = window > 0 && keys.n > window ? keys.n - window : 0;  // the first key in the window
   const std::int32_t left_out = (begin / row_keys::block - split + a.n_splits - 1) / a.n_splits;
   float most = -INFINITY, total = 0.0F, sum[dimensions] = {};
   for (std::int32_t block = split + (left_out > 0 ? left_out * a.n_splits : 0); block < keys.n_blocks();
@@ -155,8 +156,8 @@ namespace espalier::cuda {
 //!
 //! Head dimensions 64 and 128 of half and bfloat16 numbers run on tensor cores; floats, and other dimensions up to 256,
 //! on a plain kernel that is meant for small models and comparison. Capped scores take the plain kernel whatever the
-//! numbers are. So do windows: without batch_invariant if they are shorter than the context and the batch together,
-//! with batch_invariant always. All kernels take sinks, which are added to a row's weights when its mean is made.
+//! numbers are. So do windows: those of each row always, one for all rows without batch_invariant if it is shorter than
+//! the context and the batch together, with batch_invariant always. All kernels take sinks, which are added to a row's weights when its mean is made.
 //!
 //! Tensor cores are used by mma.sync, or by wgmma on compute capability 9.0 in a program that is compiled for sm_90a
 //! (CMAKE_CUDA_ARCHITECTURES 90a, or nvcc -gencode arch=compute_90a,code=sm_90a); code for plain sm_90 has no wgmma.
@@ -247,6 +248,7 @@ class tree_attention {
       a.exponent_scale = 1.44269504F;
     }
     a.window = scores.window;
+    a.windows = scores.windows;
     a.sinks = scores.sinks;
     a.query_stride = shape_.query_stride;
     a.n_heads = shape_.n_heads;
@@ -292,7 +294,7 @@ class tree_attention {
   // the answer must not depend on the context's length.
   bool takes_tiles(const detail::attention_arguments<NumberT>& a) const {
     const bool sees_all = a.window == 0 || (!a.by_position && a.window >= a.batch.max_context + a.batch.n_rows);
-    return sees_all && a.cap == 0.0F;
+    return sees_all && a.windows == nullptr && a.cap == 0.0F;
   }
 
   bool launch_tiles(detail::attention_arguments<NumberT>& a, const detail::attention_plan& plan,
