@@ -87,8 +87,7 @@ struct model_paths {
     if (draft.empty()) return;
     const espalier::draft_kind kind = espalier::draft_kind_of(draft);
     if (kind == espalier::draft_kind::language_model) return;
-    const bool drafts_blocks = kind == espalier::draft_kind::block || kind == espalier::draft_kind::peagle;
-    std::string& place = drafts_blocks ? block : head;
+    std::string& place = espalier::drafts_blocks(kind) ? block : head;
     if (!place.empty())
       espalier::raise<espalier::model_error>("--draft ", draft, " and --block ", place, " both name a block draft.");
     place = std::exchange(draft, {});

@@ -2,9 +2,8 @@
 #include "model_set.hpp"
 
 #include <filesystem>
+#include <vector>
 
-#include "espalier/model/llama/block_draft_config.hpp"
-#include "espalier/model/llama/draft_kind.hpp"
 #include "espalier/model/llama/model_files.hpp"
 #include "model_tokenizer.hpp"
 
@@ -28,9 +27,8 @@ model_set model_set::load(const model_paths& given, const espalier::llama_option
   }
   // The hidden states that selectors read.
   target_options.hidden_layers.push_back(config.n_layers - 1);
-  // A P-EAGLE head makes the target keep the states that it reads, when it is loaded.
-  if (!paths.block.empty() && espalier::draft_kind_of(paths.block) == espalier::draft_kind::block) {
-    const auto read = espalier::block_draft_config::load(paths.block).hidden_layers;
+  if (!paths.block.empty()) {
+    const std::vector<int> read = block_model::layers_to_keep(paths.block);
     target_options.hidden_layers.insert(target_options.hidden_layers.end(), read.begin(), read.end());
   }
   model_set models{paths, model_tokenizer(given.model, paths),

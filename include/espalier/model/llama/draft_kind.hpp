@@ -24,6 +24,11 @@ enum class draft_kind {
   block,           //!< the target's hidden states, and the path by corrections at most; see block_draft_model
 };
 
+//! Whether models of a kind draft all depths in one pass.
+constexpr bool drafts_blocks(draft_kind kind) {
+  return kind == draft_kind::block || kind == draft_kind::peagle;
+}
+
 namespace detail {
 
 // Returns the kind of model that a config.json describes.
