@@ -4,15 +4,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <random>
 #include <span>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "catch.hpp"
+#include "cuda/drafter/block_scene.cuh"
 #include "cuda/model/llama/llama_driver.cuh"
 #include "cuda/support.cuh"
 #include "espalier/cuda/concepts/drafter.cuh"
@@ -24,6 +26,7 @@
 #include "espalier/cuda/drafter/prompt_lookup.cuh"
 #include "espalier/cuda/model/llama/block_draft_model.cuh"
 #include "espalier/cuda/model/llama/llama_backend.cuh"
+#include "espalier/cuda/sampling/top_tokens.cuh"
 #include "espalier/cuda/tree_policy/best_first.cuh"
 #include "espalier/cuda/tree_policy/cascade.cuh"
 #include "espalier/cuda/tree_policy/chain.cuh"
@@ -32,23 +35,11 @@
 
 // The references were computed by examples/models/block.py in float64: tests/data/golden/make_block_golden.py.
 
-using namespace espalier;
-namespace gpu = espalier::cuda;
-using espalier_test::to_device;
-using llama_driver::device_batch;
-using llama_driver::device_kv;
+using namespace block_scene;
 using llama_driver::device_rows;
 using llama_driver::difference;
-using llama_driver::row_type;
 
 namespace {
-
-const std::string golden = std::string(ESPALIER_TEST_DATA) + "/golden/";
-
-template <class NumberT>
-using target_type = gpu::llama_backend<NumberT>;
-template <class NumberT>
-using model_type = gpu::block_draft_model<NumberT>;
 
 static_assert(gpu::BlockDrafter<gpu::block_diffusion<model_type<float>>>);
 static_assert(gpu::BlockDrafter<gpu::block_diffusion<model_type<__nv_bfloat16>&>>);
@@ -59,43 +50,7 @@ target_type<NumberT> load_target(std::vector<int> hidden_layers = {0, 1}) {
 }
 
 nlohmann::json reference() {
-  std::ifstream file(golden + "block/golden.json");
-  REQUIRE(file.good());
-  return nlohmann::json::parse(file);
-}
-
-// A text on the device.
-struct device_text {
-  explicit device_text(const std::vector<token_id>& all) : tokens(to_device(all)), state(1) { set_size(1); }
-
-  void set_size(std::int32_t size) const {
-    const gpu::text_state now{size, size};
-    state.upload(std::span<const gpu::text_state>(&now, 1), nullptr);
-    gpu::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
-  }
-  gpu::text_batch texts() const {
-    auto batch = gpu::text_batch::of({}, {tokens.data(), state.data(), static_cast<std::int32_t>(tokens.size())});
-    batch.max_context = static_cast<std::int32_t>(tokens.size());
-    return batch;
-  }
-
-  gpu::device_array<token_id> tokens;
-  gpu::device_array<gpu::text_state> state;
-};
-
-// The target's pass over tokens [first, end) of a text.
-template <class BackendT, class KVStoreT>
-void pass_over(BackendT& target, KVStoreT& kv, const std::vector<token_id>& text, int first, int end) {
-  forward_batch batch;
-  batch.begin_sequence(0, first, end - first);
-  batch.add_chain(std::span(text).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(end - first)),
-                  first, 0);
-  target.forward(kv, device_batch(batch.view(), 1).view(), nullptr);
-}
-
-template <class NumberT>
-device_kv<NumberT> target_cache(const target_type<NumberT>& target) {
-  return device_kv<NumberT>(target.config().n_layers, target.config().kv_size(), 1, 64);
+  return json_of(golden + "block/golden.json");
 }
 
 // Notes how many rows of each path it is given.
@@ -114,6 +69,32 @@ struct noting_model {
 
   std::int32_t most_rows = 0;
 };
+
+// The greatest difference between the rows of a published block and those of golden blocks.
+template <class NumberT>
+double difference_of_blocks(const std::string& path, const std::vector<token_id>& text, const nlohmann::json& blocks) {
+  auto target = target_of_heads<NumberT>(block_draft_config::load(path));
+  auto model = model_type<NumberT>::load(path, target);
+  const device_text on_device(text);
+  double greatest = 0;
+  for (const nlohmann::json& block : blocks) {
+    const auto expected = block["logits"].get<std::vector<row_type>>();
+    const int position = block["pending_at"].get<int>();
+    gpu::block_diffusion drafter(model);
+    REQUIRE(drafter.block_length() == static_cast<int>(expected.size()));
+    drafter.reserve(8, 1, nullptr);
+    read_before(drafter, target, text, position);
+    on_device.set_size(position + 1);
+    const auto rows = device_rows(drafter.propose_block(on_device.texts(), nullptr));
+    REQUIRE(rows.size() == expected.size());
+    REQUIRE(rows[0].size() == expected[0].size());
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      for (std::size_t v = 0; v < rows[r].size(); ++v)
+        greatest = std::max(greatest, std::abs(static_cast<double>(rows[r][v]) - static_cast<double>(expected[r][v])));
+    }
+  }
+  return greatest;
+}
 
 }  // namespace
 
@@ -136,12 +117,7 @@ TEMPLATE_TEST_CASE("The logits of a block agree with the reference, at every len
     REQUIRE(drafter.block_length() == static_cast<int>(expected.size()));
     drafter.reserve(8, 1, nullptr);
     drafter.begin(0, on_device.texts().text(0), text, 0, nullptr);
-    auto kv = target_cache<TestType>(target);
-    for (int first = 0; first < position; first += 5) {
-      const int n = std::min(5, position - first);
-      pass_over(target, kv, text, first, first + n);
-      drafter.read(target, 0, first, n, nullptr);
-    }
+    read_before(drafter, target, text, position);
     on_device.set_size(position + 1);
     INFO("pending at " << position << ", " << expected.size() << " rows");
     const auto logits = drafter.propose_block(on_device.texts(), nullptr);
@@ -252,6 +228,165 @@ TEST_CASE("In a joint a block drafter reads the states of paths that are deeper 
   CHECK(gpu::block_diffusion(model).capacity() == 100);
   CHECK(rows_of(drafters(), gpu::cascade{gpu::best_first({.budget = 8}), gpu::chain({.length = 10})}) == 11);
   CHECK(rows_of(drafters(), gpu::cascade{gpu::best_first({.budget = 8}), gpu::chain({.length = 2})}) == 5);
+}
+
+TEST_CASE("Published DFlash blocks have the rows of their own classes, with each switch and in each layout") {
+  for (const char* name : {"dflash", "dflash_few"}) {
+    const std::string folder = golden + "heads/" + name;
+    const nlohmann::json cases = json_of(folder + "/golden.json");
+    const auto text = cases["text"].get<std::vector<token_id>>();
+    INFO(name);
+    CHECK(difference_of_blocks<float>(folder, text, cases["blocks"]) < 1e-4);
+    CHECK(difference_of_blocks<__nv_bfloat16>(folder, text, cases["blocks"]) < 0.2);
+    for (const nlohmann::json& variant : json_of(folder + "/variants.json")) {
+      INFO(variant["config"].dump());
+      const changed_folder other(folder, variant["config"]);
+      CHECK(difference_of_blocks<float>(other.path(), text, variant["blocks"]) < 1e-4);
+    }
+  }
+  const nlohmann::json cases = json_of(golden + "heads/dflash/golden.json");
+  const nlohmann::json variants = json_of(golden + "heads/dflash/variants.json");
+  const auto text = cases["text"].get<std::vector<token_id>>();
+  CHECK(difference_of_blocks<float>(golden + "heads/dflash_speculators", text, cases["blocks"]) < 1e-4);
+  CHECK(difference_of_blocks<float>(golden + "head_gguf/dflash.gguf", text, cases["blocks"]) < 1e-4);
+  CHECK(difference_of_blocks<float>(golden + "head_gguf/dflash_causal.gguf", text, variants[0]["blocks"]) < 1e-4);
+  CHECK(difference_of_blocks<float>(golden + "head_gguf/dflash_windows.gguf", text, variants[2]["blocks"]) < 1e-4);
+  CHECK(difference_of_blocks<float>(golden + "head_gguf/dflash_scaled.gguf", text, variants[3]["blocks"]) < 1e-4);
+}
+
+TEST_CASE("Blocks with windows of several texts in one pass are those of each alone, and can be captured") {
+  const std::string folder = golden + "heads/dflash";
+  const changed_folder windowed(folder, json_of(folder + "/variants.json")[1]["config"]);
+  const auto text = json_of(folder + "/golden.json")["text"].get<std::vector<token_id>>();
+  auto target = target_of_heads<float>(block_draft_config::load(windowed.path()));
+  auto model = model_type<float>::load(windowed.path(), target, 3);
+  CHECK(model.tokens() == nullptr);
+  const std::vector<std::int32_t> sizes{2, static_cast<std::int32_t>(text.size()), 7};
+  gpu::block_diffusion together(model);
+  together.reserve(8, 3, nullptr);
+  std::vector<row_type> expected;
+  for (std::int32_t place = 0; place < 3; ++place) {
+    gpu::block_diffusion alone(model);
+    alone.reserve(8, 1, nullptr);
+    auto kv = target_cache<float>(target);
+    const std::int32_t size = sizes[static_cast<std::size_t>(place)];
+    pass_over(target, kv, text, 0, size - 1);
+    alone.read(target, 0, 0, size - 1, nullptr);
+    together.read(target, place, 0, size - 1, nullptr);
+    const device_text one(text, {size});
+    for (const row_type& row : device_rows(alone.propose_block(one.texts(), nullptr)))
+      expected.push_back(row);
+  }
+  const device_text all(text, sizes);
+  const vocab_rows<float> logits = together.propose_block(all.texts(), nullptr);
+  CHECK(device_rows(logits) == expected);
+  const gpu::stream stream;
+  const gpu::graph graph(stream.get(), [&] { together.propose_block(all.texts(), stream.get()); });
+  gpu::require(cudaMemset(const_cast<float*>(logits.data), 0, expected.size() * 96 * sizeof(float)), "cudaMemset");
+  graph.launch(stream.get());
+  gpu::require(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+  CHECK(device_rows(logits) == expected);
+}
+
+TEST_CASE("The lists of a block with a reduced vocabulary hold the target's tokens, in the order of its columns") {
+  const std::string folder = golden + "heads/dflash_few";
+  const nlohmann::json cases = json_of(folder + "/golden.json");
+  const auto text = cases["text"].get<std::vector<token_id>>();
+  const auto tokens = cases["tokens"].get<std::vector<token_id>>();
+  auto target = target_of_heads<float>(block_draft_config::load(folder));
+  auto model = model_type<float>::load(folder, target);
+  CHECK(model.vocab_size() == 96);
+  gpu::block_diffusion drafter(model);
+  const auto found = to_device(std::vector<gpu::fault>(1));
+  drafter.reserve(8, 1, found.data());
+  auto kv = target_cache<float>(target);
+  const auto size = static_cast<std::int32_t>(text.size());
+  pass_over(target, kv, text, 0, size - 1);
+  drafter.read(target, 0, 0, size - 1, nullptr);
+  const device_text on_device(text, {size});
+  const gpu::block_rows block = gpu::ask(on_device.texts(), drafter, gpu::node_list{}, nullptr);
+  REQUIRE(block.logits.vocab == 64);
+  const std::vector<row_type> rows = device_rows(block.logits);
+  constexpr std::int32_t k = 5;
+  const gpu::device_array<token_id> listed(rows.size() * k);
+  const gpu::device_array<float> log_probs(rows.size() * k);
+  const gpu::token_lists lists{.tokens = listed.data(), .log_probs = log_probs.data(), .k = k};
+  gpu::top_tokens<float>(64).of_blocks(on_device.texts(), block, block.length, lists, row_origin::of_block(0), nullptr);
+  const std::vector<token_id> device_tokens = espalier_test::to_host(listed);
+  std::vector<token_id> expected;
+  for (const row_type& row : rows) {
+    std::vector<std::size_t> columns(row.size());
+    std::iota(columns.begin(), columns.end(), std::size_t{0});
+    std::stable_sort(columns.begin(), columns.end(), [&](std::size_t a, std::size_t b) { return row[a] > row[b]; });
+    for (std::size_t rank = 0; rank < k; ++rank)
+      expected.push_back(tokens[columns[rank]]);
+  }
+  CHECK(device_tokens == expected);
+}
+
+TEST_CASE("A DSpark block has the rows of its own class along every path, on a text of its own or among others") {
+  static_assert(gpu::ConditionedBlockDrafter<gpu::block_diffusion<model_type<float>>>);
+  static_assert(!gpu::ConditionedBlockDrafter<gpu::block_diffusion<noting_model>>);
+  for (const auto& [name, golden_of] :
+       {std::pair{"heads/dspark", "dspark"}, std::pair{"heads/dspark_gated", "dspark_gated"},
+        std::pair{"heads/dspark_rnn", "dspark_rnn"}, std::pair{"heads/dspark_few", "dspark_few"},
+        std::pair{"head_gguf/dspark.gguf", "dspark_few"}}) {
+    const std::string path = golden + name;
+    const nlohmann::json cases = json_of(golden + "heads/" + golden_of + "/golden.json");
+    const auto text = cases["text"].get<std::vector<token_id>>();
+    auto target = target_of_heads<float>(block_draft_config::load(path));
+    auto model = model_type<float>::load(path, target, 2);
+    CHECK(model.corrects());
+    const int length = model.block_length();
+    for (const nlohmann::json& block : cases["blocks"]) {
+      const int at = block["pending_at"];
+      const auto tokens = block.value("path", std::vector<token_id>(static_cast<std::size_t>(length), 3));
+      const auto expected = block["logits"].get<std::vector<row_type>>();
+      INFO(name << ", pending at " << at << ", path " << nlohmann::json(tokens).dump());
+      gpu::block_diffusion drafter(model);
+      drafter.reserve(8, 2, nullptr);
+      drafter.reserve_corrections(8, 2);
+      read_before(drafter, target, text, at);
+      tree<> along(8);
+      along.reset(text[static_cast<std::size_t>(at)]);
+      along.append(root_node, 50, 0);  // another path, on which nothing depends
+      std::vector<node_id> path_nodes{root_node};
+      for (const token_id t : tokens)
+        path_nodes.push_back(along.append(path_nodes.back(), t, 0));
+      // The root comes first, alone, and then the others, among padding; the second text is at its first token.
+      const device_text on_device(text, {at + 1, 1});
+      espalier_test::device_sequences trees(2, 8);
+      trees.set(0, along.view(), at + 1), trees.set(1, along.view(), 1);
+      const gpu::text_batch texts = on_device.with(trees);
+      drafter.propose_block(texts, nullptr);
+      const auto root = to_device(std::vector<node_id>{root_node});
+      std::vector<row_type> rows{device_rows(drafter.corrected(texts, {root.data(), 1, 0}, nullptr))[0]};
+      std::vector<node_id> list{no_node};
+      list.insert(list.end(), path_nodes.begin() + 1, path_nodes.begin() + length);
+      const auto others = to_device(list);
+      const auto found = device_rows(drafter.corrected(texts, {others.data(), length, 0}, nullptr));
+      REQUIRE(found.size() == static_cast<std::size_t>(2 * length));
+      rows.insert(rows.end(), found.begin() + 1, found.begin() + length);
+      REQUIRE(rows.size() == expected.size());
+      CHECK(difference(rows, expected) < 3e-5);
+    }
+  }
+}
+
+TEST_CASE("What the device does not compute of a block is refused by name, loaded or made from a config") {
+  const std::string folder = golden + "heads/dflash2";
+  const block_draft_config config = block_draft_config::load(folder);
+  const std::string expected = folder +
+                               "/config.json: the block draft has convolutions and a selector (DFlash2), which "
+                               "the device does not compute; the host's, espalier::block_draft_model, does.";
+  auto target = target_of_heads<float>(config);
+  CHECK(message_of<model_error>([&] { model_type<float>::load(folder, target); }) == expected);
+  CHECK(message_of<model_error>([&] { model_type<float>(config, {}, target); }) == expected);
+  const changed_folder high(golden + "heads/dspark", {{"markov_rank", 5000}});
+  CHECK(says(message_of<model_error>([&] { model_type<float>::load(high.path(), target); }),
+             "config.json: \"markov_rank\" is 5000, but the device computes at most 4096"));
+  CHECK(says(message_of<model_error>([&] { model_type<float>::load(golden + "heads/peagle", target); }),
+             "peagle/config.json is of a P-EAGLE head: parallel_head_model reads it, on the host alone."));
 }
 
 TEST_CASE("What does not fit the target is named") {

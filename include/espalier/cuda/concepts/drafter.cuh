@@ -80,14 +80,36 @@ concept StepDrafter = Drafter<DrafterT> &&
 //!   propose_block(texts, stream) -> vocab_rows<float, __half or __nv_bfloat16>   [lanes][block_length] logits; the
 //!                                  same address for the same number of lanes
 //!   found() -> fault*              [places], where the code that reads these logits reports that no token can be drawn
+//! Optional
+//!   tokens() -> const token_id*    the token of each column of the logits, each once: other tokens are not drafted.
+//!                                  nullptr: columns are tokens
+//!   columns() -> int               beside tokens(): the number of columns
 //! Models
-//!   block_diffusion
+//!   block_diffusion; factorised makes a StepDrafter of one
 template <class DrafterT>
 concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, const text_batch& texts, cudaStream_t stream) {
   { drafter.vocab_size() } -> std::convertible_to<std::int32_t>;
   { drafter.block_length() } -> std::convertible_to<std::int32_t>;
   { drafter.propose_block(texts, stream).n_rows } -> std::convertible_to<std::int32_t>;
   { drafter.found() } -> std::same_as<fault*>;
+};
+
+//! espalier::ConditionedBlockDrafter on the device.
+//!
+//! Minimal definition, besides BlockDrafter
+//!   corrects() -> bool             whether rows of nodes differ from the block's; it does not change
+//!   reserve_corrections(max_nodes, max_texts)   takes memory for calls of corrected() about at most max_nodes nodes of
+//!                                  each of max_texts trees; called if corrects(), after reserve()
+//!   corrected(texts, nodes, stream) -> what propose_block gives   [lanes][nodes.n] the logits after the path to each
+//!                                  of these nodes: the rows of their depths in the last block, corrected
+//! Models
+//!   block_diffusion over a model that corrects
+template <class DrafterT>
+concept ConditionedBlockDrafter = BlockDrafter<DrafterT> &&
+    requires(DrafterT& drafter, std::int32_t n, const text_batch& texts, node_list nodes, cudaStream_t stream) {
+  { drafter.corrects() } -> std::convertible_to<bool>;
+  drafter.reserve_corrections(n, n);
+  { drafter.corrected(texts, nodes, stream) } -> std::same_as<decltype(drafter.propose_block(texts, stream))>;
 };
 
 //! espalier::SequenceDrafter on the device.
@@ -149,7 +171,9 @@ auto ask(const text_batch& texts, DrafterT& drafter, node_list nodes, cudaStream
     drafter.propose(texts, nodes, stream);
     return text_rows(drafter.rows());
   } else if constexpr (BlockDrafter<DrafterT>) {
-    return block_rows{drafter.propose_block(texts, stream), drafter.block_length(), drafter.found()};
+    const token_id* tokens = nullptr;
+    if constexpr (requires { drafter.tokens(); }) tokens = drafter.tokens();
+    return block_rows{drafter.propose_block(texts, stream), drafter.block_length(), drafter.found(), tokens};
   } else {
     return drafter.propose_runs(texts, stream);
   }

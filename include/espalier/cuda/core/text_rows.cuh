@@ -33,16 +33,18 @@ struct text_rows {
 //! The answer of a BlockDrafter: one espalier::block_rows for each lane (a text of the round), and the faults in which
 //! readers report logits from which no token can be drawn.
 //!
-//! Shapes      logits [lanes][length][vocab], by text_in_batch::lane; found [places], by text_in_batch::place
+//! Shapes      logits [lanes][length][vocab], by text_in_batch::lane; found [places], by text_in_batch::place; tokens
+//!             [vocab]: the token of each column of the logits, each once; nullptr: columns are tokens
 template <class NumberT>
 struct block_rows {
   vocab_rows<NumberT> logits;
   std::int32_t length = 0;
   fault* found = nullptr;
+  const token_id* tokens = nullptr;
 };
 
 template <class NumberT>
-block_rows(vocab_rows<NumberT>, std::int32_t, fault*) -> block_rows<NumberT>;
+block_rows(vocab_rows<NumberT>, std::int32_t, fault*, const token_id*) -> block_rows<NumberT>;
 
 //! The answer of a SequenceDrafter: the tokens of espalier::token_run of each text, in the memory of the device. Unlike
 //! espalier::token_run it does not tell how long the match before the run is, since no policy on the device asks.

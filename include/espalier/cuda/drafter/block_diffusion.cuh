@@ -14,12 +14,22 @@
 #include "espalier/core/token.hpp"
 #include "espalier/cuda/concepts/state_rows.cuh"
 #include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/prompt_chunk.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/drafter/block_diffusion.hpp"
 
 namespace espalier::cuda {
+
+namespace detail {
+
+template <class ModelT>
+concept Corrects = requires(ModelT& model, const text_batch& texts, node_list nodes, cudaStream_t stream) {
+  model.corrected(texts, nodes, stream);
+};
+
+}  // namespace detail
 
 //! espalier::block_diffusion on the device: a model that reads the target's hidden states gives, in one pass, the
 //! logits of each of the next L tokens.
@@ -28,6 +38,9 @@ namespace espalier::cuda {
 //! max_positions(), make_context(max_texts), and, with work in a stream,
 //!   read(context, backend, state_rows, stream)       takes hidden states, any number of rows
 //!   forward(context, texts, length, stream) -> vocab_rows   the logits of the tokens after the last token of each text
+//!   tokens() -> const token_id*, columns() -> int    if they are there: as BlockDrafter's
+//!   corrects(), reserve_corrections(max_nodes, max_texts), corrected(texts, nodes, stream)   if they are there: as
+//!                                                    ConditionedBlockDrafter's, for the last forward()
 //!
 //! Shapes      propose_block: [lanes][block_length][vocab]
 //! Complexity  propose_block: one pass of the model. No synchronisation, no allocation
@@ -54,6 +67,14 @@ class block_diffusion {
 
   std::int32_t vocab_size() const { return model_.vocab_size(); }
   std::int32_t block_length() const { return length_; }
+  std::int32_t columns() const {
+    if constexpr (requires { model_.columns(); }) return model_.columns();
+    return vocab_size();
+  }
+  const token_id* tokens() const {
+    if constexpr (requires { model_.tokens(); }) return model_.tokens();
+    return nullptr;
+  }
   std::int32_t capacity() const { return model_.max_positions(); }
 
   //! Prepares for rounds that accept up to n_tokens tokens that this drafter was not asked about. Called before
@@ -63,6 +84,14 @@ class block_diffusion {
   void reserve(std::int32_t, std::int32_t max_texts, fault* found) {
     if (max_texts > 1) context_ = model_.make_context(max_texts);
     found_ = found;
+  }
+
+  bool corrects() const requires detail::Corrects<model_type> { return model_.corrects(); }
+  void reserve_corrections(std::int32_t max_nodes, std::int32_t max_texts) requires detail::Corrects<model_type> {
+    model_.reserve_corrections(max_nodes, max_texts);
+  }
+  auto corrected(const text_batch& texts, node_list nodes, cudaStream_t stream) requires detail::Corrects<model_type> {
+    return model_.corrected(texts, nodes, stream);
   }
 
   void begin(std::int32_t, text_view, std::span<const token_id> context, std::int32_t, cudaStream_t) const {

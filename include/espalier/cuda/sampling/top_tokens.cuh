@@ -77,11 +77,15 @@ __device__ inline double log_of_masses(std::int32_t n_blocks, const double* mass
   return sum.log(static_cast<double>(espalier::detail::scaled_exp_at_0));
 }
 
-// The rows of a launch that get lists: the first n_rows of the `length` rows of each lane. Shapes: place_of [lanes]
+// The rows of a launch that get lists: the first n_rows of the `length` rows of each lane. Shapes: place_of [lanes];
+// tokens [vocab]: the token of each number of a row, or nullptr
 struct listed_rows {
   const std::int32_t* place_of;
   std::int32_t length;
   std::int32_t n_rows;
+  const token_id* tokens;
+
+  __device__ token_id token(token_id column) const { return tokens != nullptr ? tokens[column] : column; }
 };
 
 // Finds the lists of one launch: team x of grid row y works for row x of lane y.
@@ -157,7 +161,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
       selection.rank(n, out.k, [&](std::int32_t rank, std::uint64_t key) {
         const std::ptrdiff_t at = static_cast<std::ptrdiff_t>(row) * out.k + rank;
         const double log_prob = static_cast<double>(number_of(key)) - log_total;
-        out.tokens[at] = token_of(key);
+        out.tokens[at] = rows.token(token_of(key));
         out.log_probs[at] = static_cast<float>(log_prob > 0 ? 0 : log_prob < -FLT_MAX ? -FLT_MAX : log_prob);
       });
     }
@@ -176,7 +180,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void top_tokens_kernel(vocab_r
       if (is_faulty) {
         const auto t = first_fault == UINT32_MAX ? 0 : static_cast<token_id>(first_fault);
         report(found + place, {first_fault == UINT32_MAX ? fault::kind::no_token : fault::kind::bad_logit,
-                               from.numbered(team::number()), t, reader[t]});
+                               from.numbered(team::number()), rows.token(t), reader[t]});
       }
     }
   }
@@ -219,13 +223,15 @@ class top_tokens {
   void of_logits(vocab_rows<LogitT> logits, float temperature, const token_lists& out, fault* found, row_origin from,
                  cudaStream_t stream) const {
     require_option("temperature", temperature, 0.001F, 100.0F);
-    run(logits, {nullptr, logits.n_rows, logits.n_rows}, 1, 1.0F / temperature, out, found, from, stream);
+    run(logits, {nullptr, logits.n_rows, logits.n_rows, nullptr}, 1, 1.0F / temperature, out, found, from, stream);
   }
 
   //! Writes the lists of the first n_rows rows of each lane's block, at temperature 1. `out` has lists by place.
+  //! Columns with equal logits are in the order of columns.
   void of_blocks(const text_batch& texts, const block_rows<LogitT>& blocks, std::int32_t n_rows, const token_lists& out,
                  row_origin from, cudaStream_t stream) const {
-    run(blocks.logits, {texts.place_of, blocks.length, n_rows}, texts.n, 1.0F, out, blocks.found, from, stream);
+    run(blocks.logits, {texts.place_of, blocks.length, n_rows, blocks.tokens}, texts.n, 1.0F, out, blocks.found, from,
+        stream);
   }
 
  private:

@@ -24,11 +24,14 @@
 #include "espalier/cuda/core/error.cuh"
 #include "espalier/cuda/core/forward_batch.cuh"
 #include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
+#include "espalier/cuda/model/attention/attention_arguments.cuh"
 #include "espalier/cuda/model/attention/tree_attention.cuh"
 #include "espalier/cuda/model/llama/array_pieces.cuh"
 #include "espalier/cuda/model/llama/embed.cuh"
+#include "espalier/cuda/model/llama/markov_head.cuh"
 #include "espalier/cuda/model/llama/matrix_products.cuh"
 #include "espalier/cuda/model/llama/model_weights.cuh"
 #include "espalier/cuda/model/llama/normalise.cuh"
@@ -36,26 +39,55 @@
 #include "espalier/cuda/model/llama/rotate.cuh"
 #include "espalier/cuda/model/llama/row_upload.cuh"
 #include "espalier/cuda/model/llama/step_launcher.cuh"
-#include "espalier/model/files/safetensors_file.hpp"
+#include "espalier/model/files/tensor_source.hpp"
+#include "espalier/model/files/weight_row.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
+#include "espalier/model/llama/block_draft_files.hpp"
 #include "espalier/model/llama/block_draft_tensors.hpp"
+#include "espalier/model/llama/block_draft_weights.hpp"
+#include "espalier/model/llama/block_sight.hpp"
+#include "espalier/model/llama/draft_tokens.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_steps.hpp"
 
 namespace espalier::cuda::detail {
 
+// Refuses a block draft that has parts which no kernel computes.
+//
+// Errors: model_error
+inline void require_on_device(const block_draft_config& c) {
+  if (c.selector_rank > 0 || c.conv_taps > 0) {
+    raise<model_error>(c.where,
+                       ": the block draft has convolutions and a selector (DFlash2), which the device does not ",
+                       "compute; the host's, espalier::block_draft_model, does.");
+  }
+  if (c.markov_rank > most_markov_rank) {
+    raise<model_error>(c.where, ": \"markov_rank\" is ", c.markov_rank, ", but the device computes at most ",
+                       most_markov_rank, "; the host's espalier::block_draft_model computes any.");
+  }
+}
+
+// What rows of a block see in layers of one kind.
+//
+// Shapes: mask [rows][words] of the rows of a block; windows [rows], or nullptr: rows see all of the text before the
+// block
+struct block_seen {
+  std::uint32_t* mask;
+  std::int32_t* windows;
+};
+
 // The rows of one pass of a block draft: arrays of a forward_batch_view, which kernels write, with one sequence for
 // each lane. All sequences have the same number of rows. The number of a sequence is the place of its text in the
 // context.
 //
-// Shapes: positions, which are the slots too, and sequence_of [rows]; mask [rows][words], all rows of a lane see each
-// other; sequences, pending [lanes]
+// Shapes: positions, which are the slots too, and sequence_of [rows]; sequences [lanes]; tokens [rows], or in the
+// library's own layout [lanes]: the pending tokens
 struct block_draft_rows {
   std::int32_t* positions;
   std::int32_t* sequence_of;
   batch_sequence* sequences;
-  std::uint32_t* mask;
-  token_id* pending;
+  token_id* tokens;
+  block_seen seen, windowed;  // in layers without a window, and in layers with one if there are any
 
   forward_batch_view view(std::int32_t n_lanes, std::int32_t n, std::int32_t max_context) const {
     forward_batch_view batch;
@@ -65,7 +97,7 @@ struct block_draft_rows {
     batch.positions = batch.slots = positions;
     batch.sequence_of = sequence_of;
     batch.sequences = sequences;
-    batch.mask = mask;
+    batch.mask = seen.mask;
     return batch;
   }
 };
@@ -123,26 +155,56 @@ ESPALIER_KERNEL void keep_states(const NumberT* states, NumberT* kept, std::int3
     to[k] = from[k];
 }
 
+// The shape of the blocks that open_block() writes.
+struct opened_blocks {
+  std::int32_t n;  // rows of a block
+  std::int32_t max_positions;
+  token_id mask_token;  // -1: the library's own layout
+  espalier::detail::block_sight sight, windowed;
+};
+
+// Writes what the rows of a lane's block at this position see, of which the first is row `first` of the pass. Called by
+// a thread block. Bit j of a row's mask is row j of the block; what a row does not see of the text before the block,
+// its window leaves out.
+__device__ inline void write_seen(const block_seen& to, const espalier::detail::block_sight& sight, std::int32_t first,
+                                  std::int32_t n, std::int32_t position) {
+  const std::int32_t words = (n + 31) / 32;
+  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < n * words; i += block_row_threads) {
+    const auto seen = sight.of(position, n, i / words);
+    std::uint32_t bits = 0;
+    for (std::int32_t bit = 0; bit < 32; ++bit) {
+      const std::int32_t other = position + i % words * 32 + bit;
+      if (other >= seen.begin && other < seen.end) bits |= 1U << bit;
+    }
+    to.mask[first * words + i] = bits;
+  }
+  if (to.windows == nullptr) return;
+  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < n; i += block_row_threads) {
+    const auto seen = sight.of(position, n, i);
+    to.windows[first + i] = seen.end - seen.begin;
+  }
+}
+
 // Writes the rows of a drafted block, the pending token's row first. If the pending token lies beyond the last
 // position, the rows are padding. One thread block works on one lane.
 template <class UnusedT = void>
-ESPALIER_KERNEL void open_block(block_draft_rows to, text_batch texts, std::int32_t n, std::int32_t max_positions) {
+ESPALIER_KERNEL void open_block(block_draft_rows to, text_batch texts, opened_blocks shape) {
   const text_in_batch here = texts.here();
   const std::int32_t position = here.place < 0 ? -1 : here.text.state->size - 1;
-  const bool is_there = position >= 0 && position < max_positions;
-  const std::int32_t words = (n + 31) / 32, first = here.lane * n;
-  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < n * words; i += block_row_threads) {
-    const std::int32_t rest = n - i % words * 32;
-    to.mask[first * words + i] = rest >= 32 ? ~0U : (1U << rest) - 1U;
-  }
+  const bool is_there = position >= 0 && position < shape.max_positions;
+  const std::int32_t n = shape.n, words = (n + 31) / 32, first = here.lane * n;
+  write_seen(to.seen, shape.sight, first, n, is_there ? position : 0);
+  if (to.windowed.mask != nullptr) write_seen(to.windowed, shape.windowed, first, n, is_there ? position : 0);
+  const token_id pending = is_there ? here.text.tokens[position] : 0;
   for (auto i = static_cast<std::int32_t>(threadIdx.x); i < n; i += block_row_threads) {
     to.positions[first + i] = is_there ? position + i : -1;
     to.sequence_of[first + i] = is_there ? here.lane : -1;
+    if (shape.mask_token >= 0) to.tokens[first + i] = i == 0 ? pending : shape.mask_token;
   }
   if (threadIdx.x != 0) return;
   to.sequences[here.lane] = {is_there ? here.place : 0, first,         first + n,
                              is_there ? position : 0,   first * words, words};
-  to.pending[here.lane] = is_there ? here.text.tokens[position] : 0;
+  if (shape.mask_token < 0) to.tokens[here.lane] = pending;
 }
 
 // Block (row, lane) writes a row of the stream, which is a sum of up to three parts: `root` (the product of the pending
@@ -168,6 +230,17 @@ ESPALIER_KERNEL void begin_block(const float* root, const NumberT* states, const
   }
 }
 
+inline constexpr int scale_threads = 256;
+
+// Multiplies each of n numbers by `scale`; with a cap above 0 it then turns it into cap * tanh(number / cap).
+template <class NumberT>
+ESPALIER_KERNEL void scale_numbers(NumberT* numbers, std::int64_t n, float scale, float cap) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * scale_threads + threadIdx.x;
+  if (i >= n) return;
+  const float scaled = static_cast<float>(numbers[i]) * scale;
+  numbers[i] = NumberT(cap > 0.0F ? cap * tanhf(scaled / cap) : scaled);
+}
+
 }  // namespace espalier::cuda::detail
 
 namespace espalier::cuda {
@@ -177,7 +250,8 @@ namespace espalier::cuda {
 //!
 //! Complexity  load: reads the file once; host memory for 2^21 numbers. Synchronises
 //! Errors      model_error for a tensor that is missing or unknown, or has another shape or dtype than the config asks
-//!             for, or for a weight beyond the range of NumberT; cuda_error
+//!             for, for a weight beyond the range of NumberT, and for a block with convolutions and a selector, or with
+//!             a markov_rank above 4096, which the device does not compute; cuda_error
 template <class NumberT>
 struct block_draft_weights {
   static_assert(detail::is_model_number<NumberT>,
@@ -193,26 +267,33 @@ struct block_draft_weights {
   detail::array_pieces<NumberT> matrices;
   detail::array_pieces<float> vectors;
   linear_type features;       //!< [hidden_size][layers read * hidden_size]
-  linear_type pending;        //!< [hidden_size][hidden_size]
+  linear_type pending;        //!< [hidden_size][hidden_size]; DFlash has neither this, nor pending_norm, nor masked
   NumberT* masked = nullptr;  //!< [block_length][hidden_size], added to the rows of tokens that are to be drafted
   norm_type features_norm, pending_norm, final_norm;
   std::vector<layer_type> layers;
-  linear_type head;  //!< the target's output matrix, set by the model that owns these weights
+  NumberT* embedding = nullptr;   //!< [vocab_size][hidden_size]; null: the target's is used
+  linear_type head;               //!< [columns][hidden_size]; the model sets it to the target's if the file has none
+  device_array<token_id> tokens;  //!< [columns] the token of each column of the logits; empty: columns are tokens
+  detail::markov_weights<NumberT> markov;
 
   std::size_t bytes() const { return matrices.bytes() + vectors.bytes(); }
 
-  static block_draft_weights load(const block_draft_config& config, safetensors_file& file) {
+  static block_draft_weights load(const block_draft_config& config, espalier::tensor_source& file) {
+    detail::require_on_device(config);
     block_draft_weights weights;
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
     weights.place(config);
     const detail::whole_rows all{config};
-    loader to{{weights, all}};
+    loader to{{weights, all}, config};
     espalier::detail::block_draft_tensors(config, file, to, true).read();
     weights.matrices.allocate();
     weights.vectors.allocate();
     weights.place(config);
     espalier::detail::block_draft_tensors(config, file, to, false).read();
     to.upload.flush();
+    if (!config.is_dflash()) return weights;
+    const std::vector<token_id> tokens = espalier::detail::read_draft_tokens(config, file);
+    if (!tokens.empty()) weights.tokens = device_array<token_id>(std::span<const token_id>(tokens));
     return weights;
   }
 
@@ -223,12 +304,28 @@ struct block_draft_weights {
     const auto matrix = [&](int outputs, int inputs) { return matrices.take(size(outputs) * size(inputs)); };
     const auto linear = [&](int outputs, int inputs) { return linear_type{matrix(outputs, inputs), nullptr, inputs}; };
     const auto norm = [&] { return norm_type{vectors.take(size(c.hidden_size))}; };
+    const auto norm_of_heads = [&] { return c.query_key_norm ? vectors.take(size(c.head_dim)) : nullptr; };
     features = linear(c.hidden_size, static_cast<int>(c.hidden_layers.size()) * c.hidden_size);
-    pending = linear(c.hidden_size, c.hidden_size);
-    masked = matrix(c.block_length, c.hidden_size);
-    features_norm = norm(), pending_norm = norm(), final_norm = norm();
+    features_norm = norm(), final_norm = norm();
+    if (!c.is_dflash()) {
+      pending = linear(c.hidden_size, c.hidden_size);
+      masked = matrix(c.block_length, c.hidden_size);
+      pending_norm = norm();
+    }
+    if (c.has_embedding) embedding = matrix(c.vocab_size, c.hidden_size);
+    if (c.has_head) head = linear(c.columns(), c.hidden_size);
+    if (c.markov_rank > 0) {
+      markov.tokens = matrix(c.vocab_size, c.markov_rank);
+      markov.out = matrix(c.columns(), c.markov_rank);
+    }
+    if (c.markov_gates() > 0) {
+      markov.gate_of_path = matrix(c.markov_gates(), espalier::block_draft_weights::path_inputs(c));
+      markov.gate_of_state = matrix(c.markov_gates(), c.hidden_size);
+      markov.gate_bias = vectors.take(size(c.markov_gates()));
+    }
     for (layer_type& layer : layers) {
       layer.attention_norm = norm(), layer.mlp_norm = norm();
+      layer.query_norm = norm_of_heads(), layer.key_norm = norm_of_heads();
       layer.query_key_value = layer.query = layer.key_value = linear(c.projected_size(), c.hidden_size);
       if (layer.key_value.matrix != nullptr) layer.key_value.matrix += size(c.query_size()) * size(c.hidden_size);
       layer.attention_out = linear(c.hidden_size, c.query_size());
@@ -241,30 +338,52 @@ struct block_draft_weights {
   struct loader : detail::weight_upload<NumberT, block_draft_weights, detail::whole_rows> {
     using base = detail::weight_upload<NumberT, block_draft_weights, detail::whole_rows>;
 
+    const block_draft_config& draft;
+
     void set_row(espalier::detail::part_place place, int row, const weight_row& values) {
-      if (place.part != espalier::detail::model_part::masked) return base::set_row(place, row, values);
-      this->add_row(this->weights.masked, row, values, 0, values.n);
+      using enum espalier::detail::model_part;
+      const auto& to = this->weights;
+      if (place.part == masked) return this->add_row(to.masked, row, values, 0, values.n);
+      if (place.part == embedding) return this->add_row(to.embedding, row, values, 0, values.n);
+      if (place.part == markov_tokens) return this->add_row(to.markov.tokens, row, values, 0, values.n);
+      if (place.part == markov_out) return this->add_row(to.markov.out, row, values, 0, values.n);
+      if (place.part == markov_gate) {
+        const auto [path, state] = espalier::block_draft_weights::gate_columns(draft);
+        const int n = espalier::block_draft_weights::path_inputs(draft);
+        this->add_row(to.markov.gate_of_path, row, values, path, n);
+        return this->add_row(to.markov.gate_of_state, row, values, state, draft.hidden_size);
+      }
+      if (place.part != unused) base::set_row(place, row, values);
+    }
+    void set_vector(espalier::detail::part_place place, const float* values, int n) {
+      using enum espalier::detail::model_part;
+      if (place.part == markov_gate_bias) return detail::upload_vector(this->weights.markov.gate_bias, values, n);
+      if (place.part != unused) base::set_vector(place, values, n);
     }
   };
 };
 
-//! A block-diffusion draft on the device. It loads the same folders as espalier::block_draft_model on the host, except
-//! those of a DFlash block. It uses the target's embedding and output matrix.
+//! A block-diffusion draft on the device. It loads the files that espalier::block_draft_model loads on the host, except
+//! those of a block with convolutions and a selector (DFlash2). It uses the target's embedding and output matrix,
+//! unless the file has its own. The output matrix may have rows for some tokens alone. With a Markov head (DSpark),
+//! corrected() gives rows that also depend on the drafted tokens before them.
 //!
 //!     auto target = cuda::llama_backend<__half>::load("models/target", {.hidden_layers = {1, 3, 5}});
 //!     cuda::block_diffusion drafter(cuda::block_draft_model<__half>::load("models/block", target));
 //!
 //! NumberT and LogitT mean the same as in llama_backend.
 //!
-//! Shapes      config.json and model.safetensors in the folder
-//! Complexity  forward: one pass of length + 1 rows for each lane, of 9 n_layers + 7 launches and products, and one
-//!             more a layer if attention divides the context. read: a pass of 2 n_layers + 4 launches and products
-//!             for each chunk of the rows; a chunk has up to max(64, max_texts * (block_length + 1)) rows, the same
-//!             number of each lane. No allocation, no synchronisation: a graph can capture both
+//! Shapes      config.json and model.safetensors in the folder, in a layout of block_draft_config, or a GGUF file
+//! Complexity  forward: one pass of at most length + 1 rows for each lane, of 9 n_layers + 7 launches and products, and
+//!             one more a layer if attention divides the context. Layers with a window take the plain kernel of
+//!             attention, which reads no key before a row's window. read: a pass of 2 n_layers + 4 launches and
+//!             products for each chunk of the rows; a chunk has up to max(64, max_texts * (block_length + 1)) rows, the
+//!             same number of each lane. No allocation, no synchronisation: a graph can capture both
 //! Law         a text's numbers do not depend on the numbers of other texts
-//! Errors      load: model_error for files that do not fit one another or the target; option_error for a target whose
-//!             option hidden_layers lacks a layer, or for max_texts out of range; cuda_error
-//! Source      Chen et al., DFlash, but with a matrix for the pending token; examples/models/block.py is the reference
+//! Errors      load and the constructor: model_error for a block that does not fit the target, or that the device does
+//!             not compute; option_error for a target whose option hidden_layers lacks a layer, or for max_texts out of
+//!             range. load: model_error for files that do not fit one another; cuda_error
+//! Source      as espalier::block_draft_model
 template <class NumberT, class LogitT = float, class AttentionT = tree_attention<NumberT>>
 class block_draft_model {
  public:
@@ -276,17 +395,14 @@ class block_draft_model {
   struct context_type {
     std::int32_t max_texts = 0;
     device_array<NumberT> keys_values;  //!< [n_layers][places][keys, values][slots][kv_size]
-    device_array<NumberT> states;       //!< [places][max_positions][hidden_size]
+    device_array<NumberT> states;       //!< [places][max_positions][hidden_size]; empty for DFlash
   };
 
   //! Loads a model for rounds of at most max_texts texts.
   template <class TargetT>
-  static block_draft_model load(const std::string& folder, const TargetT& target, std::int32_t max_texts = 1) {
-    const block_draft_config config = block_draft_config::load(folder);
-    if (config.is_dflash()) raise<model_error>(folder, " holds a DFlash block, which runs on the host alone.");
-    espalier::detail::check_block_draft_target(config, target);
-    safetensors_file file(folder + "/model.safetensors");
-    return block_draft_model(config, weights_type::load(config, file), target, max_texts);
+  static block_draft_model load(const std::string& path, const TargetT& target, std::int32_t max_texts = 1) {
+    const block_draft_files files = block_draft_files::open(path, target);
+    return block_draft_model(files.config, weights_type::load(files.config, *files.tensors), target, max_texts);
   }
 
   template <class TargetT>
@@ -298,16 +414,19 @@ class block_draft_model {
         target_(target.weights()),
         vocab_size_(target.vocab_size()),
         max_positions_((std::min)(config.max_positions, target.max_positions())),
-        steps_(config),
-        read_config_(config),
-        read_steps_(steps_of_reading(config)),
-        rotary_(config, slots()),
+        shape_(shape_of(config, vocab_size_)),
+        steps_(shape_),
+        read_shape_(shape_),
+        read_steps_(steps_of_reading(shape_)),
+        rotary_(shape_, slots()),
         attention_(shape_of_attention()),
-        products_(detail::data_type_of<NumberT>, false) {
+        products_(detail::data_type_of<NumberT>, false),
+        markov_(config, shape_.vocab_size, weights_.markov, max_texts) {
     require_option("max_texts", max_texts, 1, 4096);
+    detail::require_on_device(config);
     espalier::detail::check_block_draft_target(config, target);
-    weights_.head = target_->head;
-    read_config_.n_heads = 0;
+    if (!config.has_head) weights_.head = target_->head;
+    read_shape_.n_heads = 0;
     add_products();
     for (int lanes = 1, last = 0; last < max_texts; lanes *= 2) {
       last = (std::min)(lanes, max_texts);
@@ -324,8 +443,9 @@ class block_draft_model {
     auto next = written.begin();
     for (std::int32_t length = 1; length <= config.block_length; ++length) {
       auto row = next;
+      const std::int32_t rows = config.rows_of(length);
       for (std::int32_t lane = 0; lane < max_texts; ++lane, row += length)
-        std::iota(row, row + length, lane * (length + 1) + 1);
+        std::iota(row, row + length, lane * rows + rows - length);
       next += static_cast<std::ptrdiff_t>(all);
     }
     written_ = device_array<std::int32_t>(std::span<const std::int32_t>(written));
@@ -333,6 +453,10 @@ class block_draft_model {
   }
 
   int vocab_size() const { return vocab_size_; }
+  //! Number of columns of the logits.
+  int columns() const { return shape_.vocab_size; }
+  //! The token of each column of the logits, on the device: [columns]; null: columns are tokens.
+  const token_id* tokens() const { return weights_.tokens.data(); }
   int block_length() const { return config_.block_length; }
   int max_positions() const { return max_positions_; }
   int max_texts() const { return max_texts_; }
@@ -349,8 +473,10 @@ class block_draft_model {
     context_type context;
     context.max_texts = max_texts;
     context.keys_values = device_array<NumberT>(layers * texts * 2 * static_cast<std::size_t>(slots()) * kv);
-    context.states = device_array<NumberT>(texts * static_cast<std::size_t>(max_positions_) *
-                                           static_cast<std::size_t>(config_.hidden_size));
+    if (!config_.is_dflash()) {
+      context.states = device_array<NumberT>(texts * static_cast<std::size_t>(max_positions_) *
+                                             static_cast<std::size_t>(config_.hidden_size));
+    }
     return context;
   }
 
@@ -365,19 +491,38 @@ class block_draft_model {
 
   //! Returns the logits of the next `length` tokens of each text. Beyond max_positions() they mean nothing.
   //!
-  //! Shapes      [lanes][length][vocab_size], at the same address always
+  //! Shapes      [lanes][length][columns], at the same address always
   //! Pre         the states of all tokens but the last were read; 1 <= length <= block_length()
   vocab_rows<LogitT> forward(context_type& context, const text_batch& texts, std::int32_t length, cudaStream_t stream) {
-    const int n = length + 1;
+    const int n = config_.rows_of(length);
     const detail::block_draft_rows lines = lines_;
+    const detail::opened_blocks blocks{n, max_positions_, config_.mask_token, config_.sight(false),
+                                       config_.sight(true)};
     launch("open_block", detail::open_block<>, {.grid = texts.lanes(), .threads = detail::block_row_threads}, stream,
-           lines, texts, n, max_positions_);
+           lines, texts, blocks);
     forward_batch_view batch = lines.view(texts.n, n, (std::max)(1, (std::min)(texts.max_context, max_positions_)));
-    // The row of the pending token has no logits.
+    // The row of the pending token has no logits, unless it drafts the first token.
     batch.outputs = written_rows(length);
     batch.n_outputs = texts.n * length;
-    walk(steps_.all(), config_, context, batch, stream);
-    return {memory_.logits, batch.n_outputs, vocab_size_};
+    walk(steps_.all(), shape_, context, batch, stream);
+    scale_logits(batch.n_outputs, stream);
+    markov_.read_states(memory_.normed, texts.n, length, stream);
+    return {memory_.logits, batch.n_outputs, shape_.vocab_size};
+  }
+
+  //! Whether rows are corrected by path: the draft has a Markov head.
+  bool corrects() const { return markov_.is_there(); }
+
+  //! Takes memory for calls of corrected() about at most max_nodes nodes of each of n_texts trees.
+  void reserve_corrections(std::int32_t max_nodes, std::int32_t n_texts) { markov_.reserve(max_nodes, n_texts); }
+
+  //! Returns the logits of the tokens after these nodes of the trees: the rows of the last forward() at their depths,
+  //! corrected. Nodes below the last row have the last one.
+  //!
+  //! Shapes      [lanes][nodes.n][columns], at the same address always
+  //! Pre         corrects(); the texts are those of the last forward()
+  vocab_rows<LogitT> corrected(const text_batch& texts, node_list nodes, cudaStream_t stream) const {
+    return markov_.after(texts, nodes, memory_.logits, stream);
   }
 
  private:
@@ -385,8 +530,16 @@ class block_draft_model {
 
   static constexpr int read_rows = 64;  // number of rows for which every model has room in a pass of read()
 
+  // Returns the shape of the transformer of a draft for a target with so many tokens; its vocabulary is the columns of
+  // the logits.
+  static model_config shape_of(const block_draft_config& config, int vocab_size) {
+    model_config shape = config.without_windows();
+    shape.vocab_size = config.head_size > 0 ? config.head_size : vocab_size;
+    return shape;
+  }
+
   // Returns the steps that write keys and values of states to the cache, layer after layer.
-  static std::vector<detail::model_step> steps_of_reading(const block_draft_config& config) {
+  static std::vector<detail::model_step> steps_of_reading(const model_config& config) {
     std::vector<detail::model_step> reading;
     const detail::model_steps of_two_matrices(config, {}, true);
     for (const detail::model_step& step : of_two_matrices.all()) {
@@ -402,6 +555,11 @@ class block_draft_model {
     int n_lanes, n;  // n: rows of a lane
 
     void embed(const forward_batch_view&, cudaStream_t stream) const { of.begin_stream(context, n_lanes, n, stream); }
+    void see(int layer, forward_batch_view& batch, attention_scores& scores) const {
+      if (!of.config_.is_windowed(layer)) return;
+      batch.mask = of.lines_.windowed.mask;
+      scores.windows = of.lines_.windowed.windows;
+    }
     void add(const detail::model_step&, int number, const linear_type& linear, const NumberT* x, int rows,
              cudaStream_t stream) const {
       of.products_.multiply(number, linear.matrix, x, of.memory_.stream, rows, stream);
@@ -410,12 +568,12 @@ class block_draft_model {
     float* kept(int) const { return nullptr; }
   };
 
-  // Launches these steps. `config` is config_, or read_config_ for the steps of a read.
-  void walk(std::span<const detail::model_step> steps, const model_config& config, const context_type& context,
+  // Launches these steps. `shape` is shape_, or read_shape_ for the steps of a read.
+  void walk(std::span<const detail::model_step> steps, const model_config& shape, const context_type& context,
             const forward_batch_view& batch, cudaStream_t stream) const {
     place here{*this, context, batch.n_sequences, batch.n_rows / batch.n_sequences};
     detail::step_launcher<NumberT, LogitT, AttentionT, weights_type, place>{
-        steps_, config, products_, numbers_, rotary_, &attention_, weights_, memory_, 0, here}
+        steps_, shape, products_, numbers_, rotary_, &attention_, weights_, memory_, 0, here}
         .run(steps, view_of(context), batch, stream);
   }
 
@@ -440,13 +598,13 @@ class block_draft_model {
     const auto begin = static_cast<std::size_t>(q) * static_cast<std::size_t>(width) * sizeof(NumberT);
     const auto alignment = static_cast<std::uint32_t>((std::min)(std::size_t{256}, begin & (~begin + 1)));
     features_product_ = products_.add(width, features_size(), CUDA_R_32F, false);
+    if (!config_.is_dflash()) pending_product_ = products_.add(width, width, CUDA_R_32F, false);
     numbers_.key_value = products_.add(2 * kv, width, numbers, false, alignment);
-    pending_product_ = products_.add(width, width, CUDA_R_32F, false);
     numbers_.query_key_value = products_.add(q + 2 * kv, width, numbers, false);
     numbers_.attention_out = products_.add(width, q, CUDA_R_32F, true);
     numbers_.widen = products_.add(2 * config_.intermediate_size, width, numbers, false);
     numbers_.down = products_.add(width, config_.intermediate_size, CUDA_R_32F, true);
-    numbers_.head = products_.add(vocab_size_, width, detail::data_type_of<LogitT>, false);
+    numbers_.head = products_.add(shape_.vocab_size, width, detail::data_type_of<LogitT>, false);
   }
 
   int features_size() const { return static_cast<int>(config_.hidden_layers.size()) * config_.hidden_size; }
@@ -463,16 +621,21 @@ class block_draft_model {
     memory_.activated = activations_.take(rows(config_.intermediate_size));
     memory_.stream = floats_.take(rows(config_.hidden_size));
     const auto texts = static_cast<std::size_t>(max_texts_);
-    root_ = floats_.take(texts * static_cast<std::size_t>(config_.hidden_size));
+    if (!config_.is_dflash()) root_ = floats_.take(texts * static_cast<std::size_t>(config_.hidden_size));
     memory_.logits = logits_memory_.take(texts * static_cast<std::size_t>(config_.block_length) *
-                                         static_cast<std::size_t>(vocab_size_));
+                                         static_cast<std::size_t>(shape_.vocab_size));
     static_assert(sizeof(batch_sequence) % sizeof(std::int32_t) == 0);
     lines_.positions = integers_.take(rows(1));
     lines_.sequence_of = integers_.take(rows(1));
     lines_.sequences =
         reinterpret_cast<batch_sequence*>(integers_.take(texts * sizeof(batch_sequence) / sizeof(std::int32_t)));
-    lines_.mask = reinterpret_cast<std::uint32_t*>(integers_.take(rows((config_.block_length + 32) / 32)));
-    lines_.pending = integers_.take(texts);
+    const auto mask = [&] {
+      return reinterpret_cast<std::uint32_t*>(integers_.take(rows((config_.block_length + 32) / 32)));
+    };
+    lines_.seen = {mask(), nullptr};
+    if (config_.has_windows())
+      lines_.windowed = {mask(), config_.sight(true).window > 0 ? integers_.take(rows(1)) : nullptr};
+    lines_.tokens = integers_.take(rows(1));
   }
 
   kv_view<NumberT> view_of(const context_type& context) const {
@@ -503,15 +666,22 @@ class block_draft_model {
     const int rows = products_.planned(n_rows);
     products_.multiply(features_product_, weights_.features.matrix, features_, memory_.stream, rows, stream);
     normalise(weights_.features_norm.scale, n_rows, stream);
-    launch("keep_states", detail::keep_states<NumberT>,
-           {.grid = static_cast<unsigned>(n_rows), .threads = detail::block_row_threads}, stream, memory_.normed,
-           context.states.data(), config_.hidden_size, max_positions_, lines);
-    walk(read_steps_, read_config_, context, lines.view(n_lanes, part.max, 1), stream);
+    if (!config_.is_dflash()) {
+      launch("keep_states", detail::keep_states<NumberT>,
+             {.grid = static_cast<unsigned>(n_rows), .threads = detail::block_row_threads}, stream, memory_.normed,
+             context.states.data(), config_.hidden_size, max_positions_, lines);
+    }
+    walk(read_steps_, read_shape_, context, lines.view(n_lanes, part.max, 1), stream);
   }
 
+  // Writes the stream of n rows for each lane before the first layer. For DFlash it is the embedding of the pending
+  // token, and the mask token's in each further row.
   void begin_stream(const context_type& context, int n_lanes, int n, cudaStream_t stream) const {
-    detail::embed<NumberT>({lines_.pending, target_->embedding, vocab_size_, config_.hidden_size, memory_.stream},
-                           n_lanes, stream);
+    const NumberT* table = weights_.embedding != nullptr ? weights_.embedding : target_->embedding;
+    detail::embed<NumberT>(
+        {lines_.tokens, table, vocab_size_, config_.hidden_size, memory_.stream, 0, config_.embedding_scale},
+        config_.is_dflash() ? n_lanes * n : n_lanes, stream);
+    if (config_.is_dflash()) return;
     normalise(weights_.pending_norm.scale, n_lanes, stream);
     products_.multiply(pending_product_, weights_.pending.matrix, memory_.normed, root_, products_.planned(n_lanes),
                        stream);
@@ -521,6 +691,15 @@ class block_draft_model {
         {.grid = dim3(static_cast<unsigned>(n), static_cast<unsigned>(n_lanes)), .threads = detail::block_row_threads},
         stream, root_, context.states.data(), weights_.masked, memory_.stream, config_.hidden_size, max_positions_,
         lines);
+  }
+
+  void scale_logits(int rows, cudaStream_t stream) const {
+    if (config_.output_scale == 1.0F && config_.output_cap == 0.0F) return;
+    const std::int64_t n = std::int64_t{rows} * shape_.vocab_size;
+    launch("scale_numbers", detail::scale_numbers<LogitT>,
+           {.grid = static_cast<unsigned>((n + detail::scale_threads - 1) / detail::scale_threads),
+            .threads = detail::scale_threads},
+           stream, memory_.logits, n, config_.output_scale, config_.output_cap);
   }
 
   // Returns the indices of the rows that have logits, for blocks of this length: [lanes][length].
@@ -540,13 +719,15 @@ class block_draft_model {
   std::shared_ptr<const model_weights<NumberT>> target_;
   int vocab_size_;
   int max_positions_;
+  model_config shape_;
   detail::model_steps steps_;
-  model_config read_config_;  // config_ without query heads: a read computes no queries
+  model_config read_shape_;  // shape_ without query heads: a read computes no queries
   std::vector<detail::model_step> read_steps_;
   detail::rotary_tables rotary_;
   AttentionT attention_;
   matrix_products products_;
-  int features_product_ = 0, pending_product_ = 0;
+  detail::markov_head<NumberT, LogitT> markov_;
+  int features_product_ = 0, pending_product_ = 0;  // the latter in the library's own layout alone
   detail::step_products numbers_;
   device_array<std::int32_t> written_;  // [block_length][max_texts * block_length], as written_rows has it
 

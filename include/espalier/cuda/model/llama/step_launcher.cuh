@@ -113,6 +113,8 @@ ESPALIER_KERNEL void cap_numbers(NumberT* numbers, std::int64_t n, float cap) {
 //                                               it to memory.stream if step.adds, else writes it to memory.output
 //   stream_changed()                            is called when a norm has written to the stream
 //   kept(layer) -> float*                       the memory to which the stream after a layer is copied
+//   see(layer, batch, scores)                   if it is there, changes what the rows of a layer see: the masks of the
+//                                               batch, and the windows
 //   dispatch(step, job, stream)                 of a model with mixtures: computes the mixture of this job, whose
 //                                               experts have been chosen; its arrays are those of `memory`
 template <class NumberT, class LogitT, class AttentionT, class WeightsT, class PlaceT>
@@ -173,11 +175,7 @@ class step_launcher {
           rotate(step, kv, batch, stream);
           break;
         case step_kind::attend:
-          if (attention == nullptr) break;
-          attention->run(memory.projected, kv, step.cache_layer, batch,
-                         {config.score_scale(), step.limit, step.window,
-                          espalier::detail::scale_at(weights, {model_part::sinks, step.layer})},
-                         memory.mixed, stream);
+          if (attention != nullptr) attend(step, kv, batch, stream);
           break;
         case step_kind::activate:
           activate(step, batch.n_rows, stream);
@@ -285,6 +283,15 @@ class step_launcher {
         2 * sizeof(NumberT) * static_cast<std::size_t>(config.kv_size()) * static_cast<std::size_t>(batch.max_context);
     if (context <= 2 * read_ahead_bytes) job.next = ahead(steps[step.next]);
     detail::rotate(job, kv, batch, stream);
+  }
+
+  void attend(const model_step& step, const kv_view<NumberT>& kv, forward_batch_view batch, cudaStream_t stream) const {
+    attention_scores scores{.scale = config.score_scale(),
+                            .cap = step.limit,
+                            .window = step.window,
+                            .sinks = espalier::detail::scale_at(weights, {model_part::sinks, step.layer})};
+    if constexpr (requires { place.see(step.layer, batch, scores); }) place.see(step.layer, batch, scores);
+    attention->run(memory.projected, kv, step.cache_layer, batch, scores, memory.mixed, stream);
   }
 
   void activate(const model_step& step, int n, cudaStream_t stream) const {
