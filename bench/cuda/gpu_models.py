@@ -12,13 +12,13 @@ PARTS = ("draft", "block", "prompts")
 class Model:
     """PATH[,draft=PATH][,block=PATH][,prompts=FILE]: a GGUF file or a folder: a model's, or target, draft, block."""
 
-    def __init__(self, text, root):
+    def __init__(self, text, root, argument="--models"):
         self.path, *given = text.split(",")
         self.parts = {}
         for part in given:
             name, equals, value = part.partition("=")
             if name not in PARTS or not equals or not value:
-                raise ValueError(f'--models: "{part}" is none of {", ".join(p + "=PATH" for p in PARTS)}.')
+                raise ValueError(f'{argument}: "{part}" is none of {", ".join(p + "=PATH" for p in PARTS)}.')
             self.parts[name] = value
         self.given = [self.path, *self.parts.values()]
         name = os.path.basename(os.path.normpath(self.path))

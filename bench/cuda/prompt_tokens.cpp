@@ -27,10 +27,12 @@ tokenizer tokenizer_of(const std::string& path) {
 }
 
 // The message of a user for a model that chats, the beginning of a text for any other model.
-std::vector<token_id> tokens_of(const tokenizer& of, const std::string& text) {
+std::vector<token_id> tokens_of(const tokenizer& of, const std::string& text, bool without_thinking) {
   if (of.chat_template_text().empty()) return of.encode_prompt(text);
   const nlohmann::ordered_json said{{"role", "user"}, {"content", text}};
-  return chat_template::of(of).tokens(of, {.messages = nlohmann::ordered_json::array({said})});
+  chat_input input{.messages = nlohmann::ordered_json::array({said})};
+  if (without_thinking) input.variables = {{"enable_thinking", false}};
+  return chat_template::of(of).tokens(of, input);
 }
 
 }  // namespace
@@ -38,17 +40,19 @@ std::vector<token_id> tokens_of(const tokenizer& of, const std::string& text) {
 int main(int argc, char** argv) {
   std::string model, prompts;
   int most = 4;
+  bool without_thinking = false;
   bench::program program("prompt_tokens", "Prompts as tokens, one a line on stdout.");
   program.add("--model", model, "a GGUF file, or a folder with a tokenizer");
   program.add("--prompts", prompts, "one a line as JSON with \"text\" and \"domain\"");
   program.add("--most", most, "of each domain");
+  program.add("--without-thinking", without_thinking, "chat templates get enable_thinking as false");
   return program.run(argc, argv, [&] {
     const tokenizer of = tokenizer_of(model);
     std::map<std::string, int> count;
     for (const models::prompt& p : models::read_prompts(prompts)) {
       if (++count[p.domain] > most) continue;
-      const nlohmann::ordered_json line{{"domain", p.domain},
-                                        {"tokens", p.tokens.empty() ? tokens_of(of, p.text) : p.tokens}};
+      const nlohmann::ordered_json line{
+          {"domain", p.domain}, {"tokens", p.tokens.empty() ? tokens_of(of, p.text, without_thinking) : p.tokens}};
       std::printf("%s\n", line.dump().c_str());
     }
     return 0;

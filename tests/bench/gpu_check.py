@@ -424,6 +424,60 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.scene.run("--models", "x,drafts=y"), 2)
         self.assertIn('"drafts=y" is none of draft=PATH, block=PATH, prompts=PATH.', self.scene.said)
 
+    def test_published_drafters_are_measured_against_what_was_published(self):
+        def folder(name, config):
+            path = os.path.join(self.scene.folder, name)
+            os.makedirs(path)
+            with open(os.path.join(path, "config.json"), "w") as file:
+                json.dump(config, file)
+            return path
+
+        qwen = {"model_type": "qwen3", "hidden_size": 4096, "num_hidden_layers": 36}
+        target = folder("qwen", qwen)
+        small = folder("small", {**qwen, "hidden_size": 1024})
+        dflash = folder("dflash", {"architectures": ["DFlashDraftModel"], "dflash_config": {}})
+        dspark = folder("dspark", {"speculators_model_type": "dspark"})
+        prompts = os.path.join(self.scene.folder, "prompts.jsonl")
+        with open(prompts, "w") as file:
+            file.write('{"tokens": [1]}')
+
+        def run(*pairs):
+            words = [word for pair in pairs for word in ("--published", pair)]
+            return self.scene.run("--steps", "build,measure", *words)
+
+        self.assertEqual(run(f"qwen3-8b-dflash={target},block={dflash},prompts={prompts}"), 3, self.scene.said)
+        self.assertIn("measure_decoding of " + target, self.scene.new_calls())
+        self.assertNotIn("measure_trees of " + target, self.scene.calls())
+        command = self.scene.state()["programs"]["measure_decoding of qwen3-8b-dflash"]["command"]
+        self.assertIn("--times-plain 7.52,6.59", command)
+        self.assertIn("--tokens 1024", command)
+        report = self.scene.report()
+        self.assertNotIn("(--published qwen3-8b-dflash=", report)
+        for name in ("dflash", "dflash-speculators", "dflash-gguf", "dspark"):
+            self.assertIn(
+                f"not measured, since the files are not given (--published {name}=TARGET,block=DRAFT).", report
+            )
+        with_prompts = f",prompts={prompts}"
+        run(
+            f"qwen3-8b-dflash={small},block={dflash}{with_prompts}",
+            f"dflash={target},block={dspark}{with_prompts}",
+            f"dspark={target},block={self.scene.folder}/nowhere{with_prompts}",
+            f"dflash-gguf={target},block={prompts}{with_prompts}",
+        )
+        report = self.scene.report()
+        self.assertIn(f"{small} has hidden_size 1024, but the entry's target has 4096.", report)
+        self.assertIn(f"{dspark} is laid out as dspark of speculators, but the entry is about dflash.", report)
+        self.assertIn(f"dspark was not measured: there is no {self.scene.folder}/nowhere.", report)
+        self.assertIn(f"{prompts} is laid out as no model, but the entry is about GGUF.", report)
+        for words, complaint in (
+            ("dflash3=x", '"dflash3" is none of qwen3-8b-dflash, dflash, dflash-speculators, dflash-gguf, dspark.'),
+            ("qwen3-8b-dflash", "its files are not given; the form is NAME=TARGET,block=DRAFT."),
+            ("qwen3-8b-dflash=x", "the draft is not given; the form is NAME=TARGET,block=DRAFT."),
+            ("dflash=x,drafts=y", '--published: "drafts=y" is none of draft=PATH, block=PATH, prompts=PATH.'),
+        ):
+            self.assertEqual(run(words), 2)
+            self.assertIn(complaint, self.scene.said)
+
     def test_models_are_packed_with_what_is_elsewhere(self):
         with open(os.path.join(self.scene.root, "bench", "cuda", "gpu_pack.py"), "a") as file:
             file.write("\nLIBRARIES = []\n")
