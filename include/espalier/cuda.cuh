@@ -51,6 +51,7 @@
 #include "espalier/cuda/decoder/text_rounds.cuh"
 #include "espalier/cuda/drafter/autoregressive.cuh"
 #include "espalier/cuda/drafter/block_diffusion.cuh"
+#include "espalier/cuda/drafter/factorised.cuh"
 #include "espalier/cuda/drafter/joint.cuh"
 #include "espalier/cuda/drafter/no_drafter.cuh"
 #include "espalier/cuda/drafter/prompt_lookup.cuh"

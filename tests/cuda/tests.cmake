@@ -22,7 +22,7 @@ espalier_cuda_sources(interop interop)
 espalier_cuda_sources(sampling sampling)
 espalier_cuda_sources(tree_policy drafter/joint.cu drafter/prompt_lookup.cu registry.cu tree_policy)
 espalier_cuda_sources(attention model/attention)
-espalier_cuda_sources(llama backend drafter/block_diffusion.cu model/llama/expert_mixture.cu model/llama/host_llama.cpp
+espalier_cuda_sources(llama backend drafter/block_diffusion.cu drafter/factorised.cu model/llama/expert_mixture.cu model/llama/host_llama.cpp
   model/llama/llama_backend.cu
   model/llama/matrix_products.cu model/llama/persistent_pass.cu model/llama/row_upload.cu)
 espalier_cuda_sources(models_in_rounds model/llama/host_llama.cpp model/llama/models_in_rounds.cu)

@@ -157,7 +157,8 @@ namespace espalier::cuda {
 //! Head dimensions 64 and 128 of half and bfloat16 numbers run on tensor cores; floats, and other dimensions up to 256,
 //! on a plain kernel that is meant for small models and comparison. Capped scores take the plain kernel whatever the
 //! numbers are. So do windows: those of each row always, one for all rows without batch_invariant if it is shorter than
-//! the context and the batch together, with batch_invariant always. All kernels take sinks, which are added to a row's weights when its mean is made.
+//! the context and the batch together, with batch_invariant always. All kernels take sinks, which are added to a row's
+//! weights when its mean is made.
 //!
 //! Tensor cores are used by mma.sync, or by wgmma on compute capability 9.0 in a program that is compiled for sm_90a
 //! (CMAKE_CUDA_ARCHITECTURES 90a, or nvcc -gencode arch=compute_90a,code=sm_90a); code for plain sm_90 has no wgmma.

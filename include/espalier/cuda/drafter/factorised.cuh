@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: BSL-1.0
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "espalier/config.hpp"
+#include "espalier/core/forward_batch_view.hpp"
+#include "espalier/core/probabilities.hpp"
+#include "espalier/core/row_origin.hpp"
+#include "espalier/core/token.hpp"
+#include "espalier/cuda/concepts/drafter.cuh"
+#include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/fault.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/node_list.cuh"
+#include "espalier/cuda/core/path.cuh"
+#include "espalier/cuda/core/prompt_chunk.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/core/text_rows.cuh"
+#include "espalier/cuda/sampling/sampler.cuh"
+#include "espalier/sampling/sampler.hpp"
+
+namespace espalier::cuda {
+
+namespace detail {
+
+inline constexpr int row_name_threads = 128;
+
+// Gives each node of the lists its row: that of its depth, of which each text has n_rows. Nodes below the last row have
+// the last one. A thread block works for a lane.
+//
+// Shapes: row_of [places][n_nodes]
+template <class NodesT>
+ESPALIER_KERNEL void name_rows(text_batch texts, NodesT nodes, std::int32_t* row_of, std::int32_t n_nodes,
+                               std::int32_t n_rows) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const node_id* const asked = nodes.of(here.place);
+  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < nodes.n; i += row_name_threads) {
+    const node_id u = asked[i];
+    if (u == no_node) continue;
+    const std::int32_t depth = here.tree.depth[u];
+    row_of[here.place * n_nodes + u] = here.place * n_rows + (depth < n_rows ? depth : n_rows - 1);
+  }
+}
+
+// Copies rows of columns to rows of tokens: thread block (i, lane) copies the row whose number is entry i of the list
+// of the lane's text.
+//
+// Shapes: from [places][n_rows][columns]; tokens [columns]; to [places][n_rows][vocab], 0 for tokens without a column
+template <class NodesT>
+ESPALIER_KERNEL void widen_rows(text_batch texts, NodesT nodes, std::int32_t n_rows, const float* from,
+                                std::int32_t columns, const token_id* tokens, float* to, std::int32_t vocab) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const node_id u = nodes.of(here.place)[blockIdx.x];
+  if (u == no_node) return;
+  const std::int64_t row = std::int64_t{here.place} * n_rows + u;
+  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < columns; i += static_cast<std::int32_t>(blockDim.x))
+    to[row * vocab + tokens[i]] = from[row * columns + i];
+}
+
+// Gives nodes the rows that they had under their earlier numbers; a thread block works for a lane.
+//
+// Shapes: row_of, spare [places][n_nodes]
+template <class MovedT>
+ESPALIER_KERNEL void move_rows(text_batch texts, MovedT moved, std::int32_t* row_of, std::int32_t* spare,
+                               std::int32_t n_nodes) {
+  const text_in_batch here = texts.here();
+  if (here.place < 0) return;
+  const node_id* const was = moved.of(here.place);
+  row_of += here.place * n_nodes, spare += here.place * n_nodes;
+  const std::int32_t n = here.tree.size->n_nodes;
+  for (auto v = static_cast<node_id>(threadIdx.x); v < n; v += row_name_threads)
+    spare[v] = was[v] == no_node ? -1 : row_of[was[v]];
+  __syncthreads();
+  for (auto v = static_cast<node_id>(threadIdx.x); v < n; v += row_name_threads)
+    row_of[v] = spare[v];
+}
+
+}  // namespace detail
+
+//! espalier::factorised on the device: a StepDrafter of a BlockDrafter, so that every policy can grow trees over a
+//! block. The row of a node is the marginal of its depth, whatever its path; or, if the block drafter corrects its rows
+//! by path (ConditionedBlockDrafter), that marginal corrected.
+//!
+//! The block drafter is kept by reference when given as an lvalue, by value otherwise. If it reads the target's hidden
+//! states, so does this drafter.
+//!
+//! Shapes      rows() [places][block_length][vocab], or [places][max_nodes + 1][vocab] if rows are corrected
+//! Complexity  propose, of the root: the block's pass; one launch of the sampler over all its rows, and one that names
+//!             the rows of nodes. Of other nodes: that last launch. If rows are corrected: the block's corrections, and
+//!             the sampler over the nodes that are asked about. If columns are not tokens, one more launch after each
+//!             of the sampler's. No synchronisation, no allocation
+//! Law         StepDrafter's; given the same logits, the rows are the host's
+//! Errors      those of the block drafter and of sampler; faults of the block's logits
+//! Source      as espalier::factorised
+template <class BlockDrafterT>
+class factorised {
+  using inner_type = std::remove_reference_t<BlockDrafterT>;
+  static_assert(BlockDrafter<inner_type>, "the first argument must be a BlockDrafter on the device");
+  using logits_type =
+      decltype(std::declval<inner_type&>().propose_block(std::declval<const text_batch&>(), cudaStream_t{}));
+  using number = std::remove_cvref_t<decltype(*std::declval<logits_type>().data)>;
+
+ public:
+  explicit factorised(BlockDrafterT&& inner, sampling_options sampling = {.temperature = 1.0F})
+      : inner_(std::forward<BlockDrafterT>(inner)), sampler_(sampling) {}
+
+  std::int32_t vocab_size() const { return inner_.vocab_size(); }
+  std::int32_t capacity() const { return inner_.capacity(); }
+
+  //! Prepares for rounds that accept up to n_tokens tokens that this drafter was not asked about. Called before
+  //! reserve().
+  void catch_up(std::int32_t n_tokens) requires CatchingUpDrafter<inner_type> { inner_.catch_up(n_tokens); }
+
+  void reserve(std::int32_t max_nodes, std::int32_t max_texts, fault* found) {
+    // A tree may be deeper than the block.
+    if constexpr (CatchingUpDrafter<inner_type>) inner_.catch_up(max_nodes);
+    inner_.reserve(max_nodes, max_texts, found);
+    found_ = found;
+    n_nodes_ = max_nodes + 1;
+    if constexpr (ConditionedBlockDrafter<inner_type>) {
+      if (corrects()) inner_.reserve_corrections((std::max)(max_nodes, 1), max_texts);
+    }
+    n_rows_ = corrects() ? n_nodes_ : inner_.block_length();
+    std::vector<node_id> depths(static_cast<std::size_t>(inner_.block_length()));
+    std::iota(depths.begin(), depths.end(), 0);
+    depths_ = device_array<node_id>(std::span<const node_id>(depths));
+    const auto texts = static_cast<std::size_t>(max_texts), rows = texts * static_cast<std::size_t>(n_rows_);
+    row_of_ = device_array<std::int32_t>(texts * static_cast<std::size_t>(n_nodes_));
+    spare_ = device_array<std::int32_t>(row_of_.size());
+    made_ = device_array<std::int32_t>(rows);
+    rows_ = device_array<float>(rows * static_cast<std::size_t>(vocab_size()));
+    if (tokens() != nullptr) {
+      narrow_ = device_array<float>(rows * static_cast<std::size_t>(inner_.columns()));
+      rows_.fill_bytes(0, nullptr);
+    }
+    sampler_.reserve(n_rows_, tokens() != nullptr ? inner_.columns() : vocab_size());
+  }
+
+  void begin(std::int32_t place, text_view text, std::span<const token_id> context, std::int32_t n_known,
+             cudaStream_t stream) {
+    inner_.begin(place, text, context, n_known, stream);
+    is_open_ = false;
+  }
+
+  void ensure(std::int32_t place, std::int32_t n, cudaStream_t stream) { inner_.ensure(place, n, stream); }
+  void release(std::int32_t place) requires ReleasingDrafter<inner_type> { inner_.release(place); }
+
+  //! Passes hidden states on to the block drafter, as FeatureDrafter says.
+  template <class BackendT>
+  requires FeatureDrafter<inner_type, BackendT>
+  void read(const BackendT& backend, std::int32_t place, std::int32_t first, std::int32_t n, cudaStream_t stream) {
+    inner_.read(backend, place, first, n, stream);
+  }
+  template <class BackendT>
+  requires FeatureDrafter<inner_type, BackendT>
+  void read(const BackendT& backend, const text_batch& texts, path_view path, const batch_sequence* lanes,
+            cudaStream_t stream) {
+    inner_.read(backend, texts, path, lanes, stream);
+  }
+  template <class BackendT>
+  requires FeatureDrafter<inner_type, BackendT>
+  void read(const BackendT& backend, const prompt_chunk* chunks, std::int32_t n_chunks, std::int32_t n_rows,
+            cudaStream_t stream) {
+    inner_.read(backend, chunks, n_chunks, n_rows, stream);
+  }
+
+  void propose(const text_batch& texts, node_list nodes, cudaStream_t stream) {
+    if (!is_open_) {
+      row_of_.fill_bytes(0xFF, stream);
+      const logits_type logits = inner_.propose_block(texts, stream);
+      if (!corrects()) make(texts, {depths_.data(), n_rows_, 0}, logits, made_.data(), row_origin::of_block(0), stream);
+    }
+    is_open_ = true;
+    if constexpr (ConditionedBlockDrafter<inner_type>) {
+      if (corrects()) {
+        return make(texts, nodes, inner_.corrected(texts, nodes, stream), row_of_.data(),
+                    row_origin::after_node(row_origin::model::draft, 0, root_node), stream);
+      }
+    }
+    launch("name_rows", detail::name_rows<node_list>, {.grid = texts.lanes(), .threads = detail::row_name_threads},
+           stream, texts, nodes, row_of_.data(), n_nodes_, n_rows_);
+  }
+
+  text_rows rows() const {
+    return {{rows_.data(), static_cast<std::int32_t>(made_.size()), vocab_size()}, row_of_.data(), n_nodes_};
+  }
+
+  void renumber(const text_batch& texts, moved_nodes moved, cudaStream_t stream) const {
+    launch("move_rows", detail::move_rows<moved_nodes>, {.grid = texts.lanes(), .threads = detail::row_name_threads},
+           stream, texts, moved, row_of_.data(), spare_.data(), n_nodes_);
+  }
+
+  void commit(const text_batch& texts, path_view path, cudaStream_t stream) {
+    inner_.commit(texts, path, stream);
+    is_open_ = false;
+  }
+
+ private:
+  bool corrects() const {
+    if constexpr (ConditionedBlockDrafter<inner_type>) return inner_.corrects();
+    return false;
+  }
+
+  const token_id* tokens() const {
+    if constexpr (requires { inner_.tokens(); }) return inner_.tokens();
+    return nullptr;
+  }
+
+  // Makes row `rows[i]` of each text from row i of its logits, and notes in row_of that it is made.
+  void make(const text_batch& texts, node_list rows, logits_type logits, std::int32_t* row_of, row_origin from,
+            cudaStream_t stream) {
+    float* const to = tokens() != nullptr ? narrow_.data() : rows_.data();
+    sampler_.run(logits, texts, rows, to, row_of, n_rows_, found_, from, stream);
+    if (tokens() == nullptr) return;
+    launch("widen_rows", detail::widen_rows<node_list>, {.grid = texts.lanes(rows.n), .threads = 256}, stream, texts,
+           rows, n_rows_, narrow_.data(), logits.vocab, tokens(), rows_.data(), vocab_size());
+  }
+
+  BlockDrafterT inner_;
+  sampler<number> sampler_;
+  fault* found_ = nullptr;
+  std::int32_t n_nodes_ = 0;           // nodes of a tree, root included
+  std::int32_t n_rows_ = 0;            // rows of a text: by depth, or by node if rows are corrected
+  device_array<node_id> depths_;       // [block_length] 0, 1, 2, ...
+  device_array<std::int32_t> row_of_;  // [places][n_nodes]
+  device_array<std::int32_t> spare_;   // [places][n_nodes]
+  device_array<std::int32_t> made_;    // [places][n_rows]: what the sampler notes of rows by depth, and nobody reads
+  device_array<float> rows_;           // [places][n_rows][vocab]
+  device_array<float> narrow_;         // [places][n_rows][columns], if columns are not tokens
+  bool is_open_ = false;               // whether nodes were asked about in the round that is being enqueued
+};
+
+template <class BlockDrafterT>
+factorised(BlockDrafterT&&) -> factorised<BlockDrafterT>;
+template <class BlockDrafterT>
+factorised(BlockDrafterT&&, sampling_options) -> factorised<BlockDrafterT>;
+
+}  // namespace espalier::cuda
