@@ -64,7 +64,7 @@ concept Drafter = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 //!                                  entry that is no_node is skipped
 //!   rows() -> text_rows            all rows of this round: probabilities, at addresses that do not change
 //! Models
-//!   autoregressive
+//!   autoregressive; factorised over a BlockDrafter
 template <class DrafterT>
 concept StepDrafter = Drafter<DrafterT> &&
     requires(DrafterT& drafter, const text_batch& texts, node_list nodes, cudaStream_t stream) {
@@ -139,7 +139,7 @@ concept ReleasingDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std:
 //! on rows() and commit() use the new numbers of the nodes.
 //!
 //! Models
-//!   autoregressive, joint
+//!   autoregressive, factorised, joint
 template <class DrafterT>
 concept RenumberingDrafter = Drafter<DrafterT> &&
     requires(DrafterT& drafter, const text_batch& texts, moved_nodes moved, cudaStream_t stream) {
@@ -151,7 +151,7 @@ concept RenumberingDrafter = Drafter<DrafterT> &&
 //! too.
 //!
 //! Models
-//!   autoregressive, block_diffusion
+//!   autoregressive, block_diffusion, factorised
 template <class DrafterT>
 concept CatchingUpDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std::int32_t n) {
   drafter.catch_up(n);
@@ -191,7 +191,7 @@ auto ask(const text_batch& texts, DrafterT& drafter, node_list nodes, cudaStream
 //!   read(backend, chunks, n_chunks, n_rows, stream)   reads, in a round whose pass has also read prompts, the states
 //!                                     of these chunks: chunks [n_chunks] on the device, n_rows rows in all at most
 //! Models
-//!   block_diffusion, joint
+//!   block_diffusion; factorised and joint over such a drafter
 template <class DrafterT, class BackendT>
 concept FeatureDrafter = Drafter<DrafterT> &&
     requires(DrafterT& drafter, const BackendT& backend, const text_batch& texts, std::int32_t n, path_view path,

@@ -132,7 +132,7 @@ class block_corrections {
   // Returns the vector of a Markov head after a path: [markov_rank], valid until the next call.
   const float* markov_vector(const block_draft_weights& weights, int place, tree_view tree, node_id node) {
     using enum block_draft_config::markov_kind;
-    const int rank = config_.markov_rank, inputs = block_draft_weights::path_inputs(config_);
+    const int rank = config_.markov_rank, inputs = config_.path_inputs();
     float* const state = path_.data();
     float *const token = state + rank, *const vector = token + rank, *const gates = vector + rank;
     const auto read_token = [&](node_id of) {

@@ -80,6 +80,16 @@ struct block_draft_config : model_config {
   int markov_gates() const {
     return markov == markov_kind::vanilla ? 0 : (markov == markov_kind::gated ? 1 : 3) * markov_rank;
   }
+  //! Numbers of the path that gates read: of the token before, and for a recurrent unit of its state before.
+  int path_inputs() const { return (markov == markov_kind::rnn ? 2 : 1) * markov_rank; }
+  //! The first columns of the numbers of the path, and of the row's state, in a file's matrix of gates.
+  struct gate_begins {
+    int path, state;
+  };
+  gate_begins gate_columns() const {
+    if (markov == markov_kind::gated) return {hidden_size, 0};
+    return {0, path_inputs()};
+  }
   //! Number of columns of the logits: tokens that can be drafted.
   int columns() const { return head_size > 0 ? head_size : vocab_size; }
   //! Rows of a pass for one text that drafts `length` tokens. The last `length` of them have logits.

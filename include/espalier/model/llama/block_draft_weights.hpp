@@ -70,20 +70,6 @@ struct block_draft_weights {
 
   std::size_t bytes() const { return block.used() * sizeof(float); }
 
-  //! Returns how many numbers of the path the Markov head's gates read.
-  static int path_inputs(const block_draft_config& c) {
-    return (c.markov == block_draft_config::markov_kind::rnn ? 2 : 1) * c.markov_rank;
-  }
-
-  //! The first columns, in a row of the gates' matrix of a file, of the path's numbers and of the row's state.
-  struct gate_begins {
-    int path, state;
-  };
-  static gate_begins gate_columns(const block_draft_config& c) {
-    if (c.markov == block_draft_config::markov_kind::gated) return {c.hidden_size, 0};
-    return {0, path_inputs(c)};
-  }
-
   static block_draft_weights load(const block_draft_config& config, tensor_source& file) {
     block_draft_weights weights;
     weights.layers.resize(static_cast<std::size_t>(config.n_layers));
@@ -160,7 +146,7 @@ struct block_draft_weights {
     markov.tokens = floats(c.vocab_size, c.markov_rank);
     markov.out.place(block.take(markov.out.storage_floats()));
     if (c.markov_gates() == 0) return;
-    markov.gate_of_path = floats(c.markov_gates(), path_inputs(c));
+    markov.gate_of_path = floats(c.markov_gates(), c.path_inputs());
     markov.gate_bias = floats(c.markov_gates(), 1);
     markov.gate_of_state.place(block.take(markov.gate_of_state.storage_floats()));
   }
@@ -198,8 +184,8 @@ struct block_draft_weights {
     void set_gate(int row, const weight_row& read) {
       gate_row.resize(static_cast<std::size_t>(read.n));
       read.decode(gate_row.data());
-      const int n = path_inputs(config);
-      const auto [of_path, of_state] = gate_columns(config);
+      const int n = config.path_inputs();
+      const auto [of_path, of_state] = config.gate_columns();
       std::copy_n(gate_row.data() + of_path, n, weights.markov.gate_of_path + static_cast<std::ptrdiff_t>(row) * n);
       const std::span<const float> state(gate_row.data() + of_state, static_cast<std::size_t>(config.hidden_size));
       weights.markov.gate_of_state.set_row(row, {weight_type::f32, std::as_bytes(state), config.hidden_size});

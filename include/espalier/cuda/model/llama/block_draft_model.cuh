@@ -30,6 +30,7 @@
 #include "espalier/cuda/model/attention/attention_arguments.cuh"
 #include "espalier/cuda/model/attention/tree_attention.cuh"
 #include "espalier/cuda/model/llama/array_pieces.cuh"
+#include "espalier/cuda/model/llama/candidate_selector.cuh"
 #include "espalier/cuda/model/llama/embed.cuh"
 #include "espalier/cuda/model/llama/markov_head.cuh"
 #include "espalier/cuda/model/llama/matrix_products.cuh"
@@ -44,7 +45,6 @@
 #include "espalier/model/llama/block_draft_config.hpp"
 #include "espalier/model/llama/block_draft_files.hpp"
 #include "espalier/model/llama/block_draft_tensors.hpp"
-#include "espalier/model/llama/block_draft_weights.hpp"
 #include "espalier/model/llama/block_sight.hpp"
 #include "espalier/model/llama/draft_tokens.hpp"
 #include "espalier/model/llama/model_config.hpp"
@@ -56,15 +56,13 @@ namespace espalier::cuda::detail {
 //
 // Errors: model_error
 inline void require_on_device(const block_draft_config& c) {
-  if (c.selector_rank > 0 || c.conv_taps > 0) {
-    raise<model_error>(c.where,
-                       ": the block draft has convolutions and a selector (DFlash2), which the device does not ",
-                       "compute; the host's, espalier::block_draft_model, does.");
-  }
-  if (c.markov_rank > most_markov_rank) {
-    raise<model_error>(c.where, ": \"markov_rank\" is ", c.markov_rank, ", but the device computes at most ",
-                       most_markov_rank, "; the host's espalier::block_draft_model computes any.");
-  }
+  const auto require = [&](const char* key, int value, int most) {
+    if (value <= most) return;
+    raise<model_error>(c.where, ": \"", key, "\" is ", value, ", but the device computes at most ", most,
+                       "; the host's espalier::block_draft_model computes any.");
+  };
+  require("markov_rank", c.markov_rank, most_markov_rank);
+  require("selector_top_k", c.selector_candidates, candidate_selector<float, float>::max_candidates);
 }
 
 // What rows of a block see in layers of one kind.
@@ -250,8 +248,8 @@ namespace espalier::cuda {
 //!
 //! Complexity  load: reads the file once; host memory for 2^21 numbers. Synchronises
 //! Errors      model_error for a tensor that is missing or unknown, or has another shape or dtype than the config asks
-//!             for, for a weight beyond the range of NumberT, and for a block with convolutions and a selector, or with
-//!             a markov_rank above 4096, which the device does not compute; cuda_error
+//!             for, for a weight beyond the range of NumberT, and for a block with a markov_rank above 4096 or a
+//!             selector_top_k above 1024, which the device does not compute; cuda_error
 template <class NumberT>
 struct block_draft_weights {
   static_assert(detail::is_model_number<NumberT>,
@@ -262,6 +260,9 @@ struct block_draft_weights {
   //! A layer of a transformer; query and key_value are the first and the last rows of query_key_value.
   struct layer_type : model_weights<NumberT>::layer_type {
     linear_type query, key_value;
+    linear_type attention_factors, mlp_factors;  //!< [conv_factors][hidden_size], if there are convolutions
+    float* attention_taps = nullptr;             //!< [2][conv_taps][hidden_size]: before and after attention
+    float* mlp_taps = nullptr;
   };
 
   detail::array_pieces<NumberT> matrices;
@@ -275,6 +276,7 @@ struct block_draft_weights {
   linear_type head;               //!< [columns][hidden_size]; the model sets it to the target's if the file has none
   device_array<token_id> tokens;  //!< [columns] the token of each column of the logits; empty: columns are tokens
   detail::markov_weights<NumberT> markov;
+  detail::selector_weights<NumberT> selector;
 
   std::size_t bytes() const { return matrices.bytes() + vectors.bytes(); }
 
@@ -318,14 +320,25 @@ struct block_draft_weights {
       markov.tokens = matrix(c.vocab_size, c.markov_rank);
       markov.out = matrix(c.columns(), c.markov_rank);
     }
+    if (c.selector_rank > 0) {
+      selector.before = matrix(c.vocab_size, c.selector_rank);
+      selector.after = matrix(c.vocab_size, c.selector_rank);
+      selector.of_state = matrix(c.selector_rank, c.hidden_size);
+    }
     if (c.markov_gates() > 0) {
-      markov.gate_of_path = matrix(c.markov_gates(), espalier::block_draft_weights::path_inputs(c));
+      markov.gate_of_path = matrix(c.markov_gates(), c.path_inputs());
       markov.gate_of_state = matrix(c.markov_gates(), c.hidden_size);
       markov.gate_bias = vectors.take(size(c.markov_gates()));
     }
     for (layer_type& layer : layers) {
       layer.attention_norm = norm(), layer.mlp_norm = norm();
       layer.query_norm = norm_of_heads(), layer.key_norm = norm_of_heads();
+      if (c.conv_taps > 0) {
+        layer.attention_factors = linear(c.conv_factors(), c.hidden_size);
+        layer.mlp_factors = linear(c.conv_factors(), c.hidden_size);
+        layer.attention_taps = vectors.take(size(2 * c.conv_taps) * size(c.hidden_size));
+        layer.mlp_taps = vectors.take(size(2 * c.conv_taps) * size(c.hidden_size));
+      }
       layer.query_key_value = layer.query = layer.key_value = linear(c.projected_size(), c.hidden_size);
       if (layer.key_value.matrix != nullptr) layer.key_value.matrix += size(c.query_size()) * size(c.hidden_size);
       layer.attention_out = linear(c.hidden_size, c.query_size());
@@ -347,9 +360,12 @@ struct block_draft_weights {
       if (place.part == embedding) return this->add_row(to.embedding, row, values, 0, values.n);
       if (place.part == markov_tokens) return this->add_row(to.markov.tokens, row, values, 0, values.n);
       if (place.part == markov_out) return this->add_row(to.markov.out, row, values, 0, values.n);
+      if (place.part == selector_before) return this->add_row(to.selector.before, row, values, 0, values.n);
+      if (place.part == selector_after) return this->add_row(to.selector.after, row, values, 0, values.n);
+      if (place.part == selector_state) return this->add_row(to.selector.of_state, row, values, 0, values.n);
       if (place.part == markov_gate) {
-        const auto [path, state] = espalier::block_draft_weights::gate_columns(draft);
-        const int n = espalier::block_draft_weights::path_inputs(draft);
+        const auto [path, state] = draft.gate_columns();
+        const int n = draft.path_inputs();
         this->add_row(to.markov.gate_of_path, row, values, path, n);
         return this->add_row(to.markov.gate_of_state, row, values, state, draft.hidden_size);
       }
@@ -363,10 +379,10 @@ struct block_draft_weights {
   };
 };
 
-//! A block-diffusion draft on the device. It loads the files that espalier::block_draft_model loads on the host, except
-//! those of a block with convolutions and a selector (DFlash2). It uses the target's embedding and output matrix,
-//! unless the file has its own. The output matrix may have rows for some tokens alone. With a Markov head (DSpark),
-//! corrected() gives rows that also depend on the drafted tokens before them.
+//! A block-diffusion draft on the device. It loads the files that espalier::block_draft_model loads on the host. It uses
+//! the target's embedding and output matrix, unless the file has its own. The output matrix may have rows for some
+//! tokens alone. With a Markov head (DSpark) or a selector (DFlash2), corrected() gives rows that also depend on the
+//! drafted tokens before them.
 //!
 //!     auto target = cuda::llama_backend<__half>::load("models/target", {.hidden_layers = {1, 3, 5}});
 //!     cuda::block_diffusion drafter(cuda::block_draft_model<__half>::load("models/block", target));
@@ -421,7 +437,8 @@ class block_draft_model {
         rotary_(shape_, slots()),
         attention_(shape_of_attention()),
         products_(detail::data_type_of<NumberT>, false),
-        markov_(config, shape_.vocab_size, weights_.markov, max_texts) {
+        markov_(config, shape_.vocab_size, weights_.markov, max_texts),
+        selector_(config, weights_.selector, max_texts) {
     require_option("max_texts", max_texts, 1, 4096);
     detail::require_on_device(config);
     espalier::detail::check_block_draft_target(config, target);
@@ -507,14 +524,18 @@ class block_draft_model {
     walk(steps_.all(), shape_, context, batch, stream);
     scale_logits(batch.n_outputs, stream);
     markov_.read_states(memory_.normed, texts.n, length, stream);
+    selector_.read_block(memory_.normed, memory_.logits, texts, length, stream);
     return {memory_.logits, batch.n_outputs, shape_.vocab_size};
   }
 
-  //! Whether rows are corrected by path: the draft has a Markov head.
-  bool corrects() const { return markov_.is_there(); }
+  //! Whether rows are corrected by path: the draft has a Markov head or a selector.
+  bool corrects() const { return config_.corrects(); }
 
   //! Takes memory for calls of corrected() about at most max_nodes nodes of each of n_texts trees.
-  void reserve_corrections(std::int32_t max_nodes, std::int32_t n_texts) { markov_.reserve(max_nodes, n_texts); }
+  void reserve_corrections(std::int32_t max_nodes, std::int32_t n_texts) {
+    markov_.reserve(max_nodes, n_texts);
+    selector_.reserve(max_nodes, n_texts);
+  }
 
   //! Returns the logits of the tokens after these nodes of the trees: the rows of the last forward() at their depths,
   //! corrected. Nodes below the last row have the last one.
@@ -522,6 +543,7 @@ class block_draft_model {
   //! Shapes      [lanes][nodes.n][columns], at the same address always
   //! Pre         corrects(); the texts are those of the last forward()
   vocab_rows<LogitT> corrected(const text_batch& texts, node_list nodes, cudaStream_t stream) const {
+    if (selector_.is_there()) return selector_.after(texts, nodes, stream);
     return markov_.after(texts, nodes, memory_.logits, stream);
   }
 
@@ -560,9 +582,9 @@ class block_draft_model {
       batch.mask = of.lines_.windowed.mask;
       scores.windows = of.lines_.windowed.windows;
     }
-    void add(const detail::model_step&, int number, const linear_type& linear, const NumberT* x, int rows,
+    void add(const detail::model_step& step, int number, const linear_type& linear, const NumberT* x, int rows,
              cudaStream_t stream) const {
-      of.products_.multiply(number, linear.matrix, x, of.memory_.stream, rows, stream);
+      of.products_.multiply(number, linear.matrix, x, step.adds ? of.memory_.stream : of.memory_.output, rows, stream);
     }
     void stream_changed() const {}
     float* kept(int) const { return nullptr; }
@@ -601,9 +623,11 @@ class block_draft_model {
     if (!config_.is_dflash()) pending_product_ = products_.add(width, width, CUDA_R_32F, false);
     numbers_.key_value = products_.add(2 * kv, width, numbers, false, alignment);
     numbers_.query_key_value = products_.add(q + 2 * kv, width, numbers, false);
-    numbers_.attention_out = products_.add(width, q, CUDA_R_32F, true);
+    const bool adds = config_.adds_products();
+    if (config_.conv_taps > 0) numbers_.conv_factors = products_.add(config_.conv_factors(), width, CUDA_R_32F, false);
+    numbers_.attention_out = products_.add(width, q, CUDA_R_32F, adds);
     numbers_.widen = products_.add(2 * config_.intermediate_size, width, numbers, false);
-    numbers_.down = products_.add(width, config_.intermediate_size, CUDA_R_32F, true);
+    numbers_.down = products_.add(width, config_.intermediate_size, CUDA_R_32F, adds);
     numbers_.head = products_.add(shape_.vocab_size, width, detail::data_type_of<LogitT>, false);
   }
 
@@ -620,6 +644,10 @@ class block_draft_model {
     memory_.widened = activations_.take(rows(2 * config_.intermediate_size));
     memory_.activated = activations_.take(rows(config_.intermediate_size));
     memory_.stream = floats_.take(rows(config_.hidden_size));
+    if (config_.conv_taps > 0) {
+      memory_.output = floats_.take(rows(config_.hidden_size));
+      memory_.conv_factors = floats_.take(rows(config_.conv_factors()));
+    }
     const auto texts = static_cast<std::size_t>(max_texts_);
     if (!config_.is_dflash()) root_ = floats_.take(texts * static_cast<std::size_t>(config_.hidden_size));
     memory_.logits = logits_memory_.take(texts * static_cast<std::size_t>(config_.block_length) *
@@ -727,6 +755,7 @@ class block_draft_model {
   AttentionT attention_;
   matrix_products products_;
   detail::markov_head<NumberT, LogitT> markov_;
+  detail::candidate_selector<NumberT, LogitT> selector_;
   int features_product_ = 0, pending_product_ = 0;  // the latter in the library's own layout alone
   detail::step_products numbers_;
   device_array<std::int32_t> written_;  // [block_length][max_texts * block_length], as written_rows has it

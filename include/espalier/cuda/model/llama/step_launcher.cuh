@@ -16,6 +16,7 @@
 #include "espalier/cuda/kv_store/kv_view.cuh"
 #include "espalier/cuda/model/attention/attention_arguments.cuh"
 #include "espalier/cuda/model/llama/activate.cuh"
+#include "espalier/cuda/model/llama/convolve.cuh"
 #include "espalier/cuda/model/llama/expert_mixture.cuh"
 #include "espalier/cuda/model/llama/matrix_products.cuh"
 #include "espalier/cuda/model/llama/normalise.cuh"
@@ -36,6 +37,7 @@ using espalier::detail::step_rows;
 // The numbers by which matrix_products knows the products of a transformer; -1: this device has no part of the matrix.
 struct step_products {
   int query_key_value = -1, key_value = -1, attention_out = -1, router = -1, widen = -1, down = -1, head = -1;
+  int conv_factors = -1;  // of attention and of the MLP
 
   int of(model_part part) const {
     switch (part) {
@@ -51,6 +53,9 @@ struct step_products {
         return down;
       case model_part::head:
         return head;
+      case model_part::attention_factors:
+      case model_part::mlp_factors:
+        return conv_factors;
       default:
         return widen;
     }
@@ -61,7 +66,8 @@ struct step_products {
 template <class NumberT, class LogitT>
 struct model_memory {
   float* stream = nullptr;
-  float* output = nullptr;  // [rows][hidden_size] a product, if the model adds its norm or a multiple to the stream
+  float* output = nullptr;        // [rows][hidden_size] a product, if the model does not add it to the stream as it is
+  float* conv_factors = nullptr;  // [rows][conv_factors()] what rows give for the convolutions around one part
   NumberT* normed = nullptr;
   NumberT* mlp_normed = nullptr;
   NumberT* projected = nullptr;
@@ -186,9 +192,11 @@ class step_launcher {
         case step_kind::dispatch:
           dispatch(step, batch, stream);
           break;
+        case step_kind::convolve:
+          convolve(step, batch, stream);
+          break;
         case step_kind::gate:
         case step_kind::recur:
-        case step_kind::convolve:
           break;  // model_weights has refused the model
       }
     }
@@ -235,8 +243,28 @@ class step_launcher {
       products.multiply(number, linear.matrix, x, memory.logits, products.planned(batch.n_outputs), stream);
     } else if (number >= 0 && step.to == step_rows::routed) {
       products.multiply(number, linear.matrix, x, memory.routed, rows, stream);
+    } else if (number >= 0 && step.to == step_rows::factors) {
+      products.multiply(number, linear.matrix, x, memory.conv_factors, rows, stream);
     } else if (number >= 0) {
       products.multiply(number, linear.matrix, x, memory[step.to], rows, stream);
+    }
+  }
+
+  // Rows that are added to the stream come from a product in memory.output.
+  void convolve(const model_step& step, const forward_batch_view& batch, cudaStream_t stream) const {
+    const auto set = [&](auto job) {
+      const int side = step.adds ? 1 : 0, factors = config.conv_factors();
+      job.taps = espalier::detail::scale_at(weights, {step.part, step.layer}) +
+                 static_cast<std::ptrdiff_t>(side) * config.conv_taps * config.hidden_size;
+      job.factors = memory.conv_factors + side * (factors / 2);
+      job.width = config.hidden_size, job.group = config.conv_group;
+      job.n_taps = config.conv_taps, job.factor_stride = factors;
+      detail::convolve(job, batch, stream);
+    };
+    if (step.adds) {
+      set(convolve_job<float>{.from = memory.output, .to = memory.stream});
+    } else {
+      set(convolve_job<NumberT>{.from = memory[step.from]});
     }
   }
 
@@ -333,6 +361,9 @@ class step_launcher {
         return (product.gated ? 2 : 1) * config.intermediate_size;
       case model_part::head:
         return config.vocab_size;
+      case model_part::attention_factors:
+      case model_part::mlp_factors:
+        return config.conv_factors();
       default:
         return config.hidden_size;
     }
