@@ -21,7 +21,7 @@ std::vector<std::string> methods_on_device(drafter_kind drafter) {
   std::vector<std::string> names;
   boost::hana::for_each(espalier::tree_policies, [&]<class PartT>(const PartT& part) {
     using policy = typename PartT::type;
-    const bool grows = drafter == drafter_kind::block  ? grows_from<policy, models::block_drafter>()
+    const bool grows = drafter == drafter_kind::block  ? grows_from<policy, models::step_drafter>()
                        : drafter == drafter_kind::text ? grows_from<policy, cuda::prompt_lookup>()
                                                        : grows_from<policy, models::model_drafter>();
     if (grows) names.emplace_back(part.name);

@@ -14,6 +14,7 @@
 #include "espalier/cuda/decoder/decoder.cuh"
 #include "espalier/cuda/drafter/autoregressive.cuh"
 #include "espalier/cuda/drafter/block_diffusion.cuh"
+#include "espalier/cuda/drafter/factorised.cuh"
 #include "espalier/cuda/drafter/no_drafter.cuh"
 #include "espalier/cuda/drafter/prompt_lookup.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
@@ -21,7 +22,6 @@
 #include "espalier/cuda/model/llama/llama_backend.cuh"
 #include "espalier/cuda/registry.cuh"
 #include "espalier/model/llama/block_draft_config.hpp"
-#include "espalier/model/llama/draft_kind.hpp"
 #include "espalier/model/llama/model_files.hpp"
 #include "part_with.hpp"
 #include "text_task.hpp"
@@ -38,6 +38,7 @@ struct device_models {
   using block_model = cuda::block_draft_model<NumberT>;
   using model_drafter = cuda::autoregressive<backend&, cache&>;
   using block_drafter = cuda::block_diffusion<block_model&>;
+  using step_drafter = cuda::factorised<block_drafter>;  // of a block's rows, for policies that ask node by node
 
   std::int32_t rows;
   std::int32_t context;
@@ -54,8 +55,6 @@ struct device_models {
   // The layers whose states a block draft reads; none for an empty path.
   static std::vector<int> layers_read_by(const std::string& block) {
     if (block.empty()) return {};
-    if (espalier::draft_kind_of(block) == espalier::draft_kind::peagle)
-      espalier::raise<espalier::model_error>(block, " is a P-EAGLE head, which runs on the host alone.");
     return espalier::block_draft_config::load(block).hidden_layers;
   }
   // The positions of a model; a draft is not asked beyond the target's.
@@ -99,6 +98,7 @@ written_text write_in(const text_task& work) {
   using all_models = device_models<NumberT>;
   using model_drafter = typename all_models::model_drafter;
   using block_drafter = typename all_models::block_drafter;
+  using step_drafter = typename all_models::step_drafter;
   using cache = typename all_models::cache;
   written_text result;
   const auto write_with = [&]<class PartT, class VerifierT>(const PartT& policy, const VerifierT& verifier) {
@@ -117,7 +117,13 @@ written_text write_in(const text_task& work) {
       if constexpr (!espalier::drafts<policy_type>) {
         write(cuda::no_drafter());
       } else if (work.arguments.drafter == drafter_kind::block) {
-        if constexpr (grows_from<policy_type, block_drafter>()) write(block_drafter(*models.block));
+        if constexpr (grows_from<policy_type, block_drafter>()) {
+          if (!models.block->corrects()) return write(block_drafter(*models.block));
+        }
+        if constexpr (grows_from<policy_type, step_drafter>()) {
+          write(step_drafter(block_drafter(*models.block),
+                             draft_sampling(work.arguments, *work.arguments.parts.methods.find(work.method))));
+        }
       } else if (work.arguments.drafter == drafter_kind::text) {
         if constexpr (grows_from<policy_type, cuda::prompt_lookup>()) write(cuda::prompt_lookup());
       } else if constexpr (grows_from<policy_type, model_drafter>()) {
