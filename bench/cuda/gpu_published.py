@@ -16,8 +16,10 @@ ENTRIES = {
     "qwen3-8b-dflash": Entry("Qwen3-8B with z-lab's DFlash draft, trees as DDTree's", "dflash", QWEN3_8B, (7.52, 6.59)),
     "dflash": Entry("a DFlash draft as z-lab publishes them", "dflash", {}, ()),
     "dflash-speculators": Entry("a DFlash draft as speculators writes them", "dflash of speculators", {}, ()),
-    "dflash-gguf": Entry("a DFlash or DSpark draft as llama.cpp's converter writes them", "GGUF", {}, ()),
+    "dflash-gguf": Entry("a DFlash, DSpark or DFlash2 draft as llama.cpp's converter writes them", "GGUF", {}, ()),
     "dspark": Entry("a DSpark draft as speculators writes them", "dspark of speculators", {}, ()),
+    "dflash2": Entry("a DFlash2 draft as z-lab publishes them", "dflash2", {}, ()),
+    "dflash2-speculators": Entry("a DFlash2 draft as speculators writes them", "dflash2 of speculators", {}, ()),
 }
 FORM = "NAME=TARGET,block=DRAFT"
 SECONDS = 3600
@@ -31,8 +33,9 @@ def layout_of(path):
     config = config_of(path)
     if "speculators_model_type" in config:
         return f"{config['speculators_model_type']} of speculators"
-    is_dflash = "dflash_config" in config or "DFlash" in json.dumps(config.get("architectures", []))
-    return "dflash" if is_dflash else config.get("model_type", "no model")
+    if "dflash_config" not in config and "DFlash" not in json.dumps(config.get("architectures", [])):
+        return config.get("model_type", "no model")
+    return "dflash2" if "selector_rank" in {**config, **config.get("dflash_config", {})} else "dflash"
 
 
 def config_of(folder):

@@ -453,7 +453,7 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("--tokens 1024", command)
         report = self.scene.report()
         self.assertNotIn("(--published qwen3-8b-dflash=", report)
-        for name in ("dflash", "dflash-speculators", "dflash-gguf", "dspark"):
+        for name in ("dflash", "dflash-speculators", "dflash-gguf", "dspark", "dflash2", "dflash2-speculators"):
             self.assertIn(
                 f"not measured, since the files are not given (--published {name}=TARGET,block=DRAFT).", report
             )
@@ -470,7 +470,7 @@ class GpuCheck(unittest.TestCase):
         self.assertIn(f"dspark was not measured: there is no {self.scene.folder}/nowhere.", report)
         self.assertIn(f"{prompts} is laid out as no model, but the entry is about GGUF.", report)
         for words, complaint in (
-            ("dflash3=x", '"dflash3" is none of qwen3-8b-dflash, dflash, dflash-speculators, dflash-gguf, dspark.'),
+            ("dflash3=x", '"dflash3" is none of qwen3-8b-dflash, dflash, dflash-speculators, dflash-gguf, dspark,'),
             ("qwen3-8b-dflash", "its files are not given; the form is NAME=TARGET,block=DRAFT."),
             ("qwen3-8b-dflash=x", "the draft is not given; the form is NAME=TARGET,block=DRAFT."),
             ("dflash=x,drafts=y", '--published: "drafts=y" is none of draft=PATH, block=PATH, prompts=PATH.'),
