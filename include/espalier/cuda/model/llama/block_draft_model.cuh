@@ -379,8 +379,8 @@ struct block_draft_weights {
   };
 };
 
-//! A block-diffusion draft on the device. It loads the files that espalier::block_draft_model loads on the host. It uses
-//! the target's embedding and output matrix, unless the file has its own. The output matrix may have rows for some
+//! A block-diffusion draft on the device. It loads the files that espalier::block_draft_model loads on the host. It
+//! uses the target's embedding and output matrix, unless the file has its own. The output matrix may have rows for some
 //! tokens alone. With a Markov head (DSpark) or a selector (DFlash2), corrected() gives rows that also depend on the
 //! drafted tokens before them.
 //!
