@@ -255,7 +255,9 @@ def dflash(name, states, embedding, output, seed):
                    {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 0, "is_causal": False,
                     "layer_types": ["sliding_attention", "sliding_attention"]},
                    {"dflash_config": {"input_embedding_scale": 1.5, "output_multiplier": 0.7,
-                                      "final_logit_softcapping": 1.25}}):
+                                      "final_logit_softcapping": 1.25}},
+                   {"rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
+                                        "original_max_position_embeddings": 32}}):
         own = {**config.dflash_config, **change.get("dflash_config", {})}
         other = DFlashDraftModel(shape(Qwen3Config, 2, block_size=5, num_target_layers=LAYERS,
                                        **{**change, "dflash_config": own})).double().eval()

@@ -228,7 +228,7 @@ TEST_CASE("a block has the rows of speculators' own class along every path, and 
     CHECK(draft_kind_of(golden + "heads/" + name) == draft_kind::block);
 }
 
-TEST_CASE("causal blocks, windows and scaled logits give the rows of z-lab's and speculators' own classes") {
+TEST_CASE("causal blocks, windows, scaled angles and logits give the rows of z-lab's and speculators' own classes") {
   int variants = 0;
   for (const char* name : {"dflash", "dflash_few", "dflash2"}) {
     const std::string folder = golden + "heads/" + name;
@@ -247,7 +247,7 @@ TEST_CASE("causal blocks, windows and scaled logits give the rows of z-lab's and
       ++variants;
     }
   }
-  CHECK(variants == 8);
+  CHECK(variants == 9);
 }
 
 TEST_CASE("a DFlash2 block of z-lab's layout drafts the paths of its own class") {
