@@ -26,7 +26,7 @@ namespace detail {
 
 template <class ModelT>
 concept Corrects = requires(ModelT& model, const text_batch& texts, node_list nodes, cudaStream_t stream) {
-  model.corrected(texts, nodes, stream);
+  model.corrected(model.make_context(1), texts, nodes, stream);
 };
 
 }  // namespace detail
@@ -39,8 +39,8 @@ concept Corrects = requires(ModelT& model, const text_batch& texts, node_list no
 //!   read(context, backend, state_rows, stream)       takes hidden states, any number of rows
 //!   forward(context, texts, length, stream) -> vocab_rows   the logits of the tokens after the last token of each text
 //!   tokens() -> const token_id*, columns() -> int    if they are there: as BlockDrafter's
-//!   corrects(), reserve_corrections(max_nodes, max_texts), corrected(texts, nodes, stream)   if they are there: as
-//!                                                    ConditionedBlockDrafter's, for the last forward()
+//!   corrects(), reserve_corrections(context, max_nodes, max_texts), corrected(context, texts, nodes, stream)   if they
+//!                                                    are there: as ConditionedBlockDrafter's, for the last forward()
 //!
 //! Shapes      propose_block: [lanes][block_length][vocab]
 //! Complexity  propose_block: one pass of the model. No synchronisation, no allocation
@@ -88,10 +88,10 @@ class block_diffusion {
 
   bool corrects() const requires detail::Corrects<model_type> { return model_.corrects(); }
   void reserve_corrections(std::int32_t max_nodes, std::int32_t max_texts) requires detail::Corrects<model_type> {
-    model_.reserve_corrections(max_nodes, max_texts);
+    model_.reserve_corrections(context_, max_nodes, max_texts);
   }
   auto corrected(const text_batch& texts, node_list nodes, cudaStream_t stream) requires detail::Corrects<model_type> {
-    return model_.corrected(texts, nodes, stream);
+    return model_.corrected(context_, texts, nodes, stream);
   }
 
   void begin(std::int32_t, text_view, std::span<const token_id> context, std::int32_t, cudaStream_t) const {

@@ -142,10 +142,10 @@ class factorised {
     made_ = device_array<std::int32_t>(rows);
     rows_ = device_array<float>(rows * static_cast<std::size_t>(vocab_size()));
     if (tokens() != nullptr) {
-      narrow_ = device_array<float>(rows * static_cast<std::size_t>(inner_.columns()));
+      narrow_ = device_array<float>(rows * static_cast<std::size_t>(columns()));
       rows_.fill_bytes(0, nullptr);
     }
-    sampler_.reserve(n_rows_, tokens() != nullptr ? inner_.columns() : vocab_size());
+    sampler_.reserve(n_rows_, columns());
   }
 
   void begin(std::int32_t place, text_view text, std::span<const token_id> context, std::int32_t n_known,
@@ -211,6 +211,11 @@ class factorised {
   bool corrects() const {
     if constexpr (ConditionedBlockDrafter<inner_type>) return inner_.corrects();
     return false;
+  }
+
+  std::int32_t columns() const {
+    if constexpr (requires { inner_.columns(); }) return inner_.columns();
+    return vocab_size();
   }
 
   const token_id* tokens() const {

@@ -31,6 +31,7 @@
 #include "espalier/cuda/model/attention/tree_attention.cuh"
 #include "espalier/cuda/model/llama/array_pieces.cuh"
 #include "espalier/cuda/model/llama/candidate_selector.cuh"
+#include "espalier/cuda/model/llama/correction_memory.cuh"
 #include "espalier/cuda/model/llama/embed.cuh"
 #include "espalier/cuda/model/llama/markov_head.cuh"
 #include "espalier/cuda/model/llama/matrix_products.cuh"
@@ -412,6 +413,7 @@ class block_draft_model {
     std::int32_t max_texts = 0;
     device_array<NumberT> keys_values;  //!< [n_layers][places][keys, values][slots][kv_size]
     device_array<NumberT> states;       //!< [places][max_positions][hidden_size]; empty for DFlash
+    detail::correction_memory<NumberT, LogitT> corrected;
   };
 
   //! Loads a model for rounds of at most max_texts texts.
@@ -531,10 +533,10 @@ class block_draft_model {
   //! Whether rows are corrected by path: the draft has a Markov head or a selector.
   bool corrects() const { return config_.corrects(); }
 
-  //! Takes memory for calls of corrected() about at most max_nodes nodes of each of n_texts trees.
-  void reserve_corrections(std::int32_t max_nodes, std::int32_t n_texts) {
-    markov_.reserve(max_nodes, n_texts);
-    selector_.reserve(max_nodes, n_texts);
+  //! Takes memory for calls of corrected() about at most max_nodes nodes of each of n_texts trees. Pre: corrects()
+  void reserve_corrections(context_type& context, std::int32_t max_nodes, std::int32_t n_texts) {
+    if (selector_.is_there()) return selector_.reserve(context.corrected, max_nodes, n_texts);
+    markov_.reserve(context.corrected, max_nodes, n_texts);
   }
 
   //! Returns the logits of the tokens after these nodes of the trees: the rows of the last forward() at their depths,
@@ -542,9 +544,10 @@ class block_draft_model {
   //!
   //! Shapes      [lanes][nodes.n][columns], at the same address always
   //! Pre         corrects(); the texts are those of the last forward()
-  vocab_rows<LogitT> corrected(const text_batch& texts, node_list nodes, cudaStream_t stream) const {
-    if (selector_.is_there()) return selector_.after(texts, nodes, stream);
-    return markov_.after(texts, nodes, memory_.logits, stream);
+  vocab_rows<LogitT> corrected(const context_type& context, const text_batch& texts, node_list nodes,
+                               cudaStream_t stream) const {
+    if (selector_.is_there()) return selector_.after(context.corrected, texts, nodes, stream);
+    return markov_.after(context.corrected, texts, nodes, memory_.logits, stream);
   }
 
  private:

@@ -18,6 +18,7 @@
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/text_rows.cuh"
+#include "espalier/cuda/model/llama/correction_memory.cuh"
 #include "espalier/cuda/model/llama/matrix_products.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
 #include "espalier/cuda/sampling/top_tokens.cuh"
@@ -119,11 +120,9 @@ class candidate_selector {
   bool is_there() const { return job_.rank > 0; }
 
   // Takes memory for calls of after() about at most max_nodes nodes of each of max_texts trees.
-  void reserve(std::int32_t max_nodes, std::int32_t max_texts) {
-    if (!is_there()) return;
-    logits_ = device_array<LogitT>(static_cast<std::size_t>(max_nodes) * static_cast<std::size_t>(max_texts) *
-                                   static_cast<std::size_t>(job_.vocab));
-    job_.to = logits_.data();
+  void reserve(correction_memory<NumberT, LogitT>& memory, std::int32_t max_nodes, std::int32_t max_texts) const {
+    memory.logits = device_array<LogitT>(static_cast<std::size_t>(max_nodes) * static_cast<std::size_t>(max_texts) *
+                                         static_cast<std::size_t>(job_.vocab));
   }
 
   // Reads the states of the rows of a block, of `length` rows a lane, and finds the candidates of each row.
@@ -143,10 +142,13 @@ class candidate_selector {
   }
 
   // Returns the scores after these nodes: [lanes][nodes.n][vocab], at the same address always.
-  vocab_rows<LogitT> after(const text_batch& texts, node_list nodes, cudaStream_t stream) const {
+  vocab_rows<LogitT> after(const correction_memory<NumberT, LogitT>& memory, const text_batch& texts, node_list nodes,
+                           cudaStream_t stream) const {
+    selector_job<NumberT, LogitT> job = job_;
+    job.to = memory.logits.data();
     launch("select_rows", select_rows<NumberT, LogitT>, {.grid = texts.lanes(nodes.n), .threads = selector_threads},
-           stream, job_, texts, nodes);
-    return {logits_.data(), texts.n * nodes.n, job_.vocab};
+           stream, job, texts, nodes);
+    return {job.to, texts.n * nodes.n, job.vocab};
   }
 
  private:
@@ -158,7 +160,6 @@ class candidate_selector {
   device_array<float> log_probs_;      // likewise; nobody reads it
   device_array<std::int32_t> counts_;  // [max_texts][block_length]
   device_array<fault> found_;          // [max_texts]; nobody reads it
-  device_array<LogitT> logits_;        // [max_texts][max_nodes][vocab]
 };
 
 }  // namespace espalier::cuda::detail

@@ -16,6 +16,7 @@
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/model/llama/correction_memory.cuh"
 #include "espalier/cuda/model/llama/matrix_products.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
 #include "espalier/model/llama/block_draft_config.hpp"
@@ -164,14 +165,12 @@ class markov_head {
   bool is_there() const { return job_.rank > 0; }
 
   // Takes memory for calls of after() about at most max_nodes nodes of each of max_texts trees.
-  void reserve(std::int32_t max_nodes, std::int32_t max_texts) {
-    if (!is_there()) return;
+  void reserve(correction_memory<NumberT, LogitT>& memory, std::int32_t max_nodes, std::int32_t max_texts) {
     const std::int32_t rows = max_nodes * max_texts;
     products_.plan_up_to(rows);
-    vectors_ = device_array<NumberT>(static_cast<std::size_t>(rows) * static_cast<std::size_t>(job_.rank));
-    vectors_.fill_bytes(0, nullptr);
-    logits_ = device_array<LogitT>(static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns_));
-    job_.vectors = vectors_.data();
+    memory.vectors = device_array<NumberT>(static_cast<std::size_t>(rows) * static_cast<std::size_t>(job_.rank));
+    memory.vectors.fill_bytes(0, nullptr);
+    memory.logits = device_array<LogitT>(static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns_));
   }
 
   // Reads the states of the rows of a block, of `length` rows a lane, whose products with the gates' matrix it keeps.
@@ -188,16 +187,19 @@ class markov_head {
   // Returns the logits of the tokens after these nodes: the rows of `block` at their depths, corrected.
   //
   // Shapes: block [lanes][length][columns]; the result [lanes][nodes.n][columns], at the same address always
-  vocab_rows<LogitT> after(const text_batch& texts, node_list nodes, const LogitT* block, cudaStream_t stream) const {
+  vocab_rows<LogitT> after(const correction_memory<NumberT, LogitT>& memory, const text_batch& texts, node_list nodes,
+                           const LogitT* block, cudaStream_t stream) const {
     const std::int32_t rows = texts.n * nodes.n;
     launch("copy_rows_of_nodes", copy_rows_of_nodes<LogitT>, {.grid = texts.lanes(nodes.n), .threads = 256}, stream,
-           texts, nodes, block, job_.length, logits_.data(), columns_);
-    const auto numbers = static_cast<std::size_t>(2 * job_.rank + job_.gates);
+           texts, nodes, block, job_.length, memory.logits.data(), columns_);
+    markov_job<NumberT> job = job_;
+    job.vectors = memory.vectors.data();
+    const auto numbers = static_cast<std::size_t>(2 * job.rank + job.gates);
     launch("markov_vectors", markov_vectors<NumberT>,
            {.grid = texts.lanes(nodes.n), .threads = markov_threads, .shared_bytes = numbers * sizeof(float)}, stream,
-           job_, texts, nodes);
-    products_.multiply(product_, job_.weights.out, vectors_.data(), logits_.data(), products_.planned(rows), stream);
-    return {logits_.data(), rows, columns_};
+           job, texts, nodes);
+    products_.multiply(product_, job.weights.out, job.vectors, memory.logits.data(), products_.planned(rows), stream);
+    return {memory.logits.data(), rows, columns_};
   }
 
  private:
@@ -206,8 +208,6 @@ class markov_head {
   matrix_products of_states_products_, products_;
   int of_states_product_ = 0, product_ = 0;
   device_array<float> of_states_;  // [max_texts][block_length][gates]
-  device_array<NumberT> vectors_;  // [max_texts][max_nodes][rank]
-  device_array<LogitT> logits_;    // [max_texts][max_nodes][columns]
 };
 
 }  // namespace espalier::cuda::detail
