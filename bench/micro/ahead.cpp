@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSL-1.0
 // Measures the gain of drafting the next round while the target verifies this one, by the time that the target's pass
-// takes.
+// takes and by the rows that the draft's passes have to spare, which is the greatest number of guesses.
 //
-//   bench_micro_ahead [--models FOLDER] [--tokens N] [--prompts N] [--milliseconds N,...] [--budget N]
+//   bench_micro_ahead [--models FOLDER] [--tokens N] [--prompts N] [--milliseconds N,...] [--rows N,...] [--budget N]
 //
 // With 0 milliseconds the target's pass is computed, by one thread on a core beside the draft's. With more it sleeps
 // for that time and then gives the logits that the model gave before: a target on a device of its own, whose host
-// waits. Texts are greedy; each is written with and without drafting ahead in turns, and must be the same. Prints
-// Markdown; "would be" is computed from the times without, and from the share of verdicts that were guessed.
+// waits. Texts are greedy; each is written without drafting ahead and with each number of rows, in turns, and must be
+// the same. Prints Markdown; "would be" is computed from the times without, and from the share of verdicts that were
+// guessed.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -89,34 +91,53 @@ written write(DecoderT& decode, const std::vector<token_id>& prompt, int n) {
   return out;
 }
 
+// A decoder that drafts ahead, with caches of its own.
+template <class PolicyT>
+struct beside {
+  beside(const PolicyT& policy, models::model_set& models, timed_target& target, int rows)
+      : kv(models.make_cache(models.target)),
+        draft_kv(models.make_cache(models.draft_model())),
+        drafter(autoregressive(models.draft_model(), draft_kv), rows),
+        decode(drafter, policy, greedy(), kv, target) {}
+
+  recurrent_kv kv, draft_kv;
+  ahead<autoregressive<llama_backend&, recurrent_kv&>> drafter;
+  decoder<decltype(drafter)&, PolicyT, greedy, recurrent_kv&, timed_target&> decode;
+  written all{};
+};
+
 template <class PolicyT>
 void measure(const char* name, const PolicyT& policy, models::model_set& models, timed_target target,
              const std::vector<std::vector<token_id>>& prompts, const std::vector<std::vector<token_id>>& whole,
-             int n) {
+             const std::vector<int>& rows, int n) {
   recurrent_kv kv = models.make_cache(models.target), draft_kv = models.make_cache(models.draft_model());
-  recurrent_kv other_kv = models.make_cache(models.target), other_draft_kv = models.make_cache(models.draft_model());
   auto drafter = autoregressive(models.draft_model(), draft_kv);
-  auto beside = ahead(autoregressive(models.draft_model(), other_draft_kv));
   auto decode = make_decoder(drafter, policy, greedy(), kv, target);
-  auto decode_beside = make_decoder(beside, policy, greedy(), other_kv, target);
-  written alone, together;
+  written alone;
+  std::vector<std::unique_ptr<beside<PolicyT>>> together;
+  for (const int r : rows)
+    together.push_back(std::make_unique<beside<PolicyT>>(policy, models, target, r));
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    written texts[2];
     target.text = whole[i];
-    for (const std::size_t turn : {i % 2, 1 - i % 2})
-      texts[turn] = turn == 0 ? write(decode, prompts[i], n) : write(decode_beside, prompts[i], n);
-    if (texts[0].tokens != texts[1].tokens ||
-        !std::equal(texts[0].tokens.rbegin(), texts[0].tokens.rend(), whole[i].rbegin()))
-      raise<input_error>("the texts of prompt ", i, " differ.");
-    alone.add(texts[0]), together.add(texts[1]);
+    for (std::size_t turn = 0; turn <= rows.size(); ++turn) {
+      const std::size_t which = (turn + i) % (rows.size() + 1);
+      const written text =
+          which == rows.size() ? write(decode, prompts[i], n) : write(together[which]->decode, prompts[i], n);
+      if (!std::equal(text.tokens.rbegin(), text.tokens.rend(), whole[i].rbegin()))
+        raise<input_error>("the texts of prompt ", i, " differ.");
+      (which == rows.size() ? alone : together[which]->all).add(text);
+    }
   }
-  const double rounds = alone.rounds, guessed = together.ahead / static_cast<double>(together.rounds);
-  const double ratio = alone.draft / alone.target;
-  std::printf("| %s | %d | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f | %.2f |\n", name, target.milliseconds,
-              static_cast<double>(alone.tokens.size()) / (rounds + static_cast<double>(prompts.size())),
-              1e3 * alone.draft / rounds, 1e3 * alone.target / rounds, ratio, guessed,
-              1e3 * together.seconds() / together.rounds, alone.seconds() / together.seconds(),
-              (1 + ratio) / ((std::max)(1.0, guessed * ratio + 1 - guessed) + (1 - guessed) * ratio));
+  const double rounds = alone.rounds, ratio = alone.draft / alone.target;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const written& all = together[i]->all;
+    const double guessed = all.ahead / static_cast<double>(all.rounds);
+    std::printf("| %s | %d | %.2f | %.2f | %.2f | %.2f | %d | %.3f | %.2f | %.2f | %.2f |\n", name, target.milliseconds,
+                static_cast<double>(alone.tokens.size()) / (rounds + static_cast<double>(prompts.size())),
+                1e3 * alone.draft / rounds, 1e3 * alone.target / rounds, ratio, rows[i], guessed,
+                1e3 * all.seconds() / all.rounds, alone.seconds() / all.seconds(),
+                (1 + ratio) / ((std::max)(1.0, guessed * ratio + 1 - guessed) + (1 - guessed) * ratio));
+  }
 }
 
 }  // namespace
@@ -124,12 +145,13 @@ void measure(const char* name, const PolicyT& policy, models::model_set& models,
 int main(int argc, char** argv) {
   std::string folder = ESPALIER_BENCH_MODELS;
   int tokens = 128, n_prompts = 12, budget = 16;
-  std::vector<int> milliseconds = {0, 2, 4, 8, 16, 32};
+  std::vector<int> milliseconds = {0, 2, 4, 8, 16, 32}, rows = {1, 2, 4, 8};
   bench::program program("bench_micro_ahead", "What drafting ahead brings, by the time of the target's pass.");
   program.add("--models", folder, "folder with target/, draft/ and prompts.jsonl");
   program.add("--tokens", tokens, "tokens of each text", 8, 2048);
   program.add("--prompts", n_prompts, "texts");
   program.add("--budget", budget, "drafted tokens of dynatree and best-first");
+  program.add("--rows", rows, "that a pass of the draft has, where it drafts for several guesses", 1, 1024);
   program.add("--milliseconds", milliseconds, "that the target's pass takes", 0, 10000);
   return program.run(argc, argv, [&] {
     models::model_set models = models::model_set::load({folder}, {.threads = 1, .max_rows = 128}, {.ahead = true});
@@ -148,12 +170,12 @@ int main(int argc, char** argv) {
       }
     }
     std::printf(
-        "| policy | target sleeps ms | tokens a round | draft ms | target ms | draft / target | guessed | round ms, "
-        "ahead | faster | would be |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
+        "| policy | target sleeps ms | tokens a round | draft ms | target ms | draft / target | rows | guessed | "
+        "round ms, ahead | faster | would be |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
     for (const int ms : milliseconds) {
-      measure("chain of 5", chain(), models, {models.target, ms}, prompts, texts, tokens);
-      measure("dynatree", dynatree({.budget = budget}), models, {models.target, ms}, prompts, texts, tokens);
-      measure("best-first", best_first({.budget = budget}), models, {models.target, ms}, prompts, texts, tokens);
+      measure("chain of 5", chain(), models, {models.target, ms}, prompts, texts, rows, tokens);
+      measure("dynatree", dynatree({.budget = budget}), models, {models.target, ms}, prompts, texts, rows, tokens);
+      measure("best-first", best_first({.budget = budget}), models, {models.target, ms}, prompts, texts, rows, tokens);
     }
     return 0;
   });

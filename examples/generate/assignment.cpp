@@ -26,6 +26,16 @@ host_block assignment::block() const {
   return host_block(passes.block);
 }
 
+namespace {
+
+espalier::autoregressive<host_model, espalier::recurrent_kv&> draft_of(const assignment& of,
+                                                                       const espalier::sampling_options& sampling) {
+  espalier::recurrent_kv& cache = of.models.draft_cache(of.arguments.commit);  // says so if there is no draft model
+  return {host_model(of.passes.draft), cache, sampling};
+}
+
+}  // namespace
+
 host_drafter assignment::drafter(const espalier::sampling_options& sampling) const {
   if (arguments.drafter == drafter_kind::text) return text_drafter();
   if (models.self && models.self->window > 0) {
@@ -34,12 +44,18 @@ host_drafter assignment::drafter(const espalier::sampling_options& sampling) con
                           host_turner(draft));
     return host_drafter(espalier::autoregressive(host_model(passes.draft), std::move(window), sampling));
   }
-  espalier::recurrent_kv& cache = models.draft_cache(arguments.commit);  // says so if there is no draft model
-  espalier::autoregressive<host_model, espalier::recurrent_kv&> drafter(host_model(passes.draft), cache, sampling);
-  if (models.draft_text)
-    return host_drafter(espalier::recut(std::move(drafter), *models.map, *models.draft_text, models.text));
-  if (models.map) return host_drafter(espalier::translated(std::move(drafter), *models.map));
-  return host_drafter(std::move(drafter));
+  if (!models.draft_text) return path_drafter(sampling);
+  return host_drafter(espalier::recut(draft_of(*this, sampling), *models.map, *models.draft_text, models.text));
+}
+
+host_path_drafter assignment::path_drafter(const espalier::sampling_options& sampling) const {
+  if (models.draft_text) {
+    throw usage_error(
+        "--ahead does not go with a draft whose text is cut again: what it drafts depends on more than the tokens. "
+        "--translation tokens goes with it.");
+  }
+  if (models.map) return host_path_drafter(espalier::translated(draft_of(*this, sampling), *models.map));
+  return host_path_drafter(draft_of(*this, sampling));
 }
 
 host_drafter assignment::text_drafter() const {

@@ -26,6 +26,10 @@ struct assignment : text_task {
   host_block block() const;
   //! The drafter that the arguments name, unless it is a block: the draft model, sampled by these options, or the text.
   host_drafter drafter(const espalier::sampling_options& sampling) const;
+  //! The draft model, sampled by these options, as a drafter that can draft ahead.
+  //!
+  //! Errors      usage_error if the draft's text is cut again: then it cannot
+  host_path_drafter path_drafter(const espalier::sampling_options& sampling) const;
   //! The drafter that drafts what followed the last tokens earlier in the text.
   host_drafter text_drafter() const;
   //! The policy that drafts from the text beside the drafter; null if none does.

@@ -60,6 +60,7 @@ class host_drafter {
     virtual espalier::node_rows<float> rows() const = 0;
     virtual void commit(espalier::tree_view tree, espalier::verdict v) = 0;
     virtual double forward_seconds() const = 0;
+    virtual std::int32_t max_rows() const = 0;
     virtual std::int32_t n_read() const = 0;
     virtual void read(const host_model& target, std::span<const std::int32_t> rows) = 0;
     virtual void keep_states() = 0;
@@ -93,6 +94,10 @@ class host_drafter {
     void commit(espalier::tree_view tree, espalier::verdict v) override { drafter_.commit(tree, v); }
     double forward_seconds() const override { return espalier::forward_seconds_of(drafter_); }
 
+    std::int32_t max_rows() const override {
+      if constexpr (espalier::detail::FollowsPath<DrafterT>) return drafter_.max_rows();
+      return 0;
+    }
     std::int32_t n_read() const override {
       if constexpr (reads) return drafter_.n_read();
       return 0;
@@ -139,5 +144,18 @@ class host_feature_drafter : public host_drafter {
 };
 
 static_assert(espalier::FeatureStepDrafter<host_feature_drafter, host_model>);
+
+//! A host_drafter whose rows depend on tokens alone, so that it can draft ahead.
+class host_path_drafter : public host_drafter {
+ public:
+  static constexpr bool follows_path = true;
+
+  template <class DrafterT>
+  requires espalier::detail::FollowsPath<DrafterT>
+  explicit host_path_drafter(DrafterT drafter) : host_drafter(std::move(drafter)) {}
+  host_path_drafter(host_path_drafter&&) = default;
+
+  std::int32_t max_rows() const { return drafter_->max_rows(); }
+};
 
 }  // namespace generate

@@ -52,13 +52,11 @@ written_text write_with(const held_policy<Sampling>& policy, bool takes_block,
                           espalier::cascade(policy, text_policy->policy));
       }
     }
-    if constexpr (std::is_same_v<DrafterT, host_drafter>) {
-      if (work.arguments.ahead) return write_over(espalier::ahead(std::move(drafter)), policy);
-    }
     return write_over(drafter, policy);
   };
   if (is_head(work.arguments.drafter))
     return over(host_feature_drafter(espalier::feature_steps(work.head(), draft_sampling)));
+  if (work.arguments.ahead) return write_over(espalier::ahead(work.path_drafter(draft_sampling)), policy);
   if (work.arguments.drafter != drafter_kind::block) return over(work.drafter(draft_sampling));
   host_block_drafter block(work.block());
   // Policies that take a block directly need no sampler, unless flags set one; a constraint, and a block whose rows

@@ -48,11 +48,10 @@ struct engine_options {
     see(option{"prefill_rows", &self::prefill_rows, "tokens of prompts that a pass reads", 1, 4096});
     see(option{"cache_tokens", &self::cache_tokens, "tokens that the cache holds; 0: the whole context of every text",
                0, 1 << 30});
-    see(option{
-        "memory", &self::memory,
-        "without a draft model, tokens of ended texts of all clients that later texts are drafted from, 750 bytes "
-        "each; 0: none. Who measures times can then learn that a text was written before",
-        0, 1 << 24});
+    see(option{"memory", &self::memory,
+               "without a draft model, tokens of all clients' texts that other texts are drafted from, 770 bytes "
+               "each; 0: none. Who measures times can then learn that a text was written before",
+               0, 1 << 24});
   }
 };
 

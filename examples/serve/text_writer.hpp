@@ -33,8 +33,8 @@ template <class DecoderT>
 class text_writer {
  public:
   //! Makes a writer. n_texts is decremented with each text that ends, before its request gets the event. await(text,
-  //! what) is called for a text that must wait for its rule; go_on() follows it. Texts that end as they should are added
-  //! to the memory, if there is one.
+  //! what) is called for a text that must wait for its rule; go_on() follows it. The tokens of texts are added to the
+  //! memory, if there is one, as they are written, each prompt with the first of them.
   text_writer(DecoderT& decode, const espalier::tokenizer& text, metrics& counts, rule_keeper& rules,
               std::atomic<std::int32_t>& n_texts, std::function<void(espalier::text_id, const mask_awaited&)> await,
               espalier::text_memory* memory)
@@ -75,7 +75,9 @@ class text_writer {
                       .emplace(ids[i], place{job.request, static_cast<std::int32_t>(i), job.events, job.asked,
                                              job.texts.tells_tokens})
                       .first->second;
-      if (memory_ != nullptr) of.tokens = job.texts.prompts[i / static_cast<std::size_t>(job.texts.n)];
+      if (memory_ == nullptr) continue;
+      of.tokens = job.texts.prompts[i / static_cast<std::size_t>(job.texts.n)];
+      of.number = memory_->open();
     }
     of_request_.emplace(job.request, asked_texts{std::move(ids), job.texts.rule, job.texts.rule_field});
   }
@@ -136,7 +138,10 @@ class text_writer {
     clock::time_point last;  // time of the request, then of its last tokens
     bool tells_tokens;
     bool has_tokens = false;
-    std::vector<espalier::token_id> tokens{};  // the whole text, for the memory
+    // The whole text, for the memory: its number there, and how many of its tokens are.
+    std::vector<espalier::token_id> tokens{};
+    std::int64_t number = 0;
+    std::size_t n_added = 0;
   };
 
   // The texts of a request that have not ended, and their rule.
@@ -176,8 +181,11 @@ class text_writer {
     for (const espalier::scored_token& token : round.log_probs)
       (news.n_tokens > 0 ? news.tokens : news.prompt)
           .push_back({{token.token, token.log_prob}, {token.best.begin(), token.best.end()}});
-    if (memory_ != nullptr) to.tokens.insert(to.tokens.end(), round.committed.begin(), round.committed.end());
-    if (news.ends() && memory_ != nullptr) memory_->add(to.tokens);
+    if (memory_ != nullptr && !round.committed.empty()) {
+      to.tokens.insert(to.tokens.end(), round.committed.begin(), round.committed.end());
+      memory_->add(to.number, to.tokens, to.n_added);
+      to.n_added = to.tokens.size();
+    }
     if (to.tells_tokens) news.written.assign(round.committed.begin(), round.committed.end());
     if (news.n_tokens > 0) count(round, to);
     if (news.ends()) return end(event.id, std::move(news));

@@ -7,12 +7,15 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "allocations.hpp"
 #include "catch.hpp"
 #include "decoder/composition.hpp"
 #include "espalier/decoder/batch_decoder.hpp"
+#include "espalier/drafter/translated.hpp"
 #include "espalier/registry.hpp"
 #include "untyped.hpp"
 #include "verifier_of.hpp"
@@ -48,21 +51,24 @@ struct round_seen {
 
 using draft_type = autoregressive<models::probe_backend&, token_kv&>;
 
-// The parts of a decoder, which drafts ahead or does not.
+// The parts of a decoder, which drafts ahead or does not. `rows` are those of ahead, for one that does.
 template <class DrafterT, class PolicyT, class VerifierT>
 struct writer {
-  writer(PolicyT policy, VerifierT verifier, const setting& s)
+  template <class... RowsT>
+  writer(PolicyT policy, VerifierT verifier, const setting& s, RowsT... rows)
       : kv(s.context, s.target_mode),
         draft_kv(s.draft_context, s.draft_mode),
         target(s.vocab, s.target),
         draft(s.vocab, s.draft),
-        drafter(draft_type(draft, draft_kv, s.draft_sampling)),
+        drafter(draft_type(draft, draft_kv, s.draft_sampling), rows...),
         decode(drafter, std::move(policy), std::move(verifier), kv, target, s.options) {}
 
   bool step() {
     if (!decode.step(models::piece_of)) return false;
     ahead_rounds += decode.last_round().drafted_ahead ? 1 : 0;
-    if (!decode.last_round().committed.empty()) seen.emplace_back(decode.last_round());
+    if (decode.last_round().committed.empty()) return true;
+    seen.emplace_back(decode.last_round());
+    was_ahead.push_back(decode.last_round().drafted_ahead);
     return true;
   }
   void run() {
@@ -79,6 +85,7 @@ struct writer {
   DrafterT drafter;
   decoder<DrafterT&, PolicyT, VerifierT, token_kv&, models::probe_backend&> decode;
   std::vector<round_seen> seen;
+  std::vector<bool> was_ahead;  // by round
   int ahead_rounds = 0;
 };
 
@@ -93,9 +100,10 @@ struct found {
 
 // Equal rounds in a text, in what follows it, and in another text.
 template <class PolicyT, class VerifierT>
-void require_same(PolicyT policy, VerifierT verifier, const setting& s, const stop_conditions& stop, found& all) {
+void require_same(PolicyT policy, VerifierT verifier, const setting& s, int rows, const stop_conditions& stop,
+                  found& all) {
   alone<PolicyT, VerifierT> expected(policy, verifier, s);
-  beside<PolicyT, VerifierT> c(policy, verifier, s);
+  beside<PolicyT, VerifierT> c(policy, verifier, s, rows);
   for (int turn = 0; turn < 3; ++turn) {
     const auto begin = [&](auto& w) {
       if (turn == 0) w.decode.begin(prompt, stop);
@@ -127,17 +135,67 @@ setting drawing(double noise, commit_mode mode = commit_mode::compact) {
 }  // namespace
 
 TEST_CASE("every pair of the registry writes the rounds that it writes without drafting ahead") {
-  for (const commit_mode mode : {commit_mode::compact, commit_mode::truncate}) {
+  int of_one_guess = 0;
+  for (const auto& [rows, mode] : {std::pair(1, commit_mode::compact),
+                                   {1, commit_mode::truncate},
+                                   {5, commit_mode::compact},
+                                   {5, commit_mode::truncate}}) {
     found all;
     for_each_compatible_pair([&](const auto& policy, const auto& verifier) {
       using verifier_type = typename std::decay_t<decltype(verifier)>::type;
       INFO(policy.name << " with " << verifier.name);
       setting s = drawing(0.3, mode);
       if constexpr (ArgmaxVerifier<verifier_type>) s.options.text.sampling.temperature = 0;
-      require_same(untyped(policy.make()), verifier_of(policy, verifier), s, {.max_tokens = 30}, all);
+      require_same(untyped(policy.make()), verifier_of(policy, verifier), s, rows, {.max_tokens = 30}, all);
     });
     CHECK(all.ahead > all.rounds / 20);
     CHECK(all.ahead < all.rounds);
+    if (rows == 1) of_one_guess = all.ahead;
+    if (rows > 1) CHECK(all.ahead > of_one_guess * 5 / 4);
+  }
+}
+
+TEST_CASE("the next guess is taken where the best one is wrong") {
+  const auto hits = [](const auto& policy, const auto& verifier, int rows) {
+    const setting s = drawing(0.5);
+    beside<std::decay_t<decltype(policy)>, std::decay_t<decltype(verifier)>> c(policy, verifier, s, rows);
+    c.decode.begin(prompt, {.max_tokens = 140});
+    c.run();
+    return c.was_ahead;
+  };
+  const auto require_more = [&](const auto& policy, const auto& verifier) {
+    std::vector<bool> before = hits(policy, verifier, 1);
+    for (const int rows : {2, 10}) {
+      const std::vector<bool> now = hits(policy, verifier, rows);
+      REQUIRE(now.size() == before.size());
+      int more = 0;
+      for (std::size_t i = 0; i < now.size(); ++i) {
+        INFO("round " << i << " with " << rows << " rows");
+        CHECK(now[i] >= before[i]);
+        more += now[i] && !before[i] ? 1 : 0;
+      }
+      INFO("with " << rows << " rows");
+      CHECK(more > 0);
+      before = now;
+    }
+  };
+  require_more(chain({.length = 3}), target_only());
+  require_more(sampled_chain({.length = 3}), naive());
+}
+
+TEST_CASE("the best guess is drafted whatever it asks about, the others as far as the rows of a pass go") {
+  const setting s = drawing(0.3);
+  alone<best_first, target_only> expected(best_first({.budget = 6}), target_only(), s);
+  expected.decode.begin(prompt, {.max_tokens = 120});
+  expected.run();
+  int before = 0;
+  for (const int rows : {1, 30}) {
+    beside<best_first, target_only> c(best_first({.budget = 6}), target_only(), s, rows);
+    c.decode.begin(prompt, {.max_tokens = 120});
+    c.run();
+    REQUIRE((c.seen == expected.seen));
+    CHECK(c.ahead_rounds > before);
+    before = c.ahead_rounds;
   }
 }
 
@@ -153,7 +211,7 @@ TEST_CASE("good and bad guesses, full caches and stops leave the rounds as they 
             stop_conditions{.max_tokens = 40, .tokens = {7}}}) {
         for_each_policy([&](auto policy, const char* name) {
           INFO(name << ", noise " << noise << ", " << draft_context);
-          require_same(policy, greedy(), s, stop, all);
+          require_same(policy, greedy(), s, 3, stop, all);
         });
       }
     }
@@ -163,10 +221,13 @@ TEST_CASE("good and bad guesses, full caches and stops leave the rounds as they 
   setting perfect = drawing(0.0);
   perfect.options.text.sampling.temperature = 0;
   perfect.draft_sampling.temperature = 0.005F;
-  beside<chain, greedy> c(chain(), greedy(), perfect);
-  c.decode.begin(prompt, {.max_tokens = 61});
-  c.run();
-  CHECK(c.ahead_rounds >= static_cast<int>(c.seen.size()) - 2);
+  for (const int rows : {1, 4}) {
+    beside<chain, greedy> c(chain({.length = 3}), greedy(), perfect, rows);
+    c.decode.begin(prompt, {.max_tokens = 81});
+    c.run();
+    CHECK(c.seen.size() > 18);
+    CHECK(c.ahead_rounds >= static_cast<int>(c.seen.size()) - 2);
+  }
 }
 
 TEST_CASE("a text that is saved, forked or moved between rounds goes on as it would have") {
@@ -343,6 +404,32 @@ TEST_CASE("rounds are drafted ahead as long as no processor changes rows") {
   CHECK(write(ahead(draft_type(draft, draft_kv, s.draft_sampling)), some) == expected);
   CHECK(none == 0);
   CHECK(some > 0);
+}
+
+TEST_CASE("a draft of another vocabulary drafts ahead") {
+  const std::vector<std::string> of_target{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"},
+      of_draft{"a", "b", "c", "x", "e", "f", "g", "y", "i", "j", "k"};
+  const vocabulary_map map(of_target, of_draft);
+  const setting s = drawing(0.1);
+  int taken = 0;
+  const auto write = [&](auto drafter) {
+    token_kv kv(s.context, s.target_mode);
+    models::probe_backend target(s.vocab, s.target);
+    auto decode = make_decoder(drafter, chain({.length = 2}), target_only(), kv, target, s.options);
+    std::vector<round_seen> seen;
+    decode.begin(prompt, {.max_tokens = 120});
+    while (decode.step()) {
+      seen.emplace_back(decode.last_round());
+      taken += decode.last_round().drafted_ahead ? 1 : 0;
+    }
+    return seen;
+  };
+  token_kv draft_kv(s.draft_context, s.draft_mode);
+  models::probe_backend draft(s.vocab, s.draft);
+  const auto expected = write(translated(draft_type(draft, draft_kv, s.draft_sampling), map));
+  CHECK(taken == 0);
+  CHECK((write(ahead(translated(draft_type(draft, draft_kv, s.draft_sampling), map))) == expected));
+  CHECK(taken > 0);
 }
 
 TEST_CASE("a batch takes such a drafter for what it was") {

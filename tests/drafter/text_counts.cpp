@@ -260,6 +260,18 @@ TEST_CASE("text_counts: a memory tells what other texts said, and forgets the ol
   }
   text_counts over_held(vocab, {}, &held), over_same(vocab, {}, &same);
   CHECK(row_after(over_held, second) == row_after(over_same, second));
+  // Two texts that are added in parts, in turns, are the same two texts.
+  text_memory growing(1000), whole(1000);
+  whole.add(first);
+  whole.add(second);
+  const std::int64_t numbers[] = {growing.open(), growing.open()};
+  for (std::size_t n = 0; n < first.size(); n += 7) {
+    for (const auto& [number, text] : {std::pair(numbers[0], std::span(first)), {numbers[1], std::span(second)}})
+      growing.add(number, text.first((std::min)(n + 7, text.size())), (std::min)(n, text.size()));
+  }
+  CHECK(growing.texts() == texts);
+  text_counts over_growing(vocab, {}, &growing), over_whole(vocab, {}, &whole);
+  CHECK(row_after(over_growing, second) == row_after(over_whole, second));
   for (int i = 0; i < 3; ++i)
     held.add(long_text(200, 6));
   CHECK(std::ssize(held.texts()) <= 404);

@@ -295,7 +295,12 @@ struct pass_of<DrafterT> : std::type_identity<typename DrafterT::pass_type> {};
 //! Optional
 //!   renumber(was)           follows a policy that has built the tree anew: node i was node was[i] when the drafter was
 //!                           asked about it, or no_node if it was never asked about. After this call the drafter is
-//!                           asked about nothing more until the next round opens
+//!                           asked about nothing more until the next round opens, unless it has follows_path
+//!   static constexpr bool follows_path, max_rows() -> int   follows_path is true if the row after a node is the row
+//!                           that the root will have once the node's path is committed. The drafter may then be asked
+//!                           about more nodes of a round's tree after the tree has grown (see ahead); max_rows() is
+//!                           the greatest number of rows of a pass. translated has it over a drafter that has it:
+//!                           there it holds as long as the inner drafter follows the text from its beginning
 //! Models
 //!   autoregressive; feature_steps; text_counts; translated, over a StepDrafter of another vocabulary; factorised,
 //!   which turns a BlockDrafter into one
@@ -304,6 +309,17 @@ concept StepDrafter = Drafter<DrafterT> && detail::HasVocabulary<DrafterT> && de
     requires(DrafterT& drafter, tree_view tree, std::span<const node_id> nodes) {
   drafter.propose(tree, nodes);
 };
+
+namespace detail {
+
+// A StepDrafter that has follows_path: the tree that it is asked about may hold later rounds.
+template <class DrafterT>
+concept FollowsPath = StepDrafter<DrafterT> && requires(const DrafterT& drafter) {
+  requires DrafterT::follows_path;
+  { drafter.max_rows() } -> std::convertible_to<std::int32_t>;
+};
+
+}  // namespace detail
 
 //! A StepDrafter that has renumber(), and so can follow a policy that builds the tree anew.
 //!

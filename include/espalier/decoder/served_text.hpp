@@ -178,7 +178,8 @@ struct no_ahead {
     return 0;
   }
   bool take(const auto&...) { return false; }
-  void give_up() {}
+  bool give_up() { return false; }
+  std::int32_t n_nodes() const { return 0; }
 };
 
 // Trait whose member `type` drafts ahead for a drafter: the drafter's drafting_type, if the drafter has one and the
@@ -228,12 +229,12 @@ class served_text {
         sizes_(sizes),
         tree_(sizes.max_asked),
         rows_(sizes.max_nodes + 1, (std::max)(sizes.max_pending + sizes.max_nodes, sizes.prefill_rows)),
-        ahead_(policy, sizes) {
+        ahead_(drafter_, policy, sizes) {
     prefill_.first_rows(sizes.prefill_rows);  // takes its memory now
     require_scratch(cache_.store(), sizes.max_nodes);
     require_rows(cache_.store(), (std::max)(sizes.max_pending + sizes.max_nodes, sizes.prefill_rows));
     keep_states(policy, drafter_);
-    drafter_.reserve(tree_.capacity());
+    drafter_.reserve((std::max)(tree_.capacity(), ahead_.n_nodes()));
     if constexpr (has_processor) processor_.reserve(tree_.capacity(), sizes_.vocab);
   }
 
@@ -271,6 +272,7 @@ class served_text {
   void prepare(const text_type& t) {
     record_ = {.index = t.written.round()};
     log_probs_.clear();
+    if (!has_own_rows(t)) forget_ahead();
     const std::span<const token_id> tokens = t.written.tokens();
     cache_.follow(tokens);
     if (t.written.scores_prompt()) cache_.truncate(t.written.n_scored() - 1);
@@ -434,11 +436,9 @@ class served_text {
     record_tree(t);
   }
 
-  // Takes the round's tree, and returns true, if it was drafted beside the last round's pass. A tree that was drafted
-  // before the processor began to change rows is dropped.
+  // Takes the round's tree, and returns true, if it was drafted beside the last round's pass.
   bool take_ahead(text_type& t) {
-    if (!has_own_rows(t)) forget_ahead();
-    record_.drafted_ahead = ahead_.take(tree_, t.policy);
+    record_.drafted_ahead = ahead_.take(drafter_, tree_, t.policy);
     is_drafted_for_ = true;
     if (record_.drafted_ahead) record_tree(t);
     return record_.drafted_ahead;
@@ -446,9 +446,9 @@ class served_text {
   void draft_ahead(const text_type& t) {
     if (!rests() && has_own_rows(t) && !reads_states(t.policy)) ahead_.start(drafter_, tree_, t.policy, t.written);
   }
-  // Drops the round that draft_ahead() began; the drafter keeps no trace of it.
+  // Drops the round that draft_ahead() began, so that the next one drafts when it begins.
   void forget_ahead() {
-    ahead_.give_up();
+    if (ahead_.give_up()) drafter_in_step_ = false, strayed_ = true;
   }
 
   // Adds the rows of the round to a pass. Returns false, and adds none, where the cache has no room.

@@ -64,6 +64,7 @@ class autoregressive {
  public:
   using pass_type = forward_batch;
   static constexpr bool is_outside = detail::IsOutside<std::remove_reference_t<BackendT>>;
+  static constexpr bool follows_path = !WindowedKVStore<kv_type>;
   static constexpr bool gives_up_rows = SharingKVStore<kv_type> || !PrefixKVStore<kv_type>;
 
   autoregressive(BackendT&& backend, KVStoreT&& kv, sampling_options sampling = {.temperature = 1.0F},

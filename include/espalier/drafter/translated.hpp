@@ -58,6 +58,8 @@ class translated {
  public:
   using pass_type = typename detail::pass_of<inner_type>::type;
   static constexpr bool is_outside = detail::OutsideDrafter<inner_type>;
+  // Only tokens that are shared are drafted, and each of them stands for one token of the draft.
+  static constexpr bool follows_path = detail::FollowsPath<inner_type>;
 
   translated(DrafterT&& inner, const vocabulary_map& map) : inner_(std::forward<DrafterT>(inner)), map_(&map) {
     if (inner_.vocab_size() != map.draft_size()) {
@@ -113,7 +115,9 @@ class translated {
   }
   bool want_prompt(std::int32_t n) requires SharedDrafter<inner_type> { return inner_.want_prompt(n); }
   std::int32_t n_wanted() const requires SharedDrafter<inner_type> { return inner_.n_wanted(); }
-  std::int32_t max_rows() const requires SharedDrafter<inner_type> { return inner_.max_rows(); }
+  std::int32_t max_rows() const requires(SharedDrafter<inner_type> || detail::FollowsPath<inner_type>) {
+    return inner_.max_rows();
+  }
   template <class PassT>
   std::int32_t add_rows(PassT& pass, std::int32_t most) requires SharedDrafter<inner_type> {
     return inner_.add_rows(pass, most);

@@ -81,9 +81,9 @@ class node_columns {
   void add_row(forward_batch& batch, tree_view tree, node_id u, std::int32_t root_position, bool has_output) {
     const std::int32_t column = column_of_[static_cast<std::size_t>(u)];
     token_of_[static_cast<std::size_t>(column)] = tree.token[u];
-    const mask_row mask = mask_of(u);
+    const mask_row mask = mask_of(column);
     mask.clear();
-    if (tree.parent[u] != root_node) mask.include(mask_of(tree.parent[u]));
+    if (tree.parent[u] != root_node) mask.include(mask_of(of(tree.parent[u])));
     mask.set(column);
     batch.add_row(tree.token[u], root_position + tree.depth[u], column, has_output).include(mask);
   }
@@ -112,12 +112,14 @@ class node_columns {
 
  private:
   bool has(node_id u) const { return column_of_[static_cast<std::size_t>(u)] >= 0; }
-  mask_row mask_of(node_id u) { return {masks_.data() + static_cast<std::ptrdiff_t>(u) * words_, words_}; }
+  mask_row mask_of(std::int32_t column) {
+    return {masks_.data() + static_cast<std::ptrdiff_t>(column) * words_, words_};
+  }
 
   std::int32_t words_ = 0, size_ = 0;
   list<std::int32_t> column_of_, renumbered_, path_;  // [nodes]
   list<token_id> token_of_;                           // [nodes] by column
-  list<std::uint32_t> masks_;                         // [nodes][words] columns that a node sees
+  list<std::uint32_t> masks_;                         // [nodes][words] by column: the columns that its node sees
 };
 
 }  // namespace detail
