@@ -186,7 +186,7 @@ def test_bad_input_gets_a_sentence():
         espalier.Policy("egale2")
     with refused("nearest name is budget", espalier.OptionError):
         espalier.Policy("eagle2", buget=3)
-    with refused("between 1 and 1024", espalier.OptionError):
+    with refused("a whole number, 1 to 1024", espalier.OptionError):
         espalier.Policy("eagle2", budget=0)
     with refused("on or off", espalier.OptionError):
         espalier.Policy("dynatree", history=3)
