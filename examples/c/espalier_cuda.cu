@@ -247,7 +247,7 @@ struct espalier_cuda_verifier {
 extern "C" {
 
 int32_t espalier_cuda_abi(void) {
-  return ESPALIER_ABI;
+  return ESPALIER_CUDA_ABI;
 }
 
 const char* espalier_cuda_error(void) {

@@ -8,7 +8,10 @@
  * library of its own, the CMake target espalier::c_cuda, for which nvcc is needed, and it needs no other library, not
  * even CUDA's runtime. Errors, memory and threads are as in espalier.h; espalier_cuda_error() has the sentences.
  *
- * ABI         espalier_cuda_abi() of the library must be ESPALIER_ABI, and the rule of espalier.h holds. */
+ * ABI         espalier_cuda_abi() of the library must be ESPALIER_CUDA_ABI; the rule is that of espalier.h. The file of
+ *             the library has this number in its name. */
+
+#define ESPALIER_CUDA_ABI 1
 
 #ifdef __cplusplus
 extern "C" {

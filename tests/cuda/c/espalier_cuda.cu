@@ -214,7 +214,7 @@ TEST_CASE("a verifier of C on the device has options in words") {
   CHECK(error_of(ESPALIER_INPUT_ERROR, espalier_cuda_verifier_create(nullptr, nullptr, &none)) ==
         "the argument name is a null pointer.");
   CHECK(none == nullptr);
-  CHECK(espalier_cuda_abi() == ESPALIER_ABI);
+  CHECK(espalier_cuda_abi() == ESPALIER_CUDA_ABI);
 }
 
 TEST_CASE("rows stand in the order of all nodes where the caller does not say otherwise") {
