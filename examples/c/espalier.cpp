@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "boundary.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/round_rows.hpp"
 #include "espalier/interop/dense_mask.hpp"
@@ -29,6 +30,7 @@
 #include "parts.hpp"
 
 using namespace espalier;
+using parts::array, parts::at, parts::data_of, parts::guarded, parts::refuse, parts::require_size, parts::sampling_of;
 
 struct espalier_policy {
   std::unique_ptr<parts::policy_part> part;
@@ -83,60 +85,6 @@ struct espalier_decoder {
 
 namespace {
 
-std::string& sentence() {
-  thread_local std::string text;
-  return text;
-}
-
-espalier_status refuse(espalier_status status, const char* text) noexcept {
-  try {
-    sentence() = text;
-  } catch (...) {  // no memory for the sentence: the status tells
-  }
-  return status;
-}
-
-// Calls f, and returns the status of what it throws.
-template <class FunctionT>
-espalier_status guarded(const FunctionT& f) noexcept {
-  try {
-    f();
-    return ESPALIER_OK;
-  } catch (const option_error& e) {
-    return refuse(ESPALIER_OPTION_ERROR, e.what());
-  } catch (const input_error& e) {
-    return refuse(ESPALIER_INPUT_ERROR, e.what());
-  } catch (const numeric_error& e) {
-    return refuse(ESPALIER_NUMERIC_ERROR, e.what());
-  } catch (const std::bad_alloc&) {
-    return refuse(ESPALIER_MEMORY_ERROR, "there is no memory left.");
-  } catch (const std::exception& e) {
-    return refuse(ESPALIER_OTHER_ERROR, e.what());
-  } catch (...) {
-    return refuse(ESPALIER_OTHER_ERROR, "something was thrown that is no std::exception.");
-  }
-}
-
-// The object behind a pointer. Errors: input_error for a null pointer.
-template <class T>
-T& at(T* pointer, const char* name) {
-  if (pointer == nullptr) raise<input_error>("the argument ", name, " is a null pointer.");
-  return *pointer;
-}
-
-// Checks the member `size` of a struct that the caller gives: it is at least what the first ABI had.
-void require_size(std::size_t size, std::size_t least, const char* name) {
-  if (size < least)
-    raise<input_error>("the member size of ", name, " is ", size, ", but must be sizeof(", name, "), ", least, ".");
-}
-
-template <class T>
-std::span<const T> array(const T* data, std::int32_t n, const char* name) {
-  if (n < 0) raise<input_error>("the array ", name, " is said to have ", n, " elements.");
-  if (n > 0 && data == nullptr) raise<input_error>("the argument ", name, " is a null pointer.");
-  return {data, static_cast<std::size_t>(n)};
-}
-
 void give(std::span<const node_id> nodes, const int32_t** out, int32_t* n) {
   *out = nodes.data();
   *n = static_cast<int32_t>(nodes.size());
@@ -157,20 +105,9 @@ void require_growing(const espalier_policy& policy, const espalier_tree& tree) {
       "the tree must not be reset or drawn on in between.");
 }
 
-vocab_rows<float> data_of(const espalier_rows& rows, const char* name) {
-  if (rows.n_rows < 0 || rows.vocab < 1)
-    raise<input_error>(name, " is said to be ", rows.n_rows, " rows of ", rows.vocab, " tokens.");
-  if (rows.n_rows > 0) (void)at(rows.data, name);
-  return {rows.data, rows.n_rows, rows.vocab};
-}
-
 philox_chance chance_of(const espalier_seed* seed) {
   const espalier_seed& s = at(seed, "seed");
   return philox_chance(s.seed, s.stream, s.length);
-}
-
-sampling_options sampling_of(const espalier_sampling& s) {
-  return {.temperature = s.temperature, .top_k = s.top_k, .top_p = s.top_p == 0 ? 1.0F : s.top_p, .min_p = s.min_p};
 }
 
 verdict verdict_of(const espalier_verdict* v, tree_view t) {
@@ -235,13 +172,6 @@ std::span<T> room_for(std::int64_t needed, T* out, std::size_t room, std::size_t
 
 void give_step(outside_pass next, espalier_pass* pass) {
   give(next.batch, next.is_draft(), pass);
-}
-
-vocab_rows<double> data_of(const espalier_double_rows& rows, const char* name) {
-  if (rows.n_rows < 0 || rows.vocab < 1)
-    raise<input_error>(name, " is said to be ", rows.n_rows, " rows of ", rows.vocab, " tokens.");
-  if (rows.n_rows > 0) (void)at(rows.data, name);
-  return {rows.data, rows.n_rows, rows.vocab};
 }
 
 // Decisions of the caller's.
@@ -397,8 +327,7 @@ verified_rows<NumberT> checked_rows(espalier_verifier& v, tree_view t, const Row
   rows.draft.resize(static_cast<std::size_t>(t.n_nodes), -1);
   if (!v.part->target_alone() && t.n_draws > 0) {
     rows.drafted = data_of(at(draft, "draft"), "draft");
-    if (rows.drafted.vocab != p.vocab)
-      raise<input_error>("the draft's rows have ", rows.drafted.vocab, " tokens, but the target's have ", p.vocab, ".");
+    parts::require_one_vocabulary(rows.drafted.vocab, p.vocab);
     rows.draft = parts::rows_of_nodes("draft", array(draft->row_of, draft->n_nodes, "row_of"), t.n_nodes,
                                       rows.drafted.n_rows, true);
     parts::require_draft_rows(t, rows.draft);
@@ -425,7 +354,7 @@ const char* espalier_version(void) {
 }
 
 const char* espalier_error(void) {
-  return sentence().c_str();
+  return parts::sentence().c_str();
 }
 
 const char* espalier_policy_name(int32_t i) {

@@ -61,6 +61,12 @@ inline void require_draft_rows(tree_view t, std::span<const std::int32_t> row_of
   }
 }
 
+//! Checks that the rows of draft and target are of equal length.
+inline void require_one_vocabulary(std::int32_t draft, std::int32_t target) {
+  if (draft != target)
+    raise<input_error>("the draft's rows have ", draft, " tokens, but the target's have ", target, ".");
+}
+
 //! Checks that the tokens of a tree are in a vocabulary.
 inline void require_vocabulary(tree_view t, std::int32_t vocab) {
   for (node_id u = 1; u < t.n_nodes; ++u) {

@@ -135,7 +135,7 @@ static void parts(void) {
   espalier_policy* none = NULL;
   refuses(espalier_policy_create("egale2", NULL, &none), ESPALIER_OPTION_ERROR, "eagle2");
   refuses(espalier_policy_create("eagle2", "buget=3", &none), ESPALIER_OPTION_ERROR, "budget");
-  refuses(espalier_policy_create("eagle2", "budget=0", &none), ESPALIER_OPTION_ERROR, "between 1 and 1024");
+  refuses(espalier_policy_create("eagle2", "budget=0", &none), ESPALIER_OPTION_ERROR, "a whole number, 1 to 1024");
   refuses(espalier_policy_create("eagle2", "budget=many", &none), ESPALIER_OPTION_ERROR, "whole number");
   refuses(espalier_policy_create(NULL, NULL, &none), ESPALIER_INPUT_ERROR, "null pointer");
   check(none == NULL, "nothing was made");

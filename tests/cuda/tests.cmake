@@ -14,6 +14,10 @@ macro(espalier_cuda_sources name)
   endforeach()
 endmacro()
 
+# The kernels of all verifiers, and their functions of C.
+set(espalier_cuda_verifiers ../../examples/c/device_verifiers.cu)
+set(espalier_cuda_functions ../../examples/c/espalier_cuda.cu)
+
 espalier_cuda_sources(core core/arrays.cu core/block_barrier.cu core/read_ahead.cu core/warpgroup_products.cu)
 espalier_cuda_sources(team core/sum_before.cu core/team.cu)
 espalier_cuda_sources(tree_compile core/tree_compile.cu)
@@ -28,12 +32,13 @@ espalier_cuda_sources(llama backend drafter/block_diffusion.cu drafter/factorise
 espalier_cuda_sources(models_in_rounds model/llama/host_llama.cpp model/llama/models_in_rounds.cu)
 espalier_cuda_sources(parallel model/llama/host_llama.cpp model/parallel)
 espalier_cuda_sources(nccl model/nccl)
-espalier_cuda_sources(cascade_and_halves decoder/cascade.cu decoder/halves.cu decoder/named_verifier.cu)
-espalier_cuda_sources(decoder decoder/decoder.cu decoder/named_verifier.cu
+espalier_cuda_sources(cascade_and_halves decoder/cascade.cu decoder/halves.cu ${espalier_cuda_verifiers})
+espalier_cuda_sources(decoder decoder/decoder.cu ${espalier_cuda_verifiers}
   decoder/pairs_of_chosen_nodes.cu decoder/pairs_of_distinct_draws.cu decoder/pairs_of_draws.cu decoder/pairs_of_paths.cu)
-espalier_cuda_sources(batch_decoder decoder/batch_decoder.cu decoder/batch_halves.cu decoder/named_verifier.cu
+espalier_cuda_sources(batch_decoder decoder/batch_decoder.cu decoder/batch_halves.cu ${espalier_cuda_verifiers}
   decoder/shared_rows.cu decoder/text_processors.cu)
 espalier_cuda_sources(verifier verifier)
+espalier_cuda_sources(c c ${espalier_cuda_functions} ${espalier_cuda_verifiers} ../../examples/c/verifiers.cpp)
 
 # On a real device alone: LibTorch does not know the emulated one.
 set(espalier_cuda_torch_source model/torch/torch_backend.cu)

@@ -796,6 +796,25 @@ TEST_CASE("fresh memory reads as NaN, and is counted") {
   CHECK(cudaMalloc(&p, std::size_t{1} << 50) == cudaErrorMemoryAllocation);
 }
 
+TEST_CASE("addresses tell whose memory they are in") {
+  float* p = nullptr;
+  float* pinned = nullptr;
+  REQUIRE(cudaMalloc(&p, 40) == cudaSuccess);
+  REQUIRE(cudaMallocHost(&pinned, 40) == cudaSuccess);
+  const auto type_of = [](const void* address) {
+    cudaPointerAttributes found;
+    REQUIRE(cudaPointerGetAttributes(&found, address) == cudaSuccess);
+    return found.type;
+  };
+  const float own = 0;
+  CHECK(type_of(p + 9) == cudaMemoryTypeDevice);
+  CHECK(type_of(pinned + 9) == cudaMemoryTypeHost);
+  CHECK(type_of(&own) == cudaMemoryTypeUnregistered);
+  REQUIRE(cudaFreeHost(pinned) == cudaSuccess);
+  REQUIRE(cudaFree(p) == cudaSuccess);
+  CHECK(type_of(p) == cudaMemoryTypeUnregistered);
+}
+
 TEST_CASE("calls are counted, and fail where a test asks for it") {
   emulator::reset();
   emulator::fail_next("cudaMemsetAsync", cudaErrorIllegalAddress);

@@ -186,7 +186,7 @@ def test_bad_input_gets_a_sentence():
         espalier.Policy("egale2")
     with refused("nearest name is budget", espalier.OptionError):
         espalier.Policy("eagle2", buget=3)
-    with refused("between 1 and 1024", espalier.OptionError):
+    with refused("a whole number, 1 to 1024", espalier.OptionError):
         espalier.Policy("eagle2", budget=0)
     with refused("on or off", espalier.OptionError):
         espalier.Policy("dynatree", history=3)
@@ -248,16 +248,25 @@ def test_tensors_of_a_device_are_refused_by_name():
     policy.begin(grown)
     decoder = espalier.Decoder(None, "plain", "greedy", lambda rows: OnCuda(), vocab_size=16)
     decoder.add([1, 2], 4)
-    for what, call in (("target", lambda: verifier.verify(tree, OnCuda(), rows, draft_row_of=row_of)),
-                       ("draft", lambda: verifier.verify(tree, target, OnCuda(), draft_row_of=row_of)),
-                       ("row_of of target", lambda: verifier.verify(tree, target, rows, OnCuda(), row_of)),
-                       ("target", lambda: espalier.verify_all(verifier, [tree], OnCuda(), rows, [row_of])),
+    for what, call in (("row_of of target", lambda: verifier.verify(tree, target, rows, OnCuda(), row_of)),
                        ("rows", lambda: policy.take(grown, OnCuda())),
                        ("the draft's answer", lambda: espalier.build("eagle2", 5, lambda paths: OnCuda())),
                        ("pending", lambda: espalier.compile_trees([tree], [4], pending=[OnCuda()])),
                        ("the prompt", lambda: decoder.add(OnCuda())),
                        ("logits", decoder.step)):
         with refused(f"^{what} is on a device \\(CUDA\\), not in the host's memory"):
+            call()
+
+
+def test_a_package_without_verifiers_on_devices_says_so(monkeypatch, tmp_path):
+    monkeypatch.setenv("ESPALIER_CUDA_LIBRARY", str(tmp_path / "none.so"))
+    espalier._library.cuda.cache_clear()
+    tree, rows, row_of = drafted()
+    verifier = espalier.Verifier("specinfer")
+    for call in (lambda: verifier.verify(tree, OnCuda(), rows, draft_row_of=row_of),
+                 lambda: verifier.verify(tree, target_of(tree), OnCuda(), draft_row_of=row_of),
+                 lambda: espalier.verify_all(verifier, [tree], OnCuda(), OnCuda(), [row_of])):
+        with refused("installed where no nvcc was.*\\.cpu\\(\\)"):
             call()
 
 

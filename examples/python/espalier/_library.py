@@ -4,6 +4,7 @@ time of each call."""
 from __future__ import annotations
 
 import ctypes as c
+import functools
 import os
 import pathlib
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-ABI = 1
+ABI, CUDA_ABI = 1, 1
 FLOAT32, FLOAT64 = (np.dtype(np.float32),), (np.dtype(np.float64),)  # the types that array_in() may allow
 INT32, INT64 = (np.dtype(np.int32),), (np.dtype(np.int64),)
 
@@ -107,14 +108,25 @@ class Event(c.Structure):
                 ("state", c.c_int32), ("error", c.c_char_p)]
 
 
+class CudaText(c.Structure):
+    _fields_ = [("tree", c.POINTER(TreeArrays)), ("sampling", Sampling), ("seed", Seed)]
+
+
+def _path_of(name: str, variable: str) -> pathlib.Path:
+    """The file of a shared library: the one that an environment variable names, or the one beside this file."""
+    file = {"win32": f"{name}.dll", "darwin": f"lib{name}.dylib"}.get(sys.platform, f"lib{name}.so")
+    return pathlib.Path(os.environ.get(variable) or pathlib.Path(__file__).parent / file)
+
+
+def _require_abi(path: pathlib.Path, abi: int, expected: int) -> None:
+    if abi != expected:
+        raise ImportError(f"the library {path} has ABI {abi}, but this package is for ABI {expected}.")
+
+
 def _open() -> c.CDLL:
-    """The shared library: the one that ESPALIER_LIBRARY names, or the one beside this file."""
-    named = os.environ.get("ESPALIER_LIBRARY")
-    folder = pathlib.Path(__file__).parent
-    file = {"win32": "espalier_c.dll", "darwin": "libespalier_c.dylib"}.get(sys.platform, "libespalier_c.so")
-    lib = c.CDLL(named or str(folder / file))
-    if lib.espalier_abi() != ABI:
-        raise ImportError(f"the library {named or file} has ABI {lib.espalier_abi()}, but this package is for ABI {ABI}.")
+    path = _path_of("espalier_c", "ESPALIER_LIBRARY")
+    lib = c.CDLL(str(path))
+    _require_abi(path, lib.espalier_abi(), ABI)
     for name in ("version", "error", "policy_name", "verifier_name"):
         getattr(lib, "espalier_" + name).restype = c.c_char_p
     for name in ("policy_regimes", "verifier_regimes"):
@@ -164,6 +176,32 @@ def _open() -> c.CDLL:
 
 
 lib = _open()
+
+
+@functools.cache
+def cuda() -> c.CDLL:
+    """The library of verifiers on CUDA devices, include/espalier/c/espalier_cuda.h. Raises InputError where it is not."""
+    path = _path_of("espalier_c_cuda", "ESPALIER_CUDA_LIBRARY")
+    if not path.exists():
+        raise InputError("this package was installed where no nvcc was, and has no verifiers on CUDA devices: install it where "
+                         "nvcc 12 or later is, or copy the rows to the host's memory, as with .cpu().")
+    lib = c.CDLL(str(path))
+    _require_abi(path, lib.espalier_cuda_abi(), CUDA_ABI)
+    lib.espalier_cuda_error.restype = c.c_char_p
+    p = c.c_void_p
+    lib.espalier_cuda_verifier_create.argtypes = [c.c_char_p, c.c_char_p, c.POINTER(p)]
+    lib.espalier_cuda_verifier_destroy.restype, lib.espalier_cuda_verifier_destroy.argtypes = None, [p]
+    lib.espalier_cuda_verify.argtypes = [p, c.POINTER(CudaText), c.c_int32, c.POINTER(Rows), c.POINTER(Rows), p,
+                                         c.POINTER(Verdict)]
+    return lib
+
+
+def call_cuda(status: int) -> None:
+    """Raises the error of a call of that library."""
+    if status != 0:
+        raise _ERRORS.get(status, Error)(cuda().espalier_cuda_error().decode())
+
+
 _ERRORS = {1: OptionError, 2: InputError, 3: NumericError, 4: MemoryError}
 
 # The exceptions that parts of Python have thrown inside a call of the library, which knows only that they failed.
@@ -239,6 +277,43 @@ def _require_host(value: Any, what: str) -> None:
         names = {2: "CUDA", 8: "Metal", 10: "ROCm", 13: "CUDA's managed memory", 14: "oneAPI"}
         device = names.get(kind, f"DLPack's kind {kind}")
         raise InputError(f"{what} is on a device ({device}), not in the host's memory: copy it there, as with .cpu().")
+
+
+_ON_CUDA = 2  # DLPack's number
+
+
+def is_on_cuda(value: Any) -> bool:
+    """True for an array in the memory of a CUDA device."""
+    return (not isinstance(value, np.ndarray) and hasattr(value, "__dlpack_device__")
+            and int(value.__dlpack_device__()[0]) == _ON_CUDA)
+
+
+def cuda_array_in(value: Any, what: str) -> dict[str, Any]:
+    """The description of a caller's array of two dimensions on a device, by __cuda_array_interface__.
+
+    Raises InputError for what has none, is of another type or shape, or not contiguous."""
+    try:
+        shown = value.__cuda_array_interface__
+    except (AttributeError, RuntimeError) as error:
+        raise InputError(f"{what} cannot be read in place on its device ({error}); a tensor that requires grad needs "
+                         ".detach().") from None
+    if np.dtype(shown["typestr"]) not in FLOAT32:
+        name = "bfloat16 or another type of 2 bytes" if shown["typestr"][1:] == "V2" else np.dtype(shown["typestr"]).name
+        raise InputError(f"{what} must be of {_names(FLOAT32)}, but is of {name}: convert it.")
+    shape, strides = shown["shape"], shown.get("strides")
+    if len(shape) != 2:
+        raise InputError(f"{what} must have 2 dimensions, but has {len(shape)}.")
+    if strides is not None and any(n > 1 and s != of for n, s, of in zip(shape, strides, (4 * shape[1], 4))):
+        raise InputError(f"{what} is not contiguous: contiguous() copies it.")
+    return shown
+
+
+def stream_of(value: Any, shown: dict[str, Any]) -> int:
+    """The stream in which an array is ready: torch's present one for its tensors, or the one that the array names."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return torch.cuda.current_stream(value.device).cuda_stream
+    return shown.get("stream") or 0
 
 
 def _names(dtypes: tuple[np.dtype, ...]) -> str:

@@ -89,14 +89,17 @@ class Tree:
         call(lib.espalier_tree_draw(self.handle, parent, token, log_prob, c.byref(node)))
         return node.value
 
-    def _array(self, name: str) -> np.ndarray:
+    def _arrays(self) -> l.TreeArrays:
         handle = self.handle
         if self._cache is None:
             shown = l.TreeArrays(c.sizeof(l.TreeArrays))
             call(lib.espalier_tree_read(handle, c.byref(shown)))
             self._cache = {"arrays": shown}
+        return self._cache["arrays"]
+
+    def _array(self, name: str) -> np.ndarray:
+        shown = self._arrays()
         if name not in self._cache:
-            shown = self._cache["arrays"]
             n = shown.n_draws if name in ("next_draw", "drawn_node") else shown.n_nodes
             self._cache[name] = l.copied(getattr(shown, name), n, np.float32 if name == "log_prob" else np.int32)
         return self._cache[name]
@@ -447,12 +450,25 @@ class _RowsIn:
 
     def __init__(self, rows: Any, row_of: Sequence[int] | None, what: str, dtypes: tuple[Any, ...]):
         self.array = l.array_in(rows, what, 2, dtypes)
+        self._show(l.address_of(self.array), self.array.shape, row_of, what)
+
+    def _show(self, address: int, shape: tuple[int, int], row_of: Sequence[int] | None, what: str) -> None:
         self.row_of = None if row_of is None else l.tokens_in(row_of, f"row_of of {what}")
-        if self.array.shape[1] == 0:
+        if shape[1] == 0:
             raise InputError(f"{what} has rows of no tokens.")
-        self.rows = l.Rows(l.address_of(self.array), *self.array.shape,
-                           None if self.row_of is None else l.address_of(self.row_of),
+        self.rows = l.Rows(address, *shape, None if self.row_of is None else l.address_of(self.row_of),
                            0 if self.row_of is None else len(self.row_of))
+
+
+class _CudaRowsIn(_RowsIn):
+    """Rows of float32 in the memory of a CUDA device."""
+
+    def __init__(self, rows: Any, row_of: Sequence[int] | None, what: str):
+        if not l.is_on_cuda(rows):
+            raise InputError(f"{what} is in the host's memory, but the other rows are on a device: they must lie together.")
+        self.array, shown = rows, l.cuda_array_in(rows, what)
+        self.stream = l.stream_of(rows, shown)
+        self._show(shown["data"][0], shown["shape"], row_of, what)
 
 
 def _grown(policy: Policy, root: int, seed: int, stream: int, length: int) -> Generator:
@@ -532,9 +548,10 @@ class Verifier:
     own."""
 
     def __init__(self, name: str | OwnVerifier, **options: Any):
-        self._handle, self.own = c.c_void_p(), None
+        self._handle, self._cuda, self.own = c.c_void_p(), c.c_void_p(), None
         if isinstance(name, str):
-            call(lib.espalier_verifier_create(*_named(name, options), c.byref(self._handle)))
+            self._named = _named(name, options)
+            call(lib.espalier_verifier_create(*self._named, c.byref(self._handle)))
             return
         if not hasattr(name, "verify"):
             raise TypeError(f"a verifier is a name, or an object with verify, but is a {type(name).__name__}.")
@@ -545,6 +562,8 @@ class Verifier:
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             lib.espalier_verifier_destroy(self._handle)
+        if getattr(self, "_cuda", None):
+            l.cuda().espalier_cuda_verifier_destroy(self._cuda)
 
     lossless = property(lambda self: _names_of(lib.espalier_verifier_regimes(self._handle)),
                         doc="The regimes for which it is lossless.")
@@ -554,12 +573,19 @@ class Verifier:
                stream: int = 0, length: int = 0) -> tuple[int, int]:
         """Verifies a tree: returns the accepted node and the token after it.
 
-        target    float32 [n_rows, vocab], read in place: probabilities, or logits if `sampling` is given
+        Where target and draft are on a CUDA device, its kernels verify, in torch's present stream, or the one that the
+        arrays name. The verdict is that of the host over the same numbers.
+
+        target    float32 [n_rows, vocab], read in place: probabilities, or logits if `sampling` is given, as it must be
+                  on a device
         draft     float32 [n_rows, vocab], probabilities; None for verifiers that read the target alone
         .._row_of [n_nodes]: the row of each node, -1 for a draft's that is not there; None: node u has row u
         sampling  temperature, top_k, top_p, min_p: how logits become a distribution
         seed, stream, length  as for the tree's growth; another length in every round of a text
         """
+        if l.is_on_cuda(target) or l.is_on_cuda(draft):
+            key = l.Seed(seed, stream, length)
+            return self._verify_on_cuda([tree], target, draft, target_row_of, draft_row_of, sampling, [key])[0]
         p = _RowsIn(target, target_row_of, "target", l.FLOAT32)
         q = None if draft is None else _RowsIn(draft, draft_row_of, "draft", l.FLOAT32)
         verdict, key = l.Verdict(), l.Seed(seed, stream, length)
@@ -567,6 +593,27 @@ class Verifier:
         call(lib.espalier_verify(self._handle, tree.handle, None if q is None else c.byref(q.rows), c.byref(p.rows), how,
                                  c.byref(key), c.byref(verdict)))
         return verdict.accepted, verdict.token
+
+    def _verify_on_cuda(self, trees: Sequence[Tree], target: Any, draft: Any, target_row_of: Sequence[int] | None,
+                        draft_row_of: Sequence[int] | None, sampling: dict[str, float] | None,
+                        keys: Sequence[l.Seed]) -> list[tuple[int, int]]:
+        if self.own is not None:
+            raise InputError("a verifier of your own runs on the host: copy the rows there, as with .cpu().")
+        library = l.cuda()
+        if sampling is None:
+            raise InputError("on a device the target's rows are logits: give sampling, which says how they become "
+                             "probabilities.")
+        p = _CudaRowsIn(target, target_row_of, "target")
+        q = None if draft is None else _CudaRowsIn(draft, draft_row_of, "draft")
+        if q is not None and q.stream != p.stream:
+            raise InputError(f"target is ready in stream {p.stream}, but draft in stream {q.stream}: they must share one.")
+        if not self._cuda:
+            l.call_cuda(library.espalier_cuda_verifier_create(*self._named, c.byref(self._cuda)))
+        how, verdicts = sampling_in(**sampling), (l.Verdict * len(trees))()
+        texts = (l.CudaText * len(trees))(*((c.pointer(tree._arrays()), how, key) for tree, key in zip(trees, keys)))
+        l.call_cuda(library.espalier_cuda_verify(self._cuda, texts, len(trees), None if q is None else c.byref(q.rows),
+                                                 c.byref(p.rows), p.stream, verdicts))
+        return [(verdict.accepted, verdict.token) for verdict in verdicts]
 
     def _decided(self, tree: Tree, draft: np.ndarray, draft_row_of: Sequence[int], target: np.ndarray,
                  decisions: l.Decisions) -> tuple[int, int]:
@@ -581,12 +628,20 @@ def verify_all(verifier: Verifier, trees: Sequence[Tree], target: Any, draft: An
                draft_rows_of: Sequence[Sequence[int]] | None = None, sampling: dict[str, float] | None = None,
                seed: int = 0, lengths: Sequence[int] | None = None) -> list[tuple[int, int]]:
     """Verifies the trees of several texts, text i with stream i. The target's rows of all nodes stand one tree after the
-    other, in the order of the nodes; draft_rows_of[i] are rows of `draft`."""
+    other, in the order of the nodes; draft_rows_of[i] are rows of `draft`; None: they stand like the target's. On a CUDA
+    device all trees are verified at once."""
+    if draft_rows_of is not None and [len(rows) for rows in draft_rows_of] != [tree.n_nodes for tree in trees]:
+        raise InputError("draft_rows_of must have a row, or -1, for each node of each tree.")
+    lengths = lengths or [0] * len(trees)
+    if l.is_on_cuda(target) or l.is_on_cuda(draft):
+        rows = None if draft_rows_of is None else [row for rows in draft_rows_of for row in rows]
+        keys = [l.Seed(seed, i, length) for i, length in zip(range(len(trees)), lengths, strict=True)]
+        return verifier._verify_on_cuda(trees, target, draft, None, rows, sampling, keys)
     first, made = 0, []
-    for i, tree in enumerate(trees):
-        made.append(verifier.verify(tree, target, draft, range(first, first + tree.n_nodes),
-                                    None if draft_rows_of is None else draft_rows_of[i], sampling, seed, i,
-                                    0 if lengths is None else lengths[i]))
+    for i, (tree, length) in enumerate(zip(trees, lengths, strict=True)):
+        nodes = range(first, first + tree.n_nodes)
+        rows = None if draft is None else nodes if draft_rows_of is None else draft_rows_of[i]
+        made.append(verifier.verify(tree, target, draft, nodes, rows, sampling, seed, i, length))
         first += tree.n_nodes
     return made
 

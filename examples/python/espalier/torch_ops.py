@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSL-1.0
 """The parts as operators of torch, which torch.compile keeps as one call each: torch.ops.espalier.build, .compile and
-.verify, over tensors of the CPU. Shapes depend on sizes alone, not on what is drawn, so a graph is kept from round to
-round.
+.verify, over tensors of the CPU; the rows of verify may be on a CUDA device. Shapes depend on sizes alone, not on what is
+drawn, so a graph is kept from round to round.
 
 A tree of at most n draws is a tensor `tree`, int32 [1 + n, 2]: row 0 is (-1, token of the root), row 1 + i is (node, token)
 of draw i, and (-1, -1) after the last draw; and a tensor `log_prob`, float32 [1 + n]: of each draw under the draft, 0 for
-the root. Parts are given by words, such as "eagle2 budget=12": a new part each call, which has learnt nothing."""
+the root. Parts are given by words, such as "eagle2 budget=12": a new policy each call, which has learnt nothing."""
 from __future__ import annotations
 
 import functools
+import threading
 
 import numpy as np
 import torch
@@ -16,6 +17,16 @@ import torch
 from . import _library as l
 from ._library import InputError
 from .parts import Policy, Tree, Verifier, compile_trees
+
+
+class _Verifiers(threading.local):
+    """The verifiers of a thread by their words: they learn nothing, and keep memory on devices from call to call."""
+
+    def __init__(self) -> None:
+        self.of = functools.cache(Verifier)
+
+
+_verifiers = _Verifiers()
 
 
 @functools.cache
@@ -127,7 +138,7 @@ def verify(verifier: str, tree: torch.Tensor, log_prob: torch.Tensor, target: to
            min_p: float = 0.0, seed: int = 0, stream: int = 0, length: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     """Verifies a tree.
 
-    target         float32 [n_rows, vocab], logits, read in place
+    target         float32 [n_rows, vocab], logits, read in place, of the CPU or, as draft, on a CUDA device
     target_row_of  int32 [1 + n]: the row of each node, as of compile
     draft, draft_row_of   rows and row_of of build
 
@@ -138,7 +149,7 @@ def verify(verifier: str, tree: torch.Tensor, log_prob: torch.Tensor, target: to
     if min(len(p_of), len(q_of)) < shown.n_nodes:
         raise InputError(f"target_row_of and draft_row_of have {len(p_of)} and {len(q_of)} nodes, but the tree has "
                          f"{shown.n_nodes}.")
-    accepted, token = Verifier(verifier).verify(
+    accepted, token = _verifiers.of(verifier).verify(
         shown, target, draft, p_of[:shown.n_nodes], q_of[:shown.n_nodes],
         {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}, seed, stream, length)
     return _padded(shown.path(accepted), len(tree)), _padded(shown.committed(accepted, token), len(tree))

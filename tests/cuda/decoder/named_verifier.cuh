@@ -7,6 +7,7 @@
 #include <memory>
 #include <string_view>
 
+#include "../../../examples/c/device_verifiers.cuh"
 #include "espalier/concepts/regime.hpp"
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/probabilities.hpp"
@@ -18,22 +19,8 @@
 #include "espalier/cuda/verifier/verify.cuh"
 
 // A verifier on the device that is chosen by its name at run time. A test of all pairs thus compiles one decoder for
-// each policy, and the kernels of the verifiers once, in named_verifier.cu.
+// each policy, and the kernels of the verifiers once, in examples/c/device_verifiers.cu.
 namespace espalier_test {
-
-// The verification of trees over logits that are floats, with the functions of espalier::cuda::verification.
-struct verification_by_name {
-  virtual ~verification_by_name() = default;
-  virtual void sample(std::int32_t place, espalier::sampling_options sampling, cudaStream_t stream) = 0;
-  virtual void run(const espalier::cuda::text_batch& texts, const espalier::cuda::text_rows& draft,
-                   const espalier::vocab_rows<float>& logits, const std::int32_t* row_of_node, std::int32_t n_rows,
-                   espalier::cuda::fault* found, cudaStream_t stream, const espalier::batch_sequence* lanes) = 0;
-  virtual const espalier::verdict* decisions() const = 0;
-};
-
-// Makes the verification by the registry's verifier of this name.
-std::unique_ptr<verification_by_name> make_verification(std::string_view name, std::int32_t max_nodes,
-                                                        std::int32_t vocab, std::int32_t max_texts);
 
 // The registry's verifier of a name, which must be lossless for trees of this regime. Texts with greedy are sampled at
 // temperature 0, which is not checked.
@@ -50,7 +37,7 @@ class espalier::cuda::verification<espalier_test::named_verifier<Sampling>, floa
  public:
   verification(espalier_test::named_verifier<Sampling> verifier, std::int32_t max_nodes, std::int32_t vocab,
                std::int32_t max_texts)
-      : held_(espalier_test::make_verification(verifier.name, max_nodes, vocab, max_texts)) {}
+      : held_(parts_on_device::make_verifier(verifier.name)->prepare(max_nodes, vocab, max_texts)) {}
 
   void sample(std::int32_t place, const sampling_options& sampling, cudaStream_t stream) {
     held_->sample(place, sampling, stream);
@@ -63,5 +50,5 @@ class espalier::cuda::verification<espalier_test::named_verifier<Sampling>, floa
   const verdict* decisions() const { return held_->decisions(); }
 
  private:
-  std::unique_ptr<espalier_test::verification_by_name> held_;
+  std::unique_ptr<parts_on_device::verification> held_;
 };

@@ -19,6 +19,18 @@ enum cudaMemcpyKind {
   cudaMemcpyDeviceToDevice = 3,
   cudaMemcpyDefault = 4
 };
+enum cudaMemoryType {
+  cudaMemoryTypeUnregistered = 0,
+  cudaMemoryTypeHost = 1,
+  cudaMemoryTypeDevice = 2,
+  cudaMemoryTypeManaged = 3
+};
+struct cudaPointerAttributes {
+  cudaMemoryType type = cudaMemoryTypeUnregistered;
+  int device = -1;
+  void* devicePointer = nullptr;
+  void* hostPointer = nullptr;
+};
 using cudaHostFn_t = void (*)(void*);
 
 inline const cudaStream_t cudaStreamLegacy = reinterpret_cast<cudaStream_t>(std::uintptr_t{1});
@@ -126,6 +138,19 @@ inline cudaError_t cudaMallocHost(void** p, std::size_t bytes, unsigned = cudaHo
 }
 inline cudaError_t cudaFreeHost(void* p) {
   return call(__func__, forbidden, [&](auto& r) { return drain_all(r), release(r.host_memory, p); });
+}
+
+inline cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* p) {
+  return call(__func__, allowed, [&](runtime& r) {
+    void* const address = const_cast<void*>(p);
+    if (holds(r.device_memory, p))
+      *attributes = {cudaMemoryTypeDevice, 0, address, nullptr};
+    else if (holds(r.host_memory, p))
+      *attributes = {cudaMemoryTypeHost, 0, address, address};
+    else
+      *attributes = {cudaMemoryTypeUnregistered, -1, nullptr, address};
+    return cudaSuccess;
+  });
 }
 
 //! In a capture the memory belongs to the graph, and is fresh in every launch of it.
