@@ -12,7 +12,6 @@
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
-#include "espalier/model/llama/block_draft_config.hpp"
 #include "espalier/model/llama/block_draft_model.hpp"
 #include "espalier/model/llama/draft_kind.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
@@ -31,15 +30,9 @@ class block_model {
     std::int32_t place;
   };
 
-  //! Returns the layers whose states a target must keep when it is loaded, for the model at `path`. A P-EAGLE head makes
-  //! the target keep the states that it reads when the head is loaded.
-  static std::vector<int> layers_to_keep(const std::string& path) {
-    if (is_parallel_head(path)) return {};
-    return espalier::block_draft_config::load(path).hidden_layers;
-  }
-
   static block_model load(const std::string& path, espalier::llama_backend& target) {
-    if (is_parallel_head(path)) return block_model(espalier::parallel_head_model::load(path, target));
+    if (espalier::draft_kind_of(path) == espalier::draft_kind::peagle)
+      return block_model(espalier::parallel_head_model::load(path, target));
     return block_model(espalier::block_draft_model::load(path, target));
   }
 
@@ -89,10 +82,6 @@ class block_model {
   }
 
  private:
-  static bool is_parallel_head(const std::string& path) {
-    return espalier::draft_kind_of(path) == espalier::draft_kind::peagle;
-  }
-
   template <class ModelT>
   explicit block_model(ModelT&& model) : model_(std::forward<ModelT>(model)) {}
 

@@ -27,10 +27,6 @@ model_set model_set::load(const model_paths& given, const espalier::llama_option
   }
   // The hidden states that selectors read.
   target_options.hidden_layers.push_back(config.n_layers - 1);
-  if (!paths.block.empty()) {
-    const std::vector<int> read = block_model::layers_to_keep(paths.block);
-    target_options.hidden_layers.insert(target_options.hidden_layers.end(), read.begin(), read.end());
-  }
   model_set models{paths, model_tokenizer(given.model, paths),
                    espalier::llama_backend::load(paths.model, target_options)};
   if (is_self) {

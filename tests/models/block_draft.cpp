@@ -58,8 +58,7 @@ struct faulty_target {
 
 struct bundled {
   llama_backend target =
-      llama_backend::load(MODELS_FOLDER "/target",
-                          {.threads = 1, .max_rows = 80, .hidden_layers = {1, 3, 5}, .weights = weight_storage::f32});
+      llama_backend::load(MODELS_FOLDER "/target", {.threads = 1, .max_rows = 80, .weights = weight_storage::f32});
   block_draft_model block = block_draft_model::load(MODELS_FOLDER "/block", target);
 
   contiguous_kv make_cache(commit_mode mode = commit_mode::compact) const {

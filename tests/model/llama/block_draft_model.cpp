@@ -43,8 +43,7 @@ vocab_rows<float> forward_one(block_draft_model& model, block_draft_context& con
 const std::string golden = std::string(ESPALIER_TEST_DATA) + "/golden/";
 
 llama_backend load_target(int threads = 1, int max_positions = 0) {
-  return llama_backend::load(golden + "llama_tied",
-                             {.threads = threads, .max_positions = max_positions, .hidden_layers = {0, 1}});
+  return llama_backend::load(golden + "llama_tied", {.threads = threads, .max_positions = max_positions});
 }
 
 std::string contents(const std::string& path) {
@@ -91,8 +90,7 @@ void check_paths(const std::string& folder, const nlohmann::json& cases, const n
   const auto config = block_draft_config::load(folder);
   const auto tokens = cases.value("tokens", std::vector<token_id>());
   for (const int threads : {1, 3}) {
-    llama_backend target =
-        llama_backend::load(golden + "heads/target", {.threads = threads, .hidden_layers = config.hidden_layers});
+    llama_backend target = llama_backend::load(golden + "heads/target", {.threads = threads});
     auto model = block_draft_model::load(folder, target);
     const int length = model.block_length();
     CHECK(std::vector<token_id>(model.tokens().begin(), model.tokens().end()) == tokens);
@@ -142,7 +140,7 @@ std::string refusal(const std::string& config, const std::string& weights) {
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "config.json", std::ios::binary) << config;
   std::ofstream(folder / "model.safetensors", std::ios::binary) << weights;
-  const llama_backend target = load_target();
+  llama_backend target = load_target();
   const std::string message = message_of<model_error>([&] { block_draft_model::load(folder.string(), target); });
   std::filesystem::remove_all(folder);
   return message;
@@ -188,8 +186,7 @@ TEST_CASE("a DFlash block's logits and greedy drafts are those of its own code, 
     CHECK(config.mask_token == 94);
     CHECK(draft_kind_of(folder) == draft_kind::block);
     for (const int threads : {1, 3}) {
-      llama_backend target =
-          llama_backend::load(golden + "heads/target", {.threads = threads, .hidden_layers = config.hidden_layers});
+      llama_backend target = llama_backend::load(golden + "heads/target", {.threads = threads});
       auto model = block_draft_model::load(folder, target);
       CHECK(model.block_length() == 4);
       CHECK(model.vocab_size() == 96);
@@ -255,8 +252,7 @@ TEST_CASE("a DFlash2 block of z-lab's layout drafts the paths of its own class")
   const nlohmann::json cases = nlohmann::json::parse(contents(folder + "/golden.json"));
   const auto text = cases["text"].get<std::vector<token_id>>();
   const auto config = block_draft_config::load(folder);
-  llama_backend target =
-      llama_backend::load(golden + "heads/target", {.threads = 1, .hidden_layers = config.hidden_layers});
+  llama_backend target = llama_backend::load(golden + "heads/target", {.threads = 1});
   auto model = block_draft_model::load(folder, target);
   for (const nlohmann::json& block : cases["blocks"]) {
     const int at = block["pending_at"];
@@ -287,8 +283,7 @@ TEST_CASE("blocks that llama.cpp's converter has written as GGUF files have the 
     CHECK(in_file.block_length == in_folder.block_length);
     // Equal weights give equal numbers, bit for bit.
     const auto text = golden_of["text"].get<std::vector<token_id>>();
-    llama_backend target =
-        llama_backend::load(golden + "heads/target", {.threads = 1, .hidden_layers = in_file.hidden_layers});
+    llama_backend target = llama_backend::load(golden + "heads/target", {.threads = 1});
     auto of_file = block_draft_model::load(path, target), of_folder = block_draft_model::load(folder, target);
     CHECK(block_of(target, of_file, text, 5, 3) == block_of(target, of_folder, text, 5, 3));
   }
@@ -309,7 +304,7 @@ TEST_CASE("blocks that llama.cpp's converter has written as GGUF files have the 
   CHECK(block_draft_config::parse(zeros).embedding_scale == 1.0F);
   CHECK(block_draft_config::load(golden + "head_gguf/dflash_scaled.gguf").output_scale == 0.7F);
   const std::string path = golden + "head_gguf/dflash.gguf";
-  const llama_backend few = llama_backend::load(golden + "llama_tied", {.threads = 1, .hidden_layers = {0, 1}});
+  llama_backend few = llama_backend::load(golden + "llama_tied", {.threads = 1});
   CHECK(says(message_of<model_error>([&] { block_draft_model::load(path, few); }),
              "dflash.gguf: \"target_layers\" is 6", "llama_tied has 2 layers"));
   CHECK(says(message_of<model_error>([&] { block_draft_config::load(golden + "head_gguf/eagle3.gguf"); }),
@@ -322,8 +317,7 @@ TEST_CASE("trees over a block with a reduced vocabulary draft its tokens alone, 
   const auto text = cases["text"].get<std::vector<token_id>>();
   const auto tokens = cases["tokens"].get<std::vector<token_id>>();
   const auto config = block_draft_config::load(folder);
-  llama_backend target =
-      llama_backend::load(golden + "heads/target", {.threads = 1, .hidden_layers = config.hidden_layers});
+  llama_backend target = llama_backend::load(golden + "heads/target", {.threads = 1});
   auto model = block_draft_model::load(folder, target);
   CHECK(std::vector<token_id>(model.tokens().begin(), model.tokens().end()) == tokens);
   pass_over(target, text);
@@ -350,8 +344,7 @@ TEST_CASE("a greedy chain over a DSpark block drafts the tokens of speculators' 
   const nlohmann::json cases = nlohmann::json::parse(contents(folder + "/golden.json"));
   const auto text = cases["text"].get<std::vector<token_id>>();
   const auto config = block_draft_config::load(folder);
-  llama_backend target =
-      llama_backend::load(golden + "heads/target", {.threads = 1, .hidden_layers = config.hidden_layers});
+  llama_backend target = llama_backend::load(golden + "heads/target", {.threads = 1});
   factorised drafter(block_diffusion(block_draft_model::load(folder, target)));
   drafter.reserve(8);
   const nlohmann::json& last = cases["blocks"].at(cases["blocks"].size() - 2);
@@ -406,7 +399,7 @@ TEST_CASE("what a DSpark block needs and is not computed is refused by its name,
   CHECK(block_draft_config::parse(without.dump(), "config.json").markov_gates() == 0);
 
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "espalier_dspark";
-  const llama_backend target = llama_backend::load(golden + "heads/target", {.threads = 1, .hidden_layers = {1, 4}});
+  llama_backend target = llama_backend::load(golden + "heads/target", {.threads = 1});
   const auto loading = [&](const nlohmann::json& config) {
     std::filesystem::create_directories(folder);
     std::ofstream(folder / "config.json") << config;
@@ -455,11 +448,11 @@ TEST_CASE("what a DFlash block needs and is not computed is refused by its name"
   config["num_target_layers"] = 36;
   CHECK(block_draft_config::parse(config.dump(), "config.json").hidden_layers == std::vector<int>{1, 33});
   const auto refused_by = [](llama_options options, const char* target) {
-    const llama_backend other = llama_backend::load(golden + target, options);
+    llama_backend other = llama_backend::load(golden + target, options);
     return message_of<model_error>([&] { block_draft_model::load(golden + "heads/dflash", other); });
   };
-  CHECK(says(refused_by({.threads = 1, .hidden_layers = {0, 1}}, "llama_tied"),
-             "heads/dflash/config.json: \"target_layers\" is 6", "llama_tied has 2 layers"));
+  CHECK(says(refused_by({.threads = 1}, "llama_tied"), "heads/dflash/config.json: \"target_layers\" is 6",
+             "llama_tied has 2 layers"));
 }
 
 TEST_CASE("a block is the same bit for bit with any number of threads and however its context came") {
@@ -600,15 +593,14 @@ TEST_CASE("neither reading nor a block allocates, from the first on") {
   }
 }
 
-TEST_CASE("the target must be the one that the block draft reads") {
-  const auto load = [](const llama_backend& target) { block_draft_model::load(golden + "block", target); };
-  const llama_backend without = llama_backend::load(golden + "llama_tied", {.threads = 1});
-  CHECK(says(message_of<option_error>([&] { load(without); }), "option hidden_layers", "layer 0", "must list 0, 1."));
-  const llama_backend half = llama_backend::load(golden + "llama_tied", {.threads = 1, .hidden_layers = {0}});
-  CHECK(says(message_of<option_error>([&] { load(half); }), "does not list layer 1"));
-  const llama_backend wide = llama_backend::load(golden + "qwen3", {.threads = 1, .hidden_layers = {0, 1}});
-  CHECK(says(message_of<model_error>([&] { load(wide); }), "block/config.json: \"hidden_size\" is 32",
-             "qwen3 has 36 numbers"));
+TEST_CASE("a block draft makes its target keep the states that it reads, and must fit it") {
+  llama_backend bare = llama_backend::load(golden + "llama_tied", {.threads = 1});
+  block_draft_model::load(golden + "block", bare);
+  CHECK(bare.hidden_layers() == std::vector<int>{0, 1});
+  llama_backend wide = llama_backend::load(golden + "qwen3", {.threads = 1});
+  CHECK(says(message_of<model_error>([&] { block_draft_model::load(golden + "block", wide); }),
+             "block/config.json: \"hidden_size\" is 32", "qwen3 has 36 numbers"));
+  CHECK(wide.hidden_layers().empty());
 
   llama_backend target = load_target();
   auto model = block_draft_model::load(golden + "block", target);
@@ -664,7 +656,7 @@ TEST_CASE("folders of a block draft that do not fit are refused by name") {
   for (std::size_t n : {std::size_t{0}, std::size_t{7}, weights.size() / 2, weights.size() - 1})
     CHECK(says(refusal(config, weights.substr(0, n)), "model.safetensors"));
   CHECK(says(refusal("", weights), "config.json", "not a JSON object"));
-  const llama_backend target = load_target();
+  llama_backend target = load_target();
   CHECK(says(message_of<model_error>([&] { block_draft_model::load(golden + "nowhere", target); }),
              "nowhere/config.json cannot be opened"));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Hidden states of a model that llama.cpp runs, and a draft head that reads them.
+// Hidden states of a model that llama.cpp runs, and a draft head and a block that read them.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -11,9 +11,11 @@
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/block_diffusion.hpp"
 #include "espalier/drafter/feature_steps.hpp"
 #include "espalier/drafter/no_drafter.hpp"
 #include "espalier/kv_store/contiguous.hpp"
+#include "espalier/model/llama/block_draft_model.hpp"
 #include "espalier/model/llama/draft_head_model.hpp"
 #include "espalier/model/llama/draft_target.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
@@ -30,7 +32,7 @@ using namespace espalier;
 namespace {
 
 // The shape of the target of the head in eagle3.gguf.
-std::string tiny_target(const std::string& name, const tiny_gguf& shape = {.vocab = 96, .layers = 6, .width = 32}) {
+std::string tiny_target(const std::string& name, const tiny_gguf& shape = {.vocab = 96, .layers = 7, .width = 32}) {
   const std::string file = std::string(ESPALIER_TEST_WORK) + "/" + name + ".gguf";
   shape.write(file);
   return file;
@@ -82,7 +84,7 @@ TEST_CASE("llama.cpp's hidden states are those of llama_backend for the same fil
   CHECK(says(message_of<input_error>([&] { (void)engine.hidden(3, 8); }), "no row 8"));
 }
 
-TEST_CASE("texts that llama.cpp's model writes with trees over a head are those that it writes alone") {
+TEST_CASE("texts that llama.cpp's model writes with trees over a head and a block are those that it writes alone") {
   const std::string file = tiny_target("head_target");
   const llama_cpp_model model(file, {.threads = 1});
   llama_cpp_backend engine(model);
@@ -104,15 +106,18 @@ TEST_CASE("texts that llama.cpp's model writes with trees over a head are those 
   REQUIRE(plainly.size() == 44);
   CHECK(write(feature_steps(head), chain({.length = 4}), engine, llama_cpp_kv(model)) == plainly);
   CHECK(write(feature_steps(head), best_first({.budget = 12}), engine, llama_cpp_kv(model)) == plainly);
+  block_draft_model block = block_draft_model::load(std::string(ESPALIER_TEST_DATA) + "/golden/head_gguf/dflash.gguf",
+                                                    draft_target(file, engine, 1));
+  CHECK(write(block_diffusion(block), best_first({.budget = 12}), engine, llama_cpp_kv(model)) == plainly);
   CHECK(drafted > 0);
 }
 
 TEST_CASE("states that llama.cpp does not give are refused by name") {
   const llama_cpp_model model(tiny_target("refused"), {.threads = 1});
   llama_cpp_backend engine(model);
-  for (const int layer : {-1, 5, 6}) {
+  for (const int layer : {-1, 6, 7}) {
     CHECK(says(message_of<option_error>([&] { engine.keep_hidden(std::vector<int>{layer}); }),
-               "after the layers 0 to 4", "layer " + std::to_string(layer)));
+               "after the layers 0 to 5", "layer " + std::to_string(layer)));
   }
   const llama_cpp_model gemma(tiny_target("gemma", {.architecture = "gemma2"}), {.threads = 1});
   llama_cpp_backend other(gemma);

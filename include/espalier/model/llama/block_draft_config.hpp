@@ -369,10 +369,9 @@ struct block_draft_config : model_config {
 
 namespace detail {
 
-// Checks that a block draft can follow a target, by the target's config() and hidden_layers().
+// Checks that a block draft can follow a target, by the target's config().
 //
-// Errors: model_error if the models do not fit one another; option_error if the target does not keep a layer that the
-// draft reads.
+// Errors      model_error that names what does not fit
 template <class TargetT>
 void check_block_draft_target(const block_draft_config& config, const TargetT& target) {
   const model_config& other = target.config();
@@ -392,7 +391,12 @@ void check_block_draft_target(const block_draft_config& config, const TargetT& t
     raise<model_error>(config.where, ": the block draft reads the target's state after its last layer, number ",
                        other.n_layers - 1, ", which DFlash takes after the final norm: that is not read.");
   }
-  const auto& kept = target.hidden_layers();
+}
+
+// Checks that a target keeps the states that a block draft reads, by its option hidden_layers, `kept`.
+//
+// Errors      option_error that names the layers that it must list
+inline void require_kept_layers(const block_draft_config& config, const std::vector<int>& kept) {
   for (const int layer : config.hidden_layers) {
     if (std::find(kept.begin(), kept.end(), layer) != kept.end()) continue;
     std::string all;

@@ -22,8 +22,7 @@ struct block_draft_files {
   //! Opens a GGUF file, or a folder with a config.json and a model.safetensors. The config says then whether the file
   //! has an embedding and an output matrix of its own.
   //!
-  //! Errors      model_error that names the file and what is wrong with it, or does not fit this target; option_error
-  //!             for a target that does not keep a layer which the draft reads
+  //! Errors      model_error that names the file and what is wrong with it, or does not fit this target
   template <class TargetT>
   static block_draft_files open(const std::string& path, const TargetT& target) {
     block_draft_files files{block_draft_config::load(path), nullptr};

@@ -23,8 +23,8 @@
 #include "espalier/model/llama/block_draft_files.hpp"
 #include "espalier/model/llama/block_draft_weights.hpp"
 #include "espalier/model/llama/block_sight.hpp"
+#include "espalier/model/llama/draft_target.hpp"
 #include "espalier/model/llama/elementwise.hpp"
-#include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_steps.hpp"
 #include "espalier/model/llama/model_weights.hpp"
@@ -89,12 +89,13 @@ struct block_draft_caches {
 //! A block-diffusion draft on the host: from the hidden states of chosen layers of the target at every position of the
 //! text, and from the pending token, one pass gives the logits of the next positions. Rows of a block see one another
 //! and the text before it, as far as the config says. The draft uses the target's embedding and output matrix, unless
-//! the file has its own, and the same threads as the target. The output matrix may have rows for some tokens alone.
+//! the file has its own, and the same threads as the target. The output matrix may have rows for some tokens alone. The
+//! constructor makes the target keep the states that the draft reads.
 //!
 //! With a Markov head (DSpark), correct() adds to a row what depends on the drafted tokens before it. With a selector
 //! (DFlash2), it scores the row's candidates by the token before.
 //!
-//!     auto target = llama_backend::load("models/target", {.hidden_layers = {1, 3, 5}});
+//!     auto target = llama_backend::load("models/target");
 //!     block_diffusion drafter(block_draft_model::load("models/block", target));
 //!
 //! Shapes      config.json and model.safetensors in the folder, in a layout of block_draft_config, or a GGUF file
@@ -104,9 +105,9 @@ struct block_draft_caches {
 //!             product with the Markov head's [columns][markov_rank]; or one of selector_rank numbers for each
 //!             candidate, which are found when a row is first corrected
 //! Law         bitwise: no logit depends on the number of threads, on other texts, or on how many rows each read() gets
-//! Errors      load: model_error for files that cannot be read, or that do not fit the target; option_error for a
-//!             target whose option hidden_layers lacks a layer that the draft reads. read: input_error for states of
-//!             another width. forward: input_error for a token outside the vocabulary. NaN weights give NaN logits
+//! Errors      load: model_error for files that cannot be read, or that do not fit the target. read: input_error for
+//!             states of another width. forward: input_error for a token outside the vocabulary. NaN weights give NaN
+//!             logits
 //! Source      Chen et al., DFlash; speculators 0.9.0, models/dspark; dflash 0.1.0, for DFlash2. The library's own
 //!             layout adds a matrix for the pending token; its reference is examples/models/block.py
 class block_draft_model {
@@ -114,12 +115,12 @@ class block_draft_model {
   using context_type = block_draft_context;
   using request_type = block_draft_request;
 
-  static block_draft_model load(const std::string& path, const llama_backend& target) {
+  static block_draft_model load(const std::string& path, const draft_target& target) {
     const block_draft_files files = block_draft_files::open(path, target);
     return block_draft_model(files.config, block_draft_weights::load(files.config, *files.tensors), target);
   }
 
-  block_draft_model(const block_draft_config& config, block_draft_weights weights, const llama_backend& target)
+  block_draft_model(const block_draft_config& config, block_draft_weights weights, const draft_target& target)
       : config_(config),
         weights_(std::move(weights)),
         target_(target.weights()),
@@ -129,6 +130,7 @@ class block_draft_model {
               {.max_rows = read_rows, .max_positions = max_positions_ + config.block_length}),
         corrections_(config) {
     detail::check_block_draft_target(config, target);
+    target.keep_hidden(config.hidden_layers);
     if (!config.has_head) weights_.head = target_->head;
     if (config_.head_size == 0) config_.head_size = vocab_size();
     pass_.reserve_slots(slots());

@@ -17,16 +17,16 @@
 
 namespace espalier {
 
-//! A target as its draft heads know it: its shape, its embedding, final norm and output matrix, and the request that it
-//! keep the states of some layers. A llama_backend is one. Of a target that another engine runs, these weights are read
-//! from the model's files once more, without its layers:
+//! A target as its draft heads and blocks know it: its shape, its embedding, final norm and output matrix, and the
+//! request that it keep the states of some layers. A llama_backend is one. Of a target that another engine runs, these
+//! weights are read from the model's files once more, without its layers:
 //!
 //!     const llama_cpp_model model("model.gguf");
 //!     llama_cpp_backend target(model);
 //!     feature_steps drafter(draft_head_model::load("models/head", draft_target("model.gguf", target)));
 //!
 //! Errors      model_error as llama_backend::load; option_error if the engine's vocabulary is not the files'
-//! Pre         the target lives where it is until the head is made
+//! Pre         the target lives where it is until the head or block is made
 class draft_target {
  public:
   draft_target(llama_backend& target)

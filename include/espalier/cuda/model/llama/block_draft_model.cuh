@@ -444,6 +444,7 @@ class block_draft_model {
     require_option("max_texts", max_texts, 1, 4096);
     detail::require_on_device(config);
     espalier::detail::check_block_draft_target(config, target);
+    espalier::detail::require_kept_layers(config, target.hidden_layers());
     if (!config.has_head) weights_.head = target_->head;
     read_shape_.n_heads = 0;
     add_products();
