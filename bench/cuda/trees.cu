@@ -5,9 +5,11 @@
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,6 +18,7 @@
 #include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/cost/cost_model.hpp"
 #include "espalier/cuda/decoder/decoder.cuh"
 #include "espalier/cuda/drafter/autoregressive.cuh"
 #include "espalier/cuda/drafter/block_diffusion.cuh"
@@ -23,6 +26,7 @@
 #include "espalier/cuda/kv_store/contiguous.cuh"
 #include "espalier/cuda/model/llama/block_draft_model.cuh"
 #include "espalier/cuda/model/llama/llama_backend.cuh"
+#include "espalier/cuda/selector/neural_delayed.cuh"
 #include "espalier/cuda/tree_policy/best_first.cuh"
 #include "espalier/cuda/tree_policy/chain.cuh"
 #include "espalier/cuda/tree_policy/delayed.cuh"
@@ -33,10 +37,15 @@
 #include "espalier/cuda/tree_policy/plain.cuh"
 #include "espalier/cuda/tree_policy/sampled_chain.cuh"
 #include "espalier/cuda/tree_policy/sequoia.cuh"
+#include "espalier/model/files/cost_file.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
+#include "espalier/model/llama/model_config.hpp"
+#include "espalier/selector/files/selector_file.hpp"
+#include "espalier/tree_policy/delayed.hpp"
 #include "espalier/verifier/block_verification.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/residual_walk.hpp"
+#include "espalier/verifier/specinfer.hpp"
 #include "espalier/verifier/target_only.hpp"
 #include "espalier/verifier/traversal.hpp"
 #include "large_model.cuh"
@@ -76,8 +85,10 @@ class priced_backend {
     return target_.backend.forward(kv, batch, stream);
   }
 
-  // The small model's residual stream after a layer: block drafts read it.
+  // The small model's residual stream after a layer, and after the last one: block drafts and selectors read it.
   const float* hidden(int layer) const { return target_.backend.hidden(layer); }
+  int hidden_size() const { return target_.backend.hidden_size(); }
+  const float* hidden_states() const { return target_.backend.hidden_states(); }
 
  private:
   bench::served_model& target_;
@@ -89,6 +100,8 @@ class priced_backend {
 struct drafts {
   std::unique_ptr<bench::served_model> model;
   std::optional<device::block_draft_model<number_type>> block;
+  std::optional<selector_file> selector;  // for specinfer
+  cost_model costs;                       // of the large model's passes, for the selector
 };
 
 // A way of decoding. Its decoder is made when its turn comes, and gone after it: trees of 1,024 nodes take memory.
@@ -128,6 +141,16 @@ class methods {
             return device::delayed({.paths = n < 16 ? 2 : n < 32 ? 4 : 8, .trunk = 2, .length = n < 16 ? 4 : 6});
           },
           traversal());
+      if (with_.selector) {
+        constexpr delayed_options small{.paths = 2, .trunk = 2, .length = 4}, large = device::neural_delayed::largest;
+        step(
+            "trees delayed by a selector, specinfer", {small.max_nodes(), large.max_nodes()},
+            [this, small, large](int n) {
+              return device::neural_delayed({}, with_.selector->selector, with_.costs,
+                                            n == small.max_nodes() ? small : large);
+            },
+            specinfer());
+      }
     }
     return std::move(found_);
   }
@@ -194,9 +217,20 @@ void measure(bench::bench_run& run, const bench::text_arguments& pair, int max_t
   const int most = run.size(1024, 16), rows = most + 1;
   std::vector<int> read_by_block;
   if (!paths.block.empty()) read_by_block = block_draft_config::load(paths.block).hidden_layers;
-  bench::served_model target(paths.model, read_by_block, rows);
+  const std::string selector = run.options.models + "/selector/specinfer.safetensors";
+  const bool selects = std::filesystem::exists(selector);
+  const auto last_layer = [](const std::string& folder) { return model_config::load(folder).n_layers - 1; };
+  std::vector<int> kept = read_by_block;
+  if (selects && std::find(kept.begin(), kept.end(), last_layer(paths.model)) == kept.end())
+    kept.push_back(last_layer(paths.model));
+  bench::served_model target(paths.model, kept, rows);
+  const std::vector<int> kept_of_draft = selects ? std::vector<int>{last_layer(paths.draft)} : std::vector<int>{};
   // best_first asks the draft about more nodes than it keeps.
-  drafts with{std::make_unique<bench::served_model>(paths.draft, std::vector<int>{}, 2 * rows), {}};
+  drafts with{std::make_unique<bench::served_model>(paths.draft, kept_of_draft, 2 * rows),
+              {},
+              {},
+              load_costs(ESPALIER_BENCH_PRICES)};
+  if (selects) with.selector.emplace(load_selector(selector));
   if (!paths.block.empty())
     with.block.emplace(device::block_draft_model<number_type>::load(paths.block, target.backend));
   priced_backend backend(target, run.options.tiny, rows);

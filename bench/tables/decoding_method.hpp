@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "espalier/drafter/no_drafter.hpp"
+#include "espalier/kv_store/sink_window.hpp"
 #include "espalier/tree_policy/adaptive_chain.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
@@ -20,11 +21,17 @@
 
 namespace bench {
 
+//! A chain that the draft model drafts over a window of the text and its first tokens (StreamingLLM).
+struct streaming_chain {
+  espalier::chain_options chain{.length = 5};
+  espalier::sink_window_options window{.sinks = 4, .window = 128, .block = 64, .scratch = 64};
+};
+
 //! A way of decoding greedily, with its options.
 struct decoding_method {
   std::string name;
-  std::variant<espalier::plain, espalier::chain_options, espalier::adaptive_chain_options, espalier::eagle2_options,
-               espalier::fixed_options, espalier::dynatree_options>
+  std::variant<espalier::plain, espalier::chain_options, streaming_chain, espalier::adaptive_chain_options,
+               espalier::eagle2_options, espalier::fixed_options, espalier::dynatree_options>
       policy;
 };
 
@@ -59,6 +66,9 @@ class greedy_writer {
         [&](const auto& options) {
           if constexpr (std::is_same_v<std::remove_cvref_t<decltype(options)>, espalier::plain>) {
             return writer_.write(espalier::no_drafter(), options, espalier::greedy(), prompt, {max_tokens}, watch);
+          } else if constexpr (std::is_same_v<std::remove_cvref_t<decltype(options)>, streaming_chain>) {
+            return writer_.write(writer_.draft(options.window), policy_of(options.chain), espalier::greedy(), prompt,
+                                 {max_tokens}, watch);
           } else {
             return writer_.write(writer_.draft(), policy_of(options), espalier::greedy(), prompt, {max_tokens}, watch);
           }
@@ -79,8 +89,8 @@ inline espalier::dynatree_options fixed_tree_of_papers() {
   return options;
 }
 
-//! The methods of DynaTree's tables: the methods of Table 1 and of the ablation of Table 4 (second paper), the first
-//! paper's tree, EAGLE-2's, and a tree of the fixed tree's depth and breadth that is not pruned.
+//! The methods of DynaTree's tables: the methods of Table 1 of both papers and of the ablation of Table 4 (second
+//! paper), the first paper's tree, EAGLE-2's, and a tree of the fixed tree's depth and breadth that is not pruned.
 inline std::vector<decoding_method> paper_methods() {
   espalier::dynatree_options without_history;
   without_history.history = false;
@@ -89,6 +99,7 @@ inline std::vector<decoding_method> paper_methods() {
           {"chain K=5", espalier::chain_options{.length = 5}},
           {"chain K=6", espalier::chain_options{.length = 6}},
           {"chain K=7", espalier::chain_options{.length = 7}},
+          {"StreamingLLM + chain", streaming_chain()},
           {"unpruned D=5 B=2", espalier::fixed_options{.depth = 5, .breadth = 2, .budget = 64}},
           {"fixed tree", fixed_tree_of_papers()},
           {"+ breadth and depth", without_history},

@@ -49,6 +49,10 @@ void add_arguments(bench::program& program, arguments& a) {
 std::string describe(const decoding_method& method) {
   if (const auto* chain = std::get_if<espalier::chain_options>(&method.policy))
     return fmt::format("length {}", chain->length);
+  if (const auto* streaming = std::get_if<bench::streaming_chain>(&method.policy))
+    return fmt::format("length {}, drafted over the first {} tokens and {} to {} last ones", streaming->chain.length,
+                       streaming->window.sinks, streaming->window.window,
+                       streaming->window.window + streaming->window.block);
   if (const auto* assisted = std::get_if<espalier::adaptive_chain_options>(&method.policy))
     return fmt::format("length {} at first, at most {}, confidence {:g}", assisted->length, assisted->max_length,
                        assisted->confidence);

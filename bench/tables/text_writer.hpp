@@ -7,12 +7,14 @@
 #include <utility>
 #include <vector>
 
+#include "../../examples/generate/host_model.hpp"
 #include "../../examples/generate/priced_models.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/decoder/statistics.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/block_diffusion.hpp"
 #include "espalier/kv_store/recurrent.hpp"
+#include "espalier/kv_store/sink_window.hpp"
 #include "model_set.hpp"
 #include "price_table.hpp"
 
@@ -49,6 +51,15 @@ class text_writer {
   //! The autoregressive draft; all drafts that this makes share one cache.
   auto draft(espalier::sampling_options sampling = {.temperature = 1.0F}) {
     return espalier::autoregressive(generate::host_model(passes_.draft), draft_kv_, sampling);
+  }
+
+  //! The autoregressive draft over a cache of its own that keeps the first tokens and a window of the last ones.
+  auto draft(const espalier::sink_window_options& window) {
+    const espalier::llama_backend& model = *passes_.draft.model;
+    return espalier::autoregressive(generate::host_model(passes_.draft),
+                                    generate::host_window_kv(model.config().n_layers, model.config().kv_size(), 1,
+                                                             window, generate::host_turner(model)),
+                                    {.temperature = 1.0F});
   }
 
   //! The block draft.

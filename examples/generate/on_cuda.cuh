@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,7 @@
 #include "espalier/cuda/registry.cuh"
 #include "espalier/model/llama/block_draft_config.hpp"
 #include "espalier/model/llama/model_files.hpp"
+#include "espalier/selector/neural_delayed.hpp"
 #include "part_with.hpp"
 #include "text_task.hpp"
 
@@ -82,10 +84,11 @@ device_models<NumberT>& models_of(const models::model_paths& paths, std::int32_t
   return *loaded;
 }
 
-//! True if a method has a form on the device that can grow from this drafter.
+//! True if a method has a form on the device that can grow from this drafter. neural_delayed is left out: its selector
+//! needs costs of passes on the device, which this program does not measure.
 template <class PolicyT, class DrafterT>
 constexpr bool grows_from() {
-  if constexpr (cuda::has_device_policy<PolicyT>) {
+  if constexpr (cuda::has_device_policy<PolicyT> && !std::is_same_v<PolicyT, espalier::neural_delayed<>>) {
     return cuda::TreePolicy<cuda::device_policy<PolicyT>, DrafterT>;
   } else {
     return false;

@@ -31,7 +31,7 @@ TEST_CASE("Parts on the device take and refuse the options that the host's do") 
       ++parts;
     }
   });
-  CHECK(parts == 15);
+  CHECK(parts == 16);
   check_ranges(sampling_options{}, [](const sampling_options& options) { gpu::sampler<float> sampler(options); });
   CHECK(message_of<option_error>([] { gpu::dynatree({.budget = 1025}); }) ==
         "option budget on the device is 1025, but must lie between 2 and 1024.");

@@ -37,6 +37,7 @@ espalier_cuda_sources(decoder decoder/decoder.cu ${espalier_cuda_verifiers}
   decoder/pairs_of_chosen_nodes.cu decoder/pairs_of_distinct_draws.cu decoder/pairs_of_draws.cu decoder/pairs_of_paths.cu)
 espalier_cuda_sources(batch_decoder decoder/batch_decoder.cu decoder/batch_halves.cu ${espalier_cuda_verifiers}
   decoder/shared_rows.cu decoder/text_processors.cu)
+espalier_cuda_sources(selector selector ${espalier_cuda_verifiers})
 espalier_cuda_sources(verifier verifier)
 espalier_cuda_sources(c c ${espalier_cuda_functions} ${espalier_cuda_verifiers} ../../examples/c/verifiers.cpp)
 

@@ -3,6 +3,7 @@
 
 #include <type_traits>
 
+#include "espalier/cuda/selector/neural_delayed.cuh"
 #include "espalier/cuda/tree_policy/adaptive_chain.cuh"
 #include "espalier/cuda/tree_policy/best_first.cuh"
 #include "espalier/cuda/tree_policy/chain.cuh"
@@ -32,6 +33,7 @@ std::type_identity<sampled_chain> device_form(std::type_identity<espalier::sampl
 std::type_identity<iid_paths> device_form(std::type_identity<espalier::iid_paths>);
 std::type_identity<specinfer_static> device_form(std::type_identity<espalier::specinfer_static>);
 std::type_identity<delayed> device_form(std::type_identity<espalier::delayed>);
+std::type_identity<neural_delayed> device_form(std::type_identity<espalier::neural_delayed<>>);
 std::type_identity<dyspec_greedy> device_form(std::type_identity<espalier::dyspec_greedy>);
 std::type_identity<dyspec_threshold> device_form(std::type_identity<espalier::dyspec_threshold>);
 std::type_identity<sequoia> device_form(std::type_identity<espalier::sequoia>);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "espalier/config.hpp"
 #include "espalier/tree_policy/delayed.hpp"
 
 namespace espalier {
@@ -19,7 +20,7 @@ struct delayed_action {
   //! Returns the tree with this number.
   //!
   //! Pre         0 <= number < count
-  static constexpr delayed_options at(std::int32_t number) {
+  ESPALIER_HOST_DEVICE static constexpr delayed_options at(std::int32_t number) {
     constexpr std::int32_t lengths = most_length + 1, trunks = most_trunk + 1;
     return {.paths = number / (lengths * trunks) + 1, .trunk = number / lengths % trunks, .length = number % lengths};
   }

@@ -2,12 +2,12 @@
 #pragma once
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 
+#include "espalier/config.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/sums.hpp"
 
@@ -17,13 +17,14 @@ namespace detail {
 
 // Returns ln(max(p, 1e-10)) for a finite p. Relative error below 1e-6, near 1 too. It has no branches, so that loops
 // over it vectorise; for that the maximum is taken of the bits, as integers.
-inline float floored_log(float p) {
+ESPALIER_HOST_DEVICE inline float floored_log(float p) {
   constexpr std::int32_t root_of_half = 0x3F3504F3;
-  constexpr auto floor = std::bit_cast<std::int32_t>(1e-10F);
-  const auto bits = (std::max)(std::bit_cast<std::int32_t>(p), floor);
+  constexpr std::int32_t floor = 0x2EDBE6FF;  // the bits of 1e-10
+  const auto own_bits = __builtin_bit_cast(std::int32_t, p);
+  const std::int32_t bits = own_bits > floor ? own_bits : floor;
   // p = 2^exponent * (1 + x), with 1 + x between the roots of 1/2 and of 2.
   const std::int32_t exponent = (bits - root_of_half) >> 23;
-  const float x = std::bit_cast<float>(bits - (exponent << 23)) - 1.0F;
+  const float x = __builtin_bit_cast(float, bits - (exponent << 23)) - 1.0F;
   float y = 7.0376836292e-2F;
   y = y * x - 1.1514610310e-1F;
   y = y * x + 1.1676998740e-1F;

@@ -14,6 +14,7 @@
 #include <immintrin.h>
 #endif
 
+#include "espalier/config.hpp"
 #include "espalier/core/sums.hpp"
 #include "espalier/core/weights.hpp"
 
@@ -35,7 +36,7 @@ constexpr std::size_t padded(std::size_t n, std::size_t to) {
 }
 
 // Returns the error function of x, within 5e-7. Source of the rational function: erf of float in Eigen and XLA.
-inline float erf_of(float x) {
+ESPALIER_HOST_DEVICE inline float erf_of(float x) {
   const float low = x < -4.0F ? -4.0F : x;
   const float from = low > 4.0F ? 4.0F : low;
   const float z = from * from;
@@ -54,20 +55,29 @@ inline float erf_of(float x) {
   return from * above / below;
 }
 
-// Applies GELU in its exact form, x (1 + erf(x / sqrt(2))) / 2, in place.
+// Returns GELU in its exact form, x (1 + erf(x / sqrt(2))) / 2.
+ESPALIER_HOST_DEVICE inline float gelu(float x) {
+  return 0.5F * x * (1.0F + erf_of(x * 0.70710678F));
+}
+
+// Applies GELU in place.
 inline void gelu_of(float* x, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i)
-    x[i] = 0.5F * x[i] * (1.0F + erf_of(x[i] * 0.70710678F));
+    x[i] = gelu(x[i]);
+}
+
+// Returns (x - mean) / deviation, cut off at -8 and 8. NaN gives 8.
+ESPALIER_HOST_DEVICE inline float standardised(float x, float mean, float deviation) {
+  constexpr float most = 8;
+  const float s = (x - mean) / deviation;
+  const float high = s < most ? s : most;
+  return high > -most ? high : -most;
 }
 
 // Computes out = (x - mean) / deviation, cut off at -8 and 8.
 inline void standardise(const float* x, const float* mean, const float* deviation, std::size_t n, float* out) {
-  constexpr float most = 8;
-  for (std::size_t i = 0; i < n; ++i) {
-    const float s = (x[i] - mean[i]) / deviation[i];
-    const float high = s < most ? s : most;
-    out[i] = high > -most ? high : -most;
-  }
+  for (std::size_t i = 0; i < n; ++i)
+    out[i] = standardised(x[i], mean[i], deviation[i]);
 }
 
 // Applies layer norm in place: x = (x - mean of x) / sqrt(variance of x + 1e-5) * scale + bias.
@@ -82,6 +92,15 @@ inline void normalise_layer(float* x, const float* scale, const float* bias, std
     x[i] = x[i] * factor * scale[i] + bias[i];
 }
 
+// The largest byte of a vector that is rounded to bytes.
+inline constexpr std::int32_t most_whole = 127;
+
+// Returns x * factor, rounded to a whole number. Pre: the result is from -127 to 127.
+ESPALIER_HOST_DEVICE inline std::int32_t whole_of(float x, float factor) {
+  constexpr float above = static_cast<float>(most_whole + 1);
+  return static_cast<std::int32_t>(x * factor + (above + 0.5F)) - (most_whole + 1);
+}
+
 // A vector rounded to bytes: number i is about scale * bytes[i], with bytes of -127 to 127.
 struct whole_numbers {
   std::vector<std::int8_t> bytes;
@@ -90,11 +109,10 @@ struct whole_numbers {
 
   // Rounds n numbers. Pre: there are at least n bytes.
   void set(const float* x, std::size_t n) {
-    constexpr std::int32_t most = 127;
     std::int32_t largest = 0;
     for (std::size_t i = 0; i < n; ++i)
       largest = (std::max)(largest, std::bit_cast<std::int32_t>(x[i]) & 0x7FFFFFFF);
-    scale = std::bit_cast<float>(largest) / static_cast<float>(most);
+    scale = std::bit_cast<float>(largest) / static_cast<float>(most_whole);
     const float factor = 1.0F / scale;
     if (!std::isfinite(scale) || !std::isfinite(factor)) {
       sum = 0;
@@ -103,9 +121,8 @@ struct whole_numbers {
     }
     std::int8_t* to = bytes.data();
     std::int32_t total = 0;
-    constexpr float above = static_cast<float>(most + 1);
     for (std::size_t i = 0; i < n; ++i) {
-      const std::int32_t whole = static_cast<std::int32_t>(x[i] * factor + (above + 0.5F)) - (most + 1);
+      const std::int32_t whole = whole_of(x[i], factor);
       to[i] = static_cast<std::int8_t>(whole);
       total += whole;
     }
@@ -127,12 +144,24 @@ inline float nibble_scale(std::span<const float> weights) {
   return largest / nibble_most;
 }
 
+// Returns the index of the byte that holds the weight of one row and input. n: inputs, padded.
+ESPALIER_HOST_DEVICE inline std::size_t nibble_place(std::size_t n, std::size_t row, std::size_t i) {
+  const std::size_t group = row / nibble_rows * (n / nibble_inputs) + i / nibble_inputs;
+  return group * nibble_bytes + row % nibble_rows * 4 + i % 4;
+}
+
 // Sets the weight of one row and input. n: inputs, padded. Pre: -7 <= weight <= 7.
 inline void set_nibble(std::uint8_t* weights, std::size_t n, std::size_t row, std::size_t i, int weight) {
-  const std::size_t group = row / nibble_rows * (n / nibble_inputs) + i / nibble_inputs;
-  std::uint8_t& byte = weights[group * nibble_bytes + row % nibble_rows * 4 + i % 4];
+  std::uint8_t& byte = weights[nibble_place(n, row, i)];
   const int whole = weight + nibble_added;
   byte = static_cast<std::uint8_t>(i % 8 < 4 ? (byte & 0xF0) | whole : (byte & 0x0F) | (whole << 4));
+}
+
+// Returns the weight of one row and input, -7 to 7; -8 where none was set.
+ESPALIER_HOST_DEVICE inline std::int32_t nibble_at(const std::uint8_t* weights, std::size_t n, std::size_t row,
+                                                   std::size_t i) {
+  const std::int32_t byte = weights[nibble_place(n, row, i)];
+  return (i % 8 < 4 ? byte & 15 : byte >> 4) - nibble_added;
 }
 
 // The running sums of 16 rows. add() multiplies the rows' weights for 8 inputs by those inputs, x [8], and adds the

@@ -103,6 +103,7 @@ std::vector<std::string_view> chosen_verifiers(std::string_view policy) {
       {"iid-paths", {"traversal"}},
       {"specinfer-static", {"specinfer"}},
       {"delayed", {"spectr", "khisti"}},
+      {"neural-delayed", {"traversal"}},
       {"fixed", {"target-only"}},
       {"eagle2", {"target-only"}},
       {"best-first", {"target-only"}},

@@ -146,8 +146,8 @@ std::int32_t max_depth(const PolicyT& policy) {
 //!   there is no node to ask about, the list has no_node. The root is asked about even in a full tree. No member but
 //!   reserve and reserve_asked synchronises or allocates
 //! Models
-//!   plain, chain, adaptive_chain, sampled_chain, iid_paths, specinfer_static, delayed, best_first, eagle2, fixed,
-//!   dynatree, dyspec_greedy, dyspec_threshold, sequoia, cascade
+//!   plain, chain, adaptive_chain, sampled_chain, iid_paths, specinfer_static, delayed, neural_delayed, best_first,
+//!   eagle2, fixed, dynatree, dyspec_greedy, dyspec_threshold, sequoia, cascade
 template <class PolicyT, class DrafterT>
 concept TreePolicy = espalier::detail::NamesRegime<PolicyT> && espalier::detail::HasBudget<PolicyT> &&
     detail::Takes<PolicyT, DrafterT> &&

@@ -11,6 +11,7 @@
 
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/cuda/concepts/drafter.cuh"
+#include "espalier/cuda/concepts/model_states.cuh"
 #include "espalier/cuda/concepts/tree_policy.cuh"
 #include "espalier/cuda/core/node_list.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
@@ -34,12 +35,14 @@ void grow(PolicyT& policy, const text_batch& texts, DrafterT& drafter, cudaStrea
     policy.limit_parts(capacities);
   }
   node_list wanted = policy.begin(texts, stream);
+  bool is_first = true;
   const auto step = [&]<class PartT, std::size_t Index>(PartT& asked, part_index<Index>) {
     if constexpr (!AskableDrafter<PartT>) {
       wanted = {};
     } else {
       if constexpr (!SequenceDrafter<PartT>) hear(wanted.n);
       const auto answer = ask(texts, asked, wanted, stream);
+      if (std::exchange(is_first, false)) detail::show_draft_states(policy, texts, asked, stream);
       if constexpr (asks_parts)
         wanted = policy.template take<Index>(texts, answer, stream);
       else

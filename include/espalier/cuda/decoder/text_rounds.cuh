@@ -28,6 +28,7 @@
 #include "espalier/cuda/concepts/backend.cuh"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/concepts/kv_store.cuh"
+#include "espalier/cuda/concepts/model_states.cuh"
 #include "espalier/cuda/concepts/tree_policy.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/error.cuh"
@@ -321,8 +322,10 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     require_option("max_rows of a pass", max_rows_, shape_.max_texts, 1 << 30);
     espalier::detail::require_parts<VerifierT, ProcessorT>(drafter_, policy_, backend_, max_nodes_);
     reserve_trees<drafter_type>(policy_, shape_.max_texts);
+    keep_states(policy_, drafter_);
     // Not limited by the context: the policy's lists of nodes are as long in a short context as in a long one.
     reserve_draft(drafter_, policy_, shape_.max_texts, found_.data());
+    reserve_states();
     if (may_be_short()) {
       shared_.emplace(tree_.capacity(), shape_.max_texts);
       outcomes_.fill_bytes(0, stream_.get());
@@ -406,12 +409,18 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   }
   std::int32_t n_under_way() const { return n_under_way_; }
 
-  // Gives the text in this place its processor. Called after put().
+  // Gives the text in this place its processor, and forgets what models said about it. Called after put().
   void follow(std::int32_t place, const espalier::text& text, const ProcessorT& processor) {
     processors_.follow(place, text, processor, stream_.get());
+    if constexpr (ReadsStates<TreePolicyT>) {
+      if (policy_.reads_states()) policy_.forget_states(place, stream_.get());
+    }
   }
   void sample(std::int32_t place, const sampling_options& sampling) {
     verification_.sample(place, sampling, stream_.get());
+    if constexpr (ReadsStates<TreePolicyT>) {
+      if (policy_.reads_states()) policy_.sample(place, sampling, stream_.get());
+    }
   }
   // Forgets what policy and rounds have learnt of the text in this place.
   void forget(std::int32_t place) {
@@ -480,6 +489,19 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     event done;
     bool says_expected = false;
   };
+
+  // Lets the policy take memory for what both models say, if it reads that.
+  void reserve_states() {
+    if constexpr (ReadsStates<TreePolicyT> && KeepsStates<drafter_type>) {
+      if (policy_.reads_states()) {
+        policy_.reserve_states({.vocab = backend_.vocab_size(),
+                                .context = context_,
+                                .target_hidden = hidden_rows_of(backend_).size,
+                                .draft_hidden = drafter_.hidden_size(),
+                                .max_texts = shape_.max_texts});
+      }
+    }
+  }
 
   // Number of prompts that a pass with n_rows rows for prompts may read.
   std::int32_t max_chunks(std::int32_t n_rows) const {
@@ -599,6 +621,12 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     verification_.run(texts, drafts ? draft_rows() : text_rows(), logits, compiler_.rows(), n_rows, found_.data(), s,
                       batch.sequences);
     const path_view path = path_.find(texts, verification_.decisions(), compiler_.rows(), n_rows, found_.data(), s);
+    if constexpr (ReadsStates<TreePolicyT>) {
+      if (policy_.reads_states()) {
+        const target_states<number> target{logits, hidden_rows_of(backend_), batch.sequences};
+        policy_.read(texts, path, target, found_.data(), s);
+      }
+    }
     if constexpr (reads_features) {
       drafter_.read(backend_, texts, path, batch.sequences, s);
       const std::int32_t n_chunks = max_chunks(shape.n_prompt_rows);

@@ -23,6 +23,7 @@
 #include "espalier/cuda/concepts/backend.cuh"
 #include "espalier/cuda/concepts/drafter.cuh"
 #include "espalier/cuda/concepts/kv_store.cuh"
+#include "espalier/cuda/concepts/model_states.cuh"
 #include "espalier/cuda/concepts/processor.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/error.cuh"
@@ -55,7 +56,9 @@ struct draft_columns {
 // Shapes      of a pass, one lane after the other: tokens, positions, slots, sequence_of [lanes][rows], mask
 //             [lanes][rows][words], sequences [lanes]. By place: columns, base, n_kept [places]; column_of
 //             [places][nodes]: scratch row of a node, -1 if it was not asked about; kept [places][most_kept]; asked
-//             [places][rows]: the nodes of the last pass's outputs, no_node for padding
+//             [places][rows]: the nodes of the last pass's outputs, no_node for padding; before [places][2]: the node
+//             that stands for the token before the pending one, no_node if the text has no such token, and no_node;
+//             nullptr if the row of that token is not kept
 struct draft_memory {
   token_id* tokens;
   std::int32_t* positions;
@@ -70,8 +73,9 @@ struct draft_memory {
   std::int32_t* base;
   std::int32_t* n_kept;
   node_id* asked;
+  node_id* before;
   std::int32_t max_rows;   // rows of a lane
-  std::int32_t max_nodes;  // nodes of a tree, root included
+  std::int32_t max_nodes;  // nodes of a tree, root included, and the node that stands for a token if there is one
   std::int32_t n_pending;  // tokens that the draft's cache may lack when a round begins
   std::int32_t most_kept;
   std::int32_t capacity;  // tokens that the draft's cache can hold
@@ -145,7 +149,15 @@ ESPALIER_KERNEL void draft_root(draft_memory to, text_batch texts) {
   if (thread != 0) return;
   to.columns[here.place] = {base, n, n};
   lane.open(texts.first_sequence + here.place, base);
-  lane.asked()[0] = n > 0 ? root_node : no_node;
+  const node_id root = n > 0 ? root_node : no_node;
+  if (to.before == nullptr) {
+    lane.asked()[0] = root;
+  } else {
+    lane.asked()[0] = no_node;
+    lane.asked()[1] = root;
+    to.before[2 * here.place] = n > 1 ? to.max_nodes - 1 : no_node;
+    to.before[2 * here.place + 1] = no_node;
+  }
   lane.column_of()[root_node] = n - 1;
 }
 
@@ -256,9 +268,10 @@ class draft_batch {
 
   //! Takes memory for max_texts texts with trees of max_nodes nodes, root not counted. The texts' sequences in the
   //! store begin with number `sequence` and can hold `capacity` tokens. When a round begins, the store may lack the
-  //! last n_pending tokens of each text.
+  //! last n_pending tokens of each text. With `keeps_previous`, root() also gives the logits of the token before the
+  //! pending one, as those of node number max_nodes, which then is no node of a tree.
   draft_batch(std::int32_t max_nodes, std::int32_t max_texts, std::int32_t sequence, std::int32_t capacity,
-              std::int32_t n_pending)
+              std::int32_t n_pending, bool keeps_previous)
       : max_nodes_(max_nodes),
         n_pending_(n_pending),
         sequence_(sequence),
@@ -279,19 +292,22 @@ class draft_batch {
     kept_ = device_array<std::int32_t>(texts * static_cast<std::size_t>(most_kept()));
     base_ = device_array<std::int32_t>(texts);
     n_kept_ = device_array<std::int32_t>(texts);
-    std::vector<std::int32_t> last(texts);
-    for (std::size_t i = 0; i < texts; ++i)
-      last[i] = static_cast<std::int32_t>(i + 1) * n_pending - 1;
+    if (keeps_previous) before_ = device_array<node_id>(2 * texts);
+    std::vector<std::int32_t> last;
+    for (std::int32_t end = n_pending; end <= max_texts * n_pending; end += n_pending) {
+      if (keeps_previous) last.push_back(end - 2);
+      last.push_back(end - 1);
+    }
     outputs_ = device_array<std::int32_t>(std::span<const std::int32_t>(last));
   }
 
   //! Begins a round, and returns its first batch, with n_pending rows for each lane. The last of them is the root's,
-  //! and it alone gives logits.
+  //! and it alone gives logits, or, with `keeps_previous`, it and the one before it.
   forward_batch_view root(const text_batch& texts, cudaStream_t stream) const {
     launch("draft_root", detail::draft_root<>, {.grid = texts.lanes(), .threads = 256}, stream, memory(),
            texts.in_sequences_from(sequence_));
     forward_batch_view batch = view(texts, n_pending_);
-    batch.n_outputs = texts.n;
+    batch.n_outputs = texts.n * (before_.size() > 0 ? 2 : 1);
     batch.outputs = outputs_.data();
     return batch;
   }
@@ -322,6 +338,8 @@ class draft_batch {
 
   //! The nodes whose logits the last batch gives, n of each lane, in order.
   node_list asked(std::int32_t n) const { return {asked_.data(), n, max_rows()}; }
+  //! The nodes that stand for the tokens before the pending ones, as asked() of the first batch of a round.
+  node_list before() const { return {before_.data(), 2, 2}; }
 
  private:
   std::int32_t max_rows() const { return max_nodes_ < n_pending_ ? n_pending_ : max_nodes_; }
@@ -341,6 +359,7 @@ class draft_batch {
             .base = base_.data(),
             .n_kept = n_kept_.data(),
             .asked = asked_.data(),
+            .before = before_.data(),
             .max_rows = max_rows(),
             .max_nodes = max_nodes_ + 1,
             .n_pending = n_pending_,
@@ -373,6 +392,7 @@ class draft_batch {
   device_array<std::int32_t> slots_;
   device_array<std::int32_t> sequence_of_;
   device_array<node_id> asked_;
+  device_array<node_id> before_;
   device_array<std::uint32_t> mask_;
   device_array<batch_sequence> sequences_;
   device_array<detail::draft_columns> columns_;
@@ -381,7 +401,7 @@ class draft_batch {
   device_array<std::int32_t> kept_;
   device_array<std::int32_t> base_;
   device_array<std::int32_t> n_kept_;
-  device_array<std::int32_t> outputs_;  // [texts] the last row of each lane
+  device_array<std::int32_t> outputs_;  // [texts] the last row of each lane; [texts][2] the last two
 };
 
 //! espalier::autoregressive on the device: one masked pass of a smaller model for each call of propose, over the nodes
@@ -391,7 +411,7 @@ class draft_batch {
 //! number `sequence` + i of the store.
 //!
 //! Shapes      rows() [places][max_nodes + 1][vocab], the row of a node at the number that the node had when it was
-//!             asked about
+//!             asked about; one row more for each place if states are kept
 //! Complexity  propose: one pass over as many rows for each lane as the list has entries, padding included. For the
 //!             root there are two rows, the text's last two tokens; in a joint whose other drafters may have brought in
 //!             n tokens there are n + 1 rows, and at least two. No synchronisation, no allocation
@@ -429,13 +449,19 @@ class autoregressive {
   //! reserve().
   void catch_up(std::int32_t n_tokens) { n_pending_ = (std::max)(n_tokens + 1, 2); }
 
+  //! Makes the drafter keep what states() returns. Called before reserve(); decoders call it for policies such as
+  //! neural_delayed.
+  void keep_states() { keeps_states_ = true; }
+  std::int32_t hidden_size() const { return detail::hidden_rows_of(backend_).size; }
+
   void reserve(std::int32_t max_nodes, std::int32_t max_texts, fault* found) {
     require_option("max_rows of the draft model", backend_.max_rows(), max_texts * (std::max)(max_nodes, n_pending_),
                    1 << 30);
     require_option("sequences of the draft's cache", kv_.n_sequences(), sequence_ + max_texts, 1 << 30);
     found_ = found;
-    batch_ = draft_batch(max_nodes, max_texts, sequence_, capacity(), n_pending_);
-    n_nodes_ = max_nodes + 1;
+    const std::int32_t nodes = max_nodes + (keeps_states_ ? 1 : 0);
+    batch_ = draft_batch(nodes, max_texts, sequence_, capacity(), n_pending_, keeps_states_);
+    n_nodes_ = nodes + 1;
     row_of_ = device_array<std::int32_t>(static_cast<std::size_t>(n_nodes_) * static_cast<std::size_t>(max_texts));
     rows_ = device_array<float>(row_of_.size() * static_cast<std::size_t>(vocab_size()));
     sampler_.reserve(n_nodes_, vocab_size());
@@ -486,7 +512,17 @@ class autoregressive {
     if (process_) process_(texts, asked, logits, stream);
     sampler_.run(logits, texts, asked, rows_.data(), row_of_.data(), n_nodes_, found_,
                  row_origin::after_node(row_origin::model::draft, sequence_, root_node), stream);
+    if (opens && keeps_states_) {
+      // These rows pass through no processor. Faults of them name the row, since its token is no node.
+      sampler_.run(logits, texts, batch_.before(), rows_.data(), row_of_.data(), n_nodes_, found_,
+                   row_origin(row_origin::model::draft, row_origin::kind::row, 0, sequence_), stream);
+    }
   }
+
+  //! The rows and hidden states after the last two tokens of each text.
+  //!
+  //! Pre         keep_states() was called before reserve()
+  detail::draft_states states() const { return {rows(), n_nodes_ - 1, detail::hidden_rows_of(backend_), n_pending_}; }
 
   text_rows rows() const {
     return {{rows_.data(), static_cast<std::int32_t>(row_of_.size()), vocab_size()}, row_of_.data(), n_nodes_};
@@ -514,7 +550,8 @@ class autoregressive {
   device_array<std::int32_t> row_of_;
   std::int32_t n_nodes_ = 0;
   std::int32_t n_pending_ = 2;  // number of tokens that the draft's cache may lack when a round begins
-  bool is_open_ = false;        // whether nodes were asked about in the round that is being enqueued
+  bool keeps_states_ = false;
+  bool is_open_ = false;  // whether nodes were asked about in the round that is being enqueued
 };
 
 template <class BackendT, class KVStoreT>

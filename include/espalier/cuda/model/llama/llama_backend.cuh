@@ -174,6 +174,11 @@ class llama_backend {
     return found;
   }
 
+  //! Length of a row of hidden_states(); 0 unless options.hidden_layers lists the last layer.
+  int hidden_size() const { return kept(config_.n_layers - 1) != nullptr ? config_.hidden_size : 0; }
+  //! The residual stream after the last layer; shapes and errors are those of hidden().
+  const float* hidden_states() const { return hidden(config_.n_layers - 1); }
+
  private:
   using linear_type = typename weights_type::linear_type;
   using memory_type = detail::model_memory<NumberT, LogitT>;
