@@ -97,11 +97,12 @@ inline std::string draw_panel(const plot_panel& panel, const std::vector<std::st
 inline std::string line_plot(const std::string& title, const std::string& note, const std::vector<std::string>& names,
                              const std::vector<plot_panel>& panels) {
   constexpr double panel_width = 410, panel_height = 240, left = 58, gap = 76, below = 92;
-  constexpr std::size_t columns = 6;
-  const double top = 46 + 22 * std::ceil(static_cast<double>(names.size()) / columns) + 44;
+  const bool wide = std::ranges::any_of(names, [](const std::string& name) { return name.size() > 18; });
+  const std::size_t columns = wide ? 5 : 6;
+  const double top = 46 + 22 * std::ceil(static_cast<double>(names.size()) / static_cast<double>(columns)) + 44;
   const double rows = std::ceil(static_cast<double>(panels.size()) / 2);
   const double width = left + 2 * panel_width + gap + 16, height = top + rows * (panel_height + below) - 6;
-  std::string svg = svg_page(width, height, title) + svg_legend(names, 46, columns, 152);
+  std::string svg = svg_page(width, height, title) + svg_legend(names, 46, columns, wide ? 186 : 152);
   for (std::size_t i = 0; i < panels.size(); ++i) {
     svg += detail::draw_panel(panels[i], names, left + static_cast<double>(i % 2) * (panel_width + gap),
                               top + static_cast<double>(i / 2) * (panel_height + below), panel_width, panel_height);

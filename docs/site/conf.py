@@ -22,24 +22,26 @@ suppress_warnings = ["misc.highlighting_failure", "toc.not_included", "myst.head
 html_theme = "furo"
 html_title = f"Espalier {release}"
 html_show_sphinx = False
+html_show_copyright = False
 html_copy_source = False
 
 
 def add_contents(app, docname, source):
-    """Adds a table of contents: to the README the pages that it ends with, to a page with a folder of its name the pages
-    there."""
+    """Adds a table of contents: to the README the pages that it ends with; to a page with a folder of its name, and to the
+    README of a folder of docs, the pages there that it links to, but for those that a benchmark recorded."""
     entries = []
     if docname == root_doc:
         more = source[0].split("## Read more")[1]
         if app.tags.has("reference"):
             source[0] = source[0].replace("- Reference of all", '- <a href="reference/index.html">Reference</a> of all')
         entries = list(dict.fromkeys(re.findall(r"\]\(([^)#]+)\.md(?:#[^)]*)?\)", more))) + ["CHANGELOG"]
-    elif docname.startswith("docs/") and docname.endswith("/README"):
-        entries = ["*"]
-    elif (root / docname).is_dir():
-        entries = [docname.split("/")[-1] + "/*"]
+    elif docname.startswith("docs/") and (docname.endswith("/README") or (root / docname).is_dir()):
+        inside = "" if docname.endswith("/README") else docname.split("/")[-1] + "/"
+        links = dict.fromkeys(re.findall(rf"\]\(({inside}[^)#/:]+)\.md", source[0]))
+        pages = {link: (root / docname).parent / f"{link}.md" for link in links}
+        entries = [link for link, page in pages.items() if not page.read_text().startswith("<!--")]
     if entries:
-        source[0] += "\n\n```{toctree}\n:hidden:\n:glob:\n:maxdepth: 2\n\n" + "\n".join(entries) + "\n```\n"
+        source[0] += "\n\n```{toctree}\n:hidden:\n:maxdepth: 2\n\n" + "\n".join(entries) + "\n```\n"
 
 
 def unlink_folders(app, docname, source):

@@ -56,7 +56,7 @@ struct arbitrary_selector {
     take(features.target_hidden);
     take(features.draft_hidden_prev);
     take(features.draft_hidden_root);
-    const std::int32_t action = delayed_action::number(trees[key % trees.size()]);
+    const std::int32_t action = delayed_action::number(trees[static_cast<std::size_t>(key % trees.size())]);
     if (chosen != nullptr) chosen->insert(action);
     if (calls != nullptr) ++*calls;
     return action;

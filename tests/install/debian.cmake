@@ -11,11 +11,6 @@ step("${LINTIAN}" --allow-root --fail-on error,warning --suppress-tags initial-u
 file(GLOB package "${WORK}/deb/libespalier-dev_${VERSION}-*.deb")
 step(dpkg-deb -x "${package}" "${WORK}/root")
 file(MAKE_DIRECTORY "${WORK}/test")
-execute_process(
-  COMMAND "${CMAKE_COMMAND}" -E env "AUTOPKGTEST_TMP=${WORK}/test" "PKG_CONFIG_PATH=${WORK}/root/usr/share/pkgconfig"
-    "CMAKE_PREFIX_PATH=${WORK}/root/usr" debian/tests/sing
-  WORKING_DIRECTORY "${WORK}/deb/espalier-${VERSION}"
-  RESULT_VARIABLE result OUTPUT_VARIABLE output ERROR_VARIABLE output)
-if(NOT result EQUAL 0 OR NOT output MATCHES "7[.]4 tokens a pass of the target.*7[.]4 tokens a pass of the target")
-  message(FATAL_ERROR "The autopkgtest of the package says:\n${output}")
-endif()
+sing(2 "${CMAKE_COMMAND}" -E chdir "${WORK}/deb/espalier-${VERSION}"
+  "${CMAKE_COMMAND}" -E env "AUTOPKGTEST_TMP=${WORK}/test" "PKG_CONFIG_PATH=${WORK}/root/usr/share/pkgconfig"
+  "CMAKE_PREFIX_PATH=${WORK}/root/usr" debian/tests/sing)

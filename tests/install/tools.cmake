@@ -3,6 +3,7 @@ include("${CMAKE_CURRENT_LIST_DIR}/step.cmake")
 set(WORK "${WORK}/tools")
 file(REMOVE_RECURSE "${WORK}")
 
+step("${CMAKE_COMMAND}" --build "${BUILD}" --config "${CONFIG}" --target tools)
 step("${CMAKE_COMMAND}" --install "${BUILD}" --config "${CONFIG}" --component tools --prefix "${WORK}/prefix")
 file(RENAME "${WORK}/prefix" "${WORK}/moved")
 foreach(program IN LISTS PROGRAMS)

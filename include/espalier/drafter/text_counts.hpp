@@ -129,7 +129,7 @@ class continuation_counts {
   // The place of the context with this hash, or the free place that it would get.
   const table_place& place(std::uint64_t hash) const {
     const auto upper = static_cast<std::uint32_t>(hash >> 32U);
-    for (std::size_t i = hash;; ++i) {
+    for (auto i = static_cast<std::size_t>(hash);; ++i) {
       const table_place& p = places_[i & (n_places_ - 1)];
       if (p.context < 0) return p;
       if (p.hash == upper && contexts_[static_cast<std::size_t>(p.context)].hash == hash) return p;

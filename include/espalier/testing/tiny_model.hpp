@@ -62,7 +62,8 @@ inline tiny_model::row_function irregular(std::uint64_t seed, std::int32_t vocab
       const bool zero = zeros > 0 && x % zeros == 0;
       row.push_back(zero ? 0.0 : levels > 0 ? 1.0 + static_cast<double>((x >> 20) % levels) : 0.05 + mixed_unit(x));
     }
-    if (std::all_of(row.begin(), row.end(), [](double p) { return p == 0; })) row[key % row.size()] = 1;
+    if (std::all_of(row.begin(), row.end(), [](double p) { return p == 0; }))
+      row[static_cast<std::size_t>(key % row.size())] = 1;
     return normalised(row);
   };
 }

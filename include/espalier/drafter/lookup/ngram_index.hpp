@@ -59,7 +59,7 @@ class ngram_index {
     std::uint64_t hash = 0;
     for (const token_id* t = end - length; t < end; ++t)
       hash = (std::rotl(hash, 29) ^ static_cast<std::uint32_t>(*t)) * 0x9E3779B97F4A7C15U;
-    for (std::size_t i = hash >> 32;; ++i) {
+    for (auto i = static_cast<std::size_t>(hash >> 32);; ++i) {
       i &= n_slots_ - 1;
       const std::int32_t place = entry(length, static_cast<std::int32_t>(i)).place;
       if (place < 0 || std::equal(end - length, end, tokens_.data() + place + 1 - length))
