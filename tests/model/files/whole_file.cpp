@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "espalier/model/files/whole_file.hpp"
 
-#include <catch2/catch_test_macros.hpp>
-#include <catch2/matchers/catch_matchers_exception.hpp>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
+#include "catch.hpp"
 #include "espalier/core/error.hpp"
 
 namespace {
 
-using Catch::Matchers::Message;
 using espalier::model_error;
 using espalier::detail::whole_file;
 
@@ -27,7 +25,7 @@ TEST_CASE("a file is read byte for byte, empty, with zeros and longer than a buf
 }
 
 TEST_CASE("a file that is not there and a folder are named", "[whole_file]") {
-  CHECK_THROWS_MATCHES(whole_file("/no/such/file"), model_error, Message("/no/such/file cannot be opened."));
+  CHECK_THROWS_WITH(whole_file("/no/such/file"), "/no/such/file cannot be opened.");
   const std::string folder = std::filesystem::temp_directory_path().string();
   CHECK_THROWS_AS(whole_file(folder), model_error);
 }
