@@ -65,6 +65,36 @@ __device__ inline std::size_t warp_of_launch() {
   return (blockIdx.x * blockDim.x + threadIdx.x) / 32;
 }
 
+// The inputs of a layer, as they lie in memory.
+struct layer_inputs {
+  const float* x;
+  __device__ float operator()(std::size_t i) const { return x[i]; }
+};
+
+// The squares of the differences of numbers to their mean.
+struct squared_differences {
+  const float* x;
+  float mean;
+  __device__ float operator()(std::size_t i) const { return (x[i] - mean) * (x[i] - mean); }
+};
+
+// The n numbers of a hidden state, standardised; 0 beyond them.
+struct standardised_state {
+  const float *x, *mean, *deviation;
+  std::size_t n;
+  __device__ float operator()(std::size_t i) const {
+    return i < n ? espalier::detail::standardised(x[i], mean[i], deviation[i]) : 0.0F;
+  }
+};
+
+// The products of a row of weights with inputs.
+template <class InputT>
+struct weighted_inputs {
+  const float* row;
+  InputT x;
+  __device__ float operator()(std::size_t i) const { return row[i] * x(i); }
+};
+
 // A selector's network, and the arrays between its layers. In the memory of the device, passed by value into kernels.
 //
 // Shapes      joined [places][first.stride], wide [places][second.stride], narrow [places][last.stride]
@@ -102,7 +132,7 @@ struct selector_network {
       for (std::size_t begin = 0; begin < at.stride; begin += espalier::detail::mass_block) {
         const std::size_t end =
             begin + espalier::detail::mass_block < at.stride ? begin + espalier::detail::mass_block : at.stride;
-        total += one_warp()(begin, end, [&](std::size_t i) { return row[i] * x(i); }).of[0];
+        total += one_warp()(begin, end, weighted_inputs<InputT>{row, x}).of[0];
       }
       return static_cast<float>(total) + bias;
     }
@@ -140,12 +170,8 @@ ESPALIER_KERNEL void project_states(text_batch texts, NetworkT net, root_feature
   const std::size_t k = row / selector_layout::projected;
   const selector_layout::state_place& at = net.places.states[k];
   const float* const state = from.hidden[k] + static_cast<std::size_t>(here.place) * at.scale.n;
-  const float* const mean = net.floats(at.scale.mean);
-  const float* const deviation = net.floats(at.scale.deviation);
-  const std::size_t n = at.scale.n;
-  const float out = net.output(at.projection, row % selector_layout::projected, [=](std::size_t i) {
-    return i < n ? espalier::detail::standardised(state[i], mean[i], deviation[i]) : 0.0F;
-  });
+  const standardised_state x{state, net.floats(at.scale.mean), net.floats(at.scale.deviation), at.scale.n};
+  const float out = net.output(at.projection, row % selector_layout::projected, x);
   if (lane_of_warp() == 0) net.joined_of(here.place)[row] = out;
 }
 
@@ -162,8 +188,8 @@ ESPALIER_KERNEL void join_features(text_batch texts, NetworkT net, root_features
     const float* const scale = net.floats(net.places.states[k].norm_scale);
     const float* const bias = net.floats(net.places.states[k].norm_bias);
     constexpr auto count = static_cast<double>(n);
-    const auto mean = static_cast<float>(one_warp()(0, n, [=](std::size_t i) { return x[i]; }).of[0] / count);
-    const double squares = one_warp()(0, n, [=](std::size_t i) { return (x[i] - mean) * (x[i] - mean); }).of[0];
+    const auto mean = static_cast<float>(one_warp()(0, n, layer_inputs{x}).of[0] / count);
+    const double squares = one_warp()(0, n, squared_differences{x, mean}).of[0];
     const auto factor = static_cast<float>(1.0 / ::sqrt(squares / count + 1e-5));
     for (std::size_t i = lane; i < n; i += 32)
       x[i] = (x[i] - mean) * factor * scale[i] + bias[i];
@@ -203,8 +229,7 @@ ESPALIER_KERNEL void widen_features(text_batch texts, NetworkT net, root_feature
   if (here.place < 0 || from.known[here.place] == 0) return;
   const std::size_t row = warp_of_launch();
   if (row >= net.places.first.outputs) return;
-  const float* const x = net.joined_of(here.place);
-  const float out = net.output(net.places.first, row, [=](std::size_t i) { return x[i]; });
+  const float out = net.output(net.places.first, row, layer_inputs{net.joined_of(here.place)});
   if (lane_of_warp() == 0) net.wide_of(here.place)[row] = espalier::detail::gelu(out);
 }
 
@@ -225,16 +250,15 @@ ESPALIER_KERNEL void choose_action(text_batch texts, NetworkT net, root_features
     return;
   }
   auto& memory = *reinterpret_cast<chosen_memory*>(shared_memory());
-  const float* const x = net.wide_of(here.place);
   float* const narrow = net.narrow_of(here.place);
   const std::size_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
   for (std::size_t row = warp; row < net.places.second.outputs; row += warps) {
-    const float out = net.output(net.places.second, row, [=](std::size_t i) { return x[i]; });
+    const float out = net.output(net.places.second, row, layer_inputs{net.wide_of(here.place)});
     if (lane_of_warp() == 0) narrow[row] = espalier::detail::gelu(out);
   }
   __syncthreads();
   for (std::size_t row = warp; row < net.places.last.outputs; row += warps) {
-    const float out = net.output(net.places.last, row, [=](std::size_t i) { return narrow[i]; });
+    const float out = net.output(net.places.last, row, layer_inputs{narrow});
     if (lane_of_warp() == 0) memory.scores[row] = out;
   }
   __syncthreads();

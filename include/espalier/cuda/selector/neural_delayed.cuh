@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -94,6 +95,25 @@ struct weighed_features {
   std::int32_t n_blocks;
 };
 
+// The terms of the entropy of a row of probabilities, with the sign turned.
+struct entropy_terms {
+  const float* p;
+  __device__ float operator()(std::size_t i) const { return p[i] * espalier::detail::floored_log(p[i]); }
+};
+
+// The differences of the logarithms of p and q, weighted by a row.
+struct divergence_terms {
+  const float *weight, *p, *q;
+  __device__ float operator()(std::size_t i) const {
+    return weight[i] * (espalier::detail::floored_log(p[i]) - espalier::detail::floored_log(q[i]));
+  }
+};
+
+struct distance_terms {
+  const float *p, *q;
+  __device__ float operator()(std::size_t i) const { return ::fabsf(p[i] - q[i]); }
+};
+
 // Tells for which texts a selector may choose, keeps the draft's hidden states of these, and makes the sums over each
 // block of the vocabulary: a warp works for a block.
 template <class RowsT>
@@ -117,18 +137,13 @@ ESPALIER_KERNEL void weigh_rows(text_batch texts, draft_states draft, RowsT all_
   const float* const p = target.row + static_cast<std::ptrdiff_t>(here.place) * target.vocab;
   const float* const q = rows.at(draft.previous);
   const float* const q_root = rows.at(root_node);
-  const auto log_of = [](float x) { return espalier::detail::floored_log(x); };
   const auto vocab = static_cast<std::size_t>(target.vocab);
   for (std::size_t block = thread / 32; block < static_cast<std::size_t>(to.n_blocks); block += threads / 32) {
     const std::size_t begin = block * espalier::detail::mass_block;
     const std::size_t end = begin + espalier::detail::mass_block < vocab ? begin + espalier::detail::mass_block : vocab;
-    const auto sums = one_warp()(
-        begin, end, [&](std::size_t i) { return p[i] * log_of(p[i]); },
-        [&](std::size_t i) { return q[i] * log_of(q[i]); },
-        [&](std::size_t i) { return p[i] * (log_of(p[i]) - log_of(q[i])); },
-        [&](std::size_t i) { return q[i] * (log_of(p[i]) - log_of(q[i])); },
-        [&](std::size_t i) { return ::fabsf(p[i] - q[i]); });
-    const double root = one_warp()(begin, end, [&](std::size_t i) { return q_root[i] * log_of(q_root[i]); }).of[0];
+    const auto sums = one_warp()(begin, end, entropy_terms{p}, entropy_terms{q}, divergence_terms{p, p, q},
+                                 divergence_terms{q, p, q}, distance_terms{p, q});
+    const double root = one_warp()(begin, end, entropy_terms{q_root}).of[0];
     if (thread % 32 != 0) continue;
     double* const out =
         to.sums +
@@ -223,8 +238,8 @@ class neural_delayed {
     seconds_ = device_array<float>(std::span<const float>(seconds));
   }
 
-  void sample(std::int32_t place, const sampling_options& sampling, cudaStream_t stream) const {
-    samplings_.upload(std::span(&sampling, 1), stream, static_cast<std::size_t>(place));
+  void sample(std::int32_t place, const sampling_options& options, cudaStream_t stream) const {
+    samplings_.upload(std::span(&options, 1), stream, static_cast<std::size_t>(place));
   }
   void forget_states(std::int32_t place, cudaStream_t stream) const {
     require(cudaMemsetAsync(is_read_.data() + place, 0, sizeof(std::int32_t), stream), "cudaMemsetAsync");
