@@ -277,7 +277,7 @@ struct block_draft_weights {
   linear_type head;               //!< [columns][hidden_size]; the model sets it to the target's if the file has none
   device_array<token_id> tokens;  //!< [columns] the token of each column of the logits; empty: columns are tokens
   detail::markov_weights<NumberT> markov;
-  detail::selector_weights<NumberT> selector;
+  detail::candidate_weights<NumberT> selector;
 
   std::size_t bytes() const { return matrices.bytes() + vectors.bytes(); }
 

@@ -28,7 +28,7 @@ namespace espalier::cuda::detail {
 
 // The weights of a selector on the device, as espalier::block_draft_weights has them on the host.
 template <class NumberT>
-struct selector_weights {
+struct candidate_weights {
   NumberT* before = nullptr;    // [vocab_size][selector_rank]
   NumberT* after = nullptr;     // [vocab_size][selector_rank]
   NumberT* of_state = nullptr;  // [selector_rank][hidden_size]
@@ -40,7 +40,7 @@ struct selector_weights {
 // counts [places][length]; to [lanes][nodes.n][vocab]
 template <class NumberT, class LogitT>
 struct selector_job {
-  selector_weights<NumberT> weights;
+  candidate_weights<NumberT> weights;
   const float* of_states = nullptr;
   const LogitT* block = nullptr;
   const token_id* candidates = nullptr;
@@ -52,7 +52,7 @@ struct selector_job {
   std::int32_t length = 0;  // rows of a block
 };
 
-inline constexpr int selector_threads = 256;
+inline constexpr int candidate_threads = 256;
 
 // Writes the scores after the token of each node of the lists: block (i, lane) works for entry i of a lane. A candidate
 // of the row of the node's depth has its score, every other token minus infinity.
@@ -63,7 +63,7 @@ ESPALIER_KERNEL void select_rows(selector_job<NumberT, LogitT> job, text_batch t
   const node_id node = here.place < 0 ? no_node : nodes.of(here.place)[entry];
   if (node == no_node) return;
   LogitT* const to = job.to + (std::int64_t{here.lane} * nodes.n + entry) * job.vocab;
-  for (std::int32_t i = thread; i < job.vocab; i += selector_threads)
+  for (std::int32_t i = thread; i < job.vocab; i += candidate_threads)
     to[i] = LogitT(-INFINITY);
   __syncthreads();
   const token_id id = node == root_node ? here.text.tokens[here.text.state->size - 1] : here.tree.token[node];
@@ -74,7 +74,7 @@ ESPALIER_KERNEL void select_rows(selector_job<NumberT, LogitT> job, text_batch t
   const NumberT* const before = job.weights.before + std::int64_t{known ? id : 0} * job.rank;
   const float* const state = job.of_states + of_lane * job.rank;
   const std::int32_t lane = thread % 32;
-  for (std::int32_t c = thread / 32; c < job.counts[of_place]; c += selector_threads / 32) {
+  for (std::int32_t c = thread / 32; c < job.counts[of_place]; c += candidate_threads / 32) {
     const token_id candidate = job.candidates[of_place * job.n_candidates + c];
     const NumberT* const after = job.weights.after + std::int64_t{candidate} * job.rank;
     float sum = 0.0F;
@@ -99,7 +99,7 @@ class candidate_selector {
  public:
   static constexpr int max_candidates = top_tokens<LogitT>::max_k;
 
-  candidate_selector(const block_draft_config& config, const selector_weights<NumberT>& weights, int max_texts)
+  candidate_selector(const block_draft_config& config, const candidate_weights<NumberT>& weights, int max_texts)
       : products_(data_type_of<NumberT>, false) {
     job_.weights = weights;
     job_.vocab = config.vocab_size;
@@ -146,7 +146,7 @@ class candidate_selector {
                            cudaStream_t stream) const {
     selector_job<NumberT, LogitT> job = job_;
     job.to = memory.logits.data();
-    launch("select_rows", select_rows<NumberT, LogitT>, {.grid = texts.lanes(nodes.n), .threads = selector_threads},
+    launch("select_rows", select_rows<NumberT, LogitT>, {.grid = texts.lanes(nodes.n), .threads = candidate_threads},
            stream, job, texts, nodes);
     return {job.to, texts.n * nodes.n, job.vocab};
   }
