@@ -27,8 +27,8 @@ html_copy_source = False
 
 
 def add_contents(app, docname, source):
-    """Adds a table of contents: to the README the pages that it ends with; to a page with a folder of its name, and to the
-    README of a folder of docs, the pages there that it links to, but for those that a benchmark recorded."""
+    """Adds a table of contents: to the README the pages that it ends with; to a page with a folder of its name, and to
+    the README of a folder of docs, the pages there that it links to, but for those that a benchmark recorded."""
     entries = []
     if docname == root_doc:
         more = source[0].split("## Read more")[1]

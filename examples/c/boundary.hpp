@@ -14,7 +14,7 @@
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/sampling_options.hpp"
 
-//! What functions of C over the library are made of: errors as statuses, arguments as objects.
+//! The pieces of which functions of C over the library are made: errors as statuses, arguments as objects.
 namespace parts {
 
 //! The sentence of the last error of this thread.

@@ -37,7 +37,7 @@ namespace {
 constexpr std::int32_t most_draws = 1 << 20;  // of a tree
 constexpr std::int32_t most_nodes = 1 << 26;  // of all trees of a call
 
-// What a call verifies, once it is checked.
+// The texts, rows and sizes of one call of espalier_cuda_verify, after they are checked.
 //
 // Shapes      texts [n_texts]; target_row_of, draft_row_of [nodes of all trees]
 struct checked_call {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
-#include "espalier/model/files/whole_file.hpp"
 #include "espalier/model/tokenizer/tokenizer.hpp"
+#include "espalier/model/files/whole_file.hpp"
 
 #include <cstdint>
 #include <filesystem>

@@ -96,7 +96,7 @@ struct block_draft_config : model_config {
   int rows_of(int length) const { return length + (from_pending ? 0 : 1); }
   //! Whether some layers have a window, or their own order of rows: see sight().
   bool has_windows() const { return std::find(windowed.begin(), windowed.end(), true) != windowed.end(); }
-  //! What rows of a block see, in layers with a window or in the others.
+  //! Returns the rule by which rows of a block see positions, in layers with a window or in the others.
   detail::block_sight sight(bool in_windowed) const {
     if (!in_windowed) return {causal, 0, false};
     return {windowed_causal, window < max_positions ? window : 0, window_before_block};

@@ -66,7 +66,7 @@ inline void require_on_device(const block_draft_config& c) {
   require("selector_top_k", c.selector_candidates, candidate_selector<float, float>::max_candidates);
 }
 
-// What rows of a block see in layers of one kind.
+// The positions that rows of a block see in layers of one kind: the mask of each row, and its window.
 //
 // Shapes: mask [rows][words] of the rows of a block; windows [rows], or nullptr: rows see all of the text before the
 // block
