@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../examples/models/json_lines.hpp"
 #include "decoding_method.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/model/tokenizer/chat_template.hpp"
@@ -44,19 +44,13 @@ struct question {
 //
 // Errors      input_error for a file that cannot be read or holds none of these categories, and for a line without them
 std::vector<question> read_questions(const std::string& path, const std::vector<std::string>& categories, int most) {
-  std::ifstream file(path);
-  if (!file) espalier::raise<espalier::input_error>(path, " cannot be read.");
   std::vector<question> questions;
   std::map<std::string, int> of_category;
-  int n = 0;
-  for (std::string line; std::getline(file, line);) {
-    ++n;
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+  models::read_json_lines(path, [&](const nlohmann::json& json, const std::string& where, int) {
     const auto refuse = [&] {
-      espalier::raise<espalier::input_error>(path, ", line ", n,
-                                             ": a line is an object with a string \"category\" and a ",
-                                             "list \"turns\" of strings, as SPEED-Bench and Spec-Bench have them.");
+      espalier::raise<espalier::input_error>(
+          where, ": a line is an object with a string \"category\" and a list \"turns\" of ",
+          "strings, as SPEED-Bench and Spec-Bench have them.");
     };
     if (!json.is_object() || !json.contains("category") || !json["category"].is_string() || !json.contains("turns") ||
         !json["turns"].is_array() || json["turns"].empty())
@@ -69,7 +63,7 @@ std::vector<question> read_questions(const std::string& path, const std::vector<
     const bool is_wanted =
         categories.empty() || std::find(categories.begin(), categories.end(), q.category) != categories.end();
     if (is_wanted && of_category[q.category]++ < most) questions.push_back(std::move(q));
-  }
+  });
   if (questions.empty()) espalier::raise<espalier::input_error>(path, " has no question of these categories.");
   return questions;
 }

@@ -47,7 +47,7 @@ std::string option_help(const OptionT& option, const ValueT& value) {
   if constexpr (std::is_same_v<ValueT, espalier::number_list>) {
     std::string numbers;
     for (const double number : value)
-      numbers += (numbers.empty() ? "" : ", ") + in_words(number);
+      numbers += (numbers.empty() ? "" : ", ") + espalier::detail::in_words(number);
     return help + bracketed(numbers);
   } else if constexpr (std::is_same_v<ValueT, bool>) {
     return help + bracketed(value ? "on" : "off");
@@ -57,7 +57,7 @@ std::string option_help(const OptionT& option, const ValueT& value) {
       help += entry(known.name, known.summary);
     return help;
   } else {
-    return help + ", " + range_in_words(option) + bracketed(in_words(value));
+    return help + ", " + range_in_words(option) + bracketed(espalier::detail::in_words(value));
   }
 }
 
@@ -90,7 +90,7 @@ std::vector<text_option> text_options(OptionsT& options) {
     } else if constexpr (std::is_same_v<ValueT, espalier::number_list>) {
       shown = std::vector<double>(value.begin(), value.end());
     } else if constexpr (std::is_same_v<ValueT, float>) {
-      shown = std::strtod(in_words(value).c_str(), nullptr);  // 0.8 and not 0.800000012
+      shown = std::strtod(espalier::detail::in_words(value).c_str(), nullptr);  // 0.8 and not 0.800000012
     } else if constexpr (std::is_integral_v<ValueT> && !std::is_same_v<ValueT, bool>) {
       shown = static_cast<std::int64_t>(value);
     } else {

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstddef>
-#include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <string>
@@ -13,6 +12,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "espalier/core/error.hpp"
 #include "espalier/core/number_list.hpp"
 #include "espalier/core/option.hpp"
 
@@ -25,21 +25,9 @@ inline std::string flag_name(std::string_view prefix, std::string_view name) {
   return flag;
 }
 
-//! The shortest text that reads back as the same number: for a float 0.03, not 0.029999999.
-template <class ValueT>
-std::string in_words(ValueT value) {
-  if constexpr (std::is_integral_v<ValueT>) return std::to_string(value);
-  const auto number = static_cast<float>(value);
-  char text[32] = {};
-  for (int digits = 6; digits <= 9; ++digits) {
-    std::snprintf(text, sizeof text, "%.*g", digits, static_cast<double>(number));
-    if (std::strtof(text, nullptr) == number) break;
-  }
-  return text;
-}
-
 template <class OptionT>
 std::string range_in_words(const OptionT& option) {
+  using espalier::detail::in_words;
   if (option.high() >= (1 << 30)) return in_words(option.low) + " and more";
   const std::string_view high = option.high_name();
   return in_words(option.low) + " to " + (high.empty() ? in_words(option.high()) : flag_name("", high).substr(2));

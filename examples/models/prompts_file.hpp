@@ -12,6 +12,7 @@
 
 #include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
+#include "json_lines.hpp"
 
 namespace models {
 
@@ -26,13 +27,12 @@ struct prompt {
 
 namespace detail {
 
-inline prompt parse_prompt(const std::string& text, const std::string& where) {
+inline prompt prompt_of(const nlohmann::json& json, const std::string& where) {
   const auto refuse = [&](std::string_view why) {
     espalier::raise<espalier::input_error>(where, " ", why,
                                            "; a line is a string, or an object with a string \"text\" or a list "
                                            "\"tokens\", \"domain\", and \"temperature\".");
   };
-  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   prompt result;
   if (json.is_string()) {
     result.text = json.get<std::string>();
@@ -74,12 +74,10 @@ inline prompt parse_prompt(const std::string& text, const std::string& where) {
 //! Errors      espalier::input_error that names the file and the line; also for a file with no prompt
 inline std::vector<prompt> read_prompts(std::istream& file, const std::string& where) {
   std::vector<prompt> prompts;
-  std::string text;
-  for (int line = 1; std::getline(file, text); ++line) {
-    if (text.find_first_not_of(" \t\r") == std::string::npos) continue;
-    prompts.push_back(detail::parse_prompt(text, where + ", line " + std::to_string(line)));
+  read_json_lines(file, where, [&](const nlohmann::json& json, const std::string& at, int line) {
+    prompts.push_back(detail::prompt_of(json, at));
     prompts.back().line = line;
-  }
+  });
   if (prompts.empty()) espalier::raise<espalier::input_error>(where, " holds no prompt.");
   return prompts;
 }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -14,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "../models/json_lines.hpp"
 #include "../models/model_tokenizer.hpp"
 #include "arguments.hpp"
 #include "espalier/core/error.hpp"
@@ -34,18 +34,12 @@ struct text {
 
 // Reads texts, one a line in JSON, by their kinds.
 std::map<std::string, std::vector<text>> read_texts(const std::string& path, const espalier::tokenizer& tokenizer) {
-  std::ifstream file(path);
-  if (!file) espalier::raise<espalier::input_error>(path, " cannot be read.");
   std::map<std::string, std::vector<text>> kinds;
-  int n = 0;
-  for (std::string line; std::getline(file, line);) {
-    ++n;
-    if (line.empty()) continue;
-    const nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+  models::read_json_lines(path, [&](const nlohmann::json& json, const std::string& where, int) {
     const auto field = [&](const char* name) {
       const auto at = json.is_object() ? json.find(name) : json.end();
       if (!json.is_object() || at == json.end() || !at->is_string() || at->get_ref<const std::string&>().empty()) {
-        espalier::raise<espalier::input_error>(path, ", line ", n, " has no \"", name, "\"; a line is an object with ",
+        espalier::raise<espalier::input_error>(where, " has no \"", name, "\"; a line is an object with ",
                                                "\"kind\", \"prompt\" and \"text\", none of them empty.");
       }
       return at->get<std::string>();
@@ -55,7 +49,7 @@ std::map<std::string, std::vector<text>> read_texts(const std::string& path, con
     const auto written = tokenizer.encode(field("text"));
     t.tokens.insert(t.tokens.end(), written.begin(), written.end());
     kinds[field("kind")].push_back(std::move(t));
-  }
+  });
   if (kinds.empty()) espalier::raise<espalier::input_error>(path, " holds no text.");
   return kinds;
 }

@@ -242,7 +242,7 @@ TEST_CASE("replay counts the tokens a round of texts by their kinds", "[nde]") {
   says(R"({"kind": "a", "prompt": "", "text": "b"})", ", line 1 has no \"prompt\"");
   says("[]", ", line 1 has no");
   says("\n", "holds no text");
-  CHECK(contains(run("replay --texts '" + path + ".none'").err, "cannot be read"));
+  CHECK(contains(run("replay --texts '" + path + ".none'").err, "cannot be opened"));
 }
 
 TEST_CASE("rates of verifiers lie below the highest there can be, and rise with the draws", "[nde]") {

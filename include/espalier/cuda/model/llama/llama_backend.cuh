@@ -293,7 +293,7 @@ class llama_backend {
     }
     void stream_changed() const {}
     float* kept(int layer) const { return of.kept(layer); }
-    void dispatch(const detail::model_step&, const detail::mixture_job<NumberT>& job, cudaStream_t stream) const {
+    void dispatch(const detail::mixture_job<NumberT>& job, cudaStream_t stream) const {
       const detail::mixture_launcher<NumberT> mixture{job, stream};
       mixture.widen();
       mixture.narrow();

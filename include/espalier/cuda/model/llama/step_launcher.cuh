@@ -121,7 +121,7 @@ ESPALIER_KERNEL void cap_numbers(NumberT* numbers, std::int64_t n, float cap) {
 //   kept(layer) -> float*                       the memory to which the stream after a layer is copied
 //   see(layer, batch, scores)                   if it is there, changes what the rows of a layer see: the masks of the
 //                                               batch, and the windows
-//   dispatch(step, job, stream)                 of a model with mixtures: computes the mixture of this job, whose
+//   dispatch(job, stream)                       of a model with mixtures: computes the mixture of this job, whose
 //                                               experts have been chosen; its arrays are those of `memory`
 template <class NumberT, class LogitT, class AttentionT, class WeightsT, class PlaceT>
 class step_launcher {
@@ -269,7 +269,7 @@ class step_launcher {
   }
 
   void dispatch(const model_step& step, const forward_batch_view& batch, cudaStream_t stream) const {
-    if constexpr (requires(const mixture_job<NumberT>& job) { place.dispatch(step, job, stream); }) {
+    if constexpr (requires(const mixture_job<NumberT>& job) { place.dispatch(job, stream); }) {
       const auto& layer = layer_of(step);
       const auto& first = layer.experts.front();
       mixture_job<NumberT> job;
@@ -287,7 +287,7 @@ class step_launcher {
       job.sums_to_one = config.mixture.sums_to_one;
       job.limit = config.mixture.limit, job.gain = config.mixture.gain;
       mixture_launcher<NumberT>{job, stream}.choose();
-      place.dispatch(step, job, stream);
+      place.dispatch(job, stream);
     }
   }
 

@@ -408,7 +408,7 @@ class parallel_backend {
         of.multiply(number, linear, from, to, rows, stream);
       });
     }
-    void dispatch(const detail::model_step&, detail::mixture_job<NumberT> job, cudaStream_t stream) {
+    void dispatch(detail::mixture_job<NumberT> job, cudaStream_t stream) {
       const int uses = job.rows * job.used;
       const blocks_of<NumberT> x(of.buffers_.blocks, of.expert_, uses);
       job.activated = x.of(of.rank());
