@@ -66,13 +66,13 @@ def heldout_loss(model, work, domain, limit=None, length=512, batch=8):
     return total / len(rows)
 
 
-def train_target(args):
+def train_on_text(args):
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
-    model = Llama(args.sizes["target"])
+    model = Llama(args.sizes[args.model])
     opt = Optimizer(model, args.muon_lr, args.adam_lr, args.decay, args.precision == "bf16")
-    path = os.path.join(args.work, "target.pt")
-    length = min(512, args.sizes["target"]["max_position_embeddings"])
+    path = os.path.join(args.work, f"{args.model}.pt")
+    length = min(512, args.sizes[args.model]["max_position_embeddings"])
 
     def evaluate(m):
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.precision == "bf16"):
@@ -508,7 +508,10 @@ def main():
         c.add_argument("--fresh", action="store_true", help="ignore a checkpoint")
         return c
 
-    t = training("target", train_target, "trains the target, or resumes", 80, 0.02, 0.003)
+    t = training("target", train_on_text, "trains the target on text, or resumes", 80, 0.02, 0.003)
+    t.add_argument(
+        "--model", choices=("target", "draft"), default="target", help="draft: one that learns from text alone, too"
+    )
     t.add_argument("--decay", type=float, default=0.1)
     e = command("export", export, "quantises checkpoints into the folders target, draft and block")
     e.add_argument("--part", nargs="+", default=["target", "draft", "block"])
