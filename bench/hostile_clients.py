@@ -45,24 +45,28 @@ class server:
         with open(f"/proc/{self.process.pid}/status") as file:
             return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) / 1024
 
-    def tokens(self):
-        """Tokens that were written for all clients so far."""
+    def counted(self):
+        """The server's metrics of one number each, by name."""
         connection = http.client.HTTPConnection(HOST, self.port, timeout=300)
         connection.request("GET", "/metrics")
         lines = connection.getresponse().read().decode().splitlines()
         connection.close()
-        return next(float(line.split()[1]) for line in lines if line.startswith("espalier_tokens_written_total "))
+        return {name: float(value) for name, value in (line.split() for line in lines if line[:1] != "#" and "{" not in line)}
+
+    def tokens(self):
+        """Tokens that were written for all clients so far."""
+        return self.counted()["espalier_tokens_written_total"]
 
     def end(self):
         self.process.terminate()
         self.process.wait()
 
 
-def ask(port, body, timeout=300):
+def ask(port, body, timeout=300, path="/v1/completions"):
     """The status and the reply of a request; status 0 if there is none."""
     connection = http.client.HTTPConnection(HOST, port, timeout=timeout)
     try:
-        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         reply = connection.getresponse()
         return reply.status, reply.read()
     except (OSError, http.client.HTTPException):
@@ -81,7 +85,7 @@ def streamed(port, seed, n_tokens):
     connection = http.client.HTTPConnection(HOST, port, timeout=300)
     body = {"prompt": "The king", "max_tokens": n_tokens, "temperature": 1, "seed": seed, "ignore_eos": True,
             "stream": True, "stream_options": {"include_usage": True}}
-    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
     first = last = None
     written = n_first = 0
     for line in connection.getresponse():

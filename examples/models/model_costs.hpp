@@ -68,20 +68,20 @@ inline double reading_seconds(espalier::llama_backend& model, espalier::recurren
   return seconds;
 }
 
-}  // namespace detail
-
-//! Returns the map with which the passes of a draft with another tokenizer are measured; none if it has the target's. A
-//! map that shares no token is given one, since `translated` needs one and passes cost the same whatever is shared.
+// Returns the map with which the passes of a draft with another tokenizer are measured; none if it has the target's. A
+// map that shares no token is given one, since `translated` needs one and passes cost the same whatever is shared.
 inline std::optional<espalier::vocabulary_map> map_for_costs(const model_set& models) {
   std::optional<espalier::vocabulary_map> map = models.map;
   if (map && map->shared().empty()) map->share(0, 0);
   return map;
 }
 
+}  // namespace detail
+
 //! The costs of the models' passes on this machine, measured now; of the target alone if there is no draft. If
 //! options.contexts is empty, passes are measured after few tokens and after half of those that the models take, at
 //! most 1536, and not more than a draft reads in half of the time: the target's cache is filled, but the draft must
-//! read. The costs do not name the models. `progress` is that of measure_costs.
+//! read. The costs name the models as the options do. `progress` is that of measure_costs.
 //!
 //! Errors      those of measure_costs
 template <class ProgressT>
@@ -119,7 +119,7 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
     return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
   }
   espalier::autoregressive drafter(*models.draft, *draft_kv, draft_sampling);
-  const std::optional<espalier::vocabulary_map> map = map_for_costs(models);
+  const std::optional<espalier::vocabulary_map> map = detail::map_for_costs(models);
   if (!map) return espalier::measure_costs(drafter, models.target, target_kv, options, progress);
   espalier::translated translating(drafter, *map);
   return espalier::measure_costs(translating, models.target, target_kv, options, progress);

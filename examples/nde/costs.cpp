@@ -6,17 +6,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "../models/model_costs.hpp"
 #include "../models/model_set.hpp"
 #include "arguments.hpp"
-#include "espalier/cost/hardware_name.hpp"
 #include "espalier/cost/measure_costs.hpp"
-#include "espalier/drafter/autoregressive.hpp"
-#include "espalier/drafter/translated.hpp"
 #include "espalier/model/files/cost_file.hpp"
 #include "espalier/model/llama/model_identity.hpp"
 #include "sampling_setting.hpp"
@@ -27,12 +23,9 @@ int costs(const costs_arguments& a) {
   const espalier::sampling_options sampling = parse_sampling(a.sampling);
   models::model_set models = models::model_set::load(
       a.models, {.threads = a.n_threads(), .max_rows = std::max(a.rows, 64), .arithmetic = a.arithmetic});
-  auto draft_kv = models.make_cache(models.any_draft_model());
-  auto kv = models.make_cache(models.target);
-  espalier::autoregressive drafter(models.any_draft_model(), draft_kv, sampling);
+  models.any_draft_model();  // says so if there is none
   const espalier::measure_options how{.target = espalier::model_identity(models.paths.model),
                                       .draft = espalier::model_identity(models.paths.draft),
-                                      .hardware = espalier::hardware_name(a.n_threads()),
                                       .most_rows = a.rows,
                                       .seconds = a.seconds};
   int shown = -1;
@@ -42,12 +35,7 @@ int costs(const costs_arguments& a) {
     shown = tenth;
     fmt::print(stderr, "{} % of the passes are measured\n", tenth * 10);
   };
-  const auto measured = [&](auto& drafting) { return espalier::measure_costs(drafting, models.target, kv, how, show); };
-  std::optional<espalier::translated<espalier::autoregressive<espalier::llama_backend&, espalier::recurrent_kv&>&>>
-      other;
-  const std::optional<espalier::vocabulary_map> map = models::map_for_costs(models);
-  if (map) other.emplace(drafter, *map);
-  const espalier::cost_model found = other ? measured(*other) : measured(drafter);
+  const espalier::cost_model found = models::measure_model_costs(models, how, show, sampling);
   const std::string source =
       fmt::format("measured on {:%Y-%m-%d} by: nde costs --sampling {} --rows {} --seconds {:g} --threads {}",
                   fmt::gmtime(std::time(nullptr)), a.sampling, a.rows, a.seconds, a.n_threads());
