@@ -411,6 +411,18 @@ TEST_CASE("a model with recurrent layers is refused") {
   }
 }
 
+TEST_CASE("a model with gates behind attention or with a shared expert is refused") {
+  model_config gates, shared;
+  gates.attention_gate = true;
+  shared.mixture.shared_size = 64;
+  for (const int size : {1, 2}) {
+    CHECK(says(message_of<model_error>([&] { (void)rank_part(gates, 0, size); }),
+               "gates behind attention (llama) cannot be divided over ranks: llama_backend runs it"));
+    CHECK(says(message_of<model_error>([&] { (void)rank_part(shared, 0, size); }),
+               "a shared expert (llama) cannot be divided over ranks: llama_backend runs it"));
+  }
+}
+
 TEST_CASE("a model that normalises all heads together runs on one rank, and is refused on more") {
   const auto rows = rows_of_ranks(path_of("olmo2"), 1, {.max_rows = 16});
   REQUIRE((rows.front() == rows_of_one(path_of("olmo2"))));

@@ -80,7 +80,7 @@ struct rank_part {
                          config.is_hybrid()      ? "recurrent layers"
                          : config.attention_gate ? "gates behind attention"
                                                  : "a shared expert",
-                         " (", config.family, ") cannot be divided over ranks: one rank runs it.");
+                         " (", config.family, ") cannot be divided over ranks: llama_backend runs it.");
     }
     if (config.whole_query_key_norm && size > 1) {
       raise<model_error>("a model with norms over all heads of the queries and of the keys (", config.family,
