@@ -36,6 +36,7 @@
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/naive_tree.hpp"
 #include "espalier/verifier/target_only.hpp"
+#include "logits_of_rows.hpp"
 #include "raises.hpp"
 
 using namespace espalier;
@@ -75,25 +76,14 @@ vocabulary_map made_map() {
   return map;
 }
 
-// A model that gives these rows after a text.
-struct model {
-  tiny_model::row_function row;
-
-  void operator()(std::span<const token_id> text, std::span<double> logits) const {
-    const std::vector<double> p = row(text);
-    for (std::size_t t = 0; t < p.size(); ++t)
-      logits[t] = std::log(p[t]);
-  }
-};
-
-using backend = text_backend<model>;
+using backend = text_backend<logits_of_rows>;
 
 const tiny_model::row_function draft_rows = irregular(5, 6, 0, 0), target_rows = irregular(9, 6, 4, 0);
 
 // The draft's row after these tokens of the draft, as its sampler makes it.
 std::vector<double> draft_row(const text_type& text) {
   std::vector<double> q(6);
-  model{draft_rows}(text, q);
+  logits_of_rows{draft_rows}(text, q);
   sampler<double> at_one({.temperature = 1.0F});
   at_one.reserve(6);
   at_one.probabilities(q, q, row_origin::of_block(0));

@@ -35,6 +35,7 @@
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/naive_tree.hpp"
 #include "espalier/verifier/target_only.hpp"
+#include "logits_of_rows.hpp"
 #include "raises.hpp"
 
 using namespace espalier;
@@ -46,25 +47,14 @@ namespace {
 // Two vocabularies that overlap in part: "a", "b" and "d" are shared, "ab" is cut, and the draft knows no byte of "e".
 const std::vector<std::string> of_target{"a", "ab", "b", "e", "d"}, of_draft{"b", "c", "a", "d", "dd", ""};
 
-// A model that gives these rows after a text.
-struct model {
-  tiny_model::row_function row;
-
-  void operator()(std::span<const token_id> text, std::span<double> logits) const {
-    const std::vector<double> p = row(text);
-    for (std::size_t t = 0; t < p.size(); ++t)
-      logits[t] = std::log(p[t]);
-  }
-};
-
-using backend = text_backend<model>;
+using backend = text_backend<logits_of_rows>;
 
 const tiny_model::row_function draft_rows = irregular(5, 6, 0, 0), target_rows = irregular(9, 5, 4, 0);
 
 // The draft's row restricted to what both have, after these tokens of the draft.
 std::vector<double> restricted(const text_type& text) {
   std::vector<double> q(6);
-  model{draft_rows}(text, q);
+  logits_of_rows{draft_rows}(text, q);
   sampler<double> at_one({.temperature = 1.0F});
   at_one.reserve(6);
   at_one.probabilities(q, q, row_origin::of_block(0));
@@ -187,7 +177,7 @@ TEST_CASE("translated: texts begin with the draft's own token for that, once") {
   };
   std::vector<double> q(6);
   const auto expected = [&](const text_type& text) {
-    model{draft_rows}(text, q);
+    logits_of_rows{draft_rows}(text, q);
     double sum = 0;
     for (const std::size_t t : {0, 2, 3, 5})
       sum += q[t] = std::exp(q[t]);

@@ -3,7 +3,6 @@
 // a decoder, write the target's distribution. And a variant that drops what it has drawn does not.
 #include <algorithm>
 #include <boost/hana/for_each.hpp>
-#include <cmath>
 #include <iostream>
 #include <set>
 #include <string>
@@ -24,6 +23,7 @@
 #include "espalier/tree_policy/cost_aware.hpp"
 #include "espalier/tree_policy/cost_aware_draws.hpp"
 #include "exactness/redrawn.hpp"
+#include "logits_of_rows.hpp"
 
 using namespace espalier;
 using namespace espalier::testing;
@@ -152,16 +152,6 @@ void check_rounds(const char* name, int least_verifiers) {
   CHECK(sizes.count(1) == 1);
 }
 
-// A text_backend's model that gives a world's rows as logits; the text before the path is 3 tokens long.
-struct logits_of_rows {
-  tiny_model::row_function row;
-  void operator()(std::span<const token_id> text, std::span<double> logits) const {
-    const std::vector<double> p = row(text.subspan(3));
-    for (std::size_t t = 0; t < p.size(); ++t)
-      logits[t] = std::log(p[t]);
-  }
-};
-
 template <class PolicyT>
 void check_decoder() {
   const std::vector<token_id> prompt{0, 0, 0};
@@ -173,8 +163,8 @@ void check_decoder() {
     for_each_verifier<PolicyT>([&](auto verifier) {
       INFO(w.name);
       token_kv kv(16), draft_kv(16);
-      text_backend target(w.vocab, logits_of_rows{w.target});
-      text_backend draft(w.vocab, logits_of_rows{w.draft});
+      text_backend target(w.vocab, logits_of_rows{w.target, prompt.size()});
+      text_backend draft(w.vocab, logits_of_rows{w.draft, prompt.size()});
       autoregressive drafter(draft, draft_kv);
       auto decode =
           make_decoder(drafter, PolicyT(settings[1]), verifier, kv, target, {.text = {.sampling = {.temperature = 1}}});
@@ -252,17 +242,11 @@ void check_runs(const PolicyT& policy, std::int64_t& outcomes, std::set<std::int
     if (w.vocab < 2 || w.vocab > 3) continue;
     INFO(w.name);
     for (const std::vector<token_id>& prompt : {std::vector<token_id>{0, 1, 0, 1, 0}, {1, 1, 1}, {0, 1, 1, 0}}) {
-      const auto n_prompt = prompt.size();
-      const auto target_row = [&](std::span<const token_id> text, std::span<double> logits) {
-        const std::vector<double> p = w.target(text.subspan(n_prompt));
-        for (std::size_t t = 0; t < p.size(); ++t)
-          logits[t] = std::log(p[t]);
-      };
       text_distribution expected;
       continue_with(w.target, {}, 1.0, 3, expected);
       for_each_verifier<PolicyT>([&](auto verifier) {
         token_kv kv(32);
-        text_backend target(w.vocab, target_row);
+        text_backend target(w.vocab, logits_of_rows{w.target, prompt.size()});
         auto decode = make_decoder(text_runs(), experienced<PolicyT>(policy), verifier, kv, target,
                                    {.text = {.sampling = {.temperature = 1}}});
         text_distribution emitted, distribution;

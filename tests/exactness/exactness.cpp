@@ -15,6 +15,7 @@
 #include "espalier/testing/lossless.hpp"
 #include "exactness/distinct_draws.hpp"
 #include "exactness/tiny_options.hpp"
+#include "logits_of_rows.hpp"
 #include "verifier_of.hpp"
 
 using namespace espalier;
@@ -43,18 +44,6 @@ int for_each_tiny_pair(pairs_of which, const FunctionT& f) {
   });
   return pairs;
 }
-
-// A text_backend's model that gives a world's rows as logits, minus infinity where they are 0; the text before the path
-// is `prompt` tokens long, and what follows a part of it is of no interest.
-struct logits_of_rows {
-  tiny_model::row_function row;
-  std::size_t prompt;
-  void operator()(std::span<const token_id> text, std::span<double> logits) const {
-    const std::vector<double> p = row(text.subspan(std::min(prompt, text.size())));
-    for (std::size_t t = 0; t < p.size(); ++t)
-      logits[t] = std::log(p[t]);
-  }
-};
 
 const std::vector<token_id> prompt{0, 0, 0};
 

@@ -28,6 +28,7 @@
 #include "espalier/testing/tiny_model.hpp"
 #include "exactness/any_parts.hpp"
 #include "exactness/tiny_options.hpp"
+#include "logits_of_rows.hpp"
 
 using namespace espalier;
 using namespace espalier::testing;
@@ -38,15 +39,7 @@ const std::vector<token_id> prompt{0, 1, 0};
 
 // A target with a world's rows, whose hidden state of a row is a number of the row's token and position.
 struct states_of_world {
-  struct logits_type {
-    tiny_model::row_function row;
-    void operator()(std::span<const token_id> text, std::span<double> logits) const {
-      const std::vector<double> p = row(text.subspan(std::min(prompt.size(), text.size())));
-      for (std::size_t t = 0; t < p.size(); ++t)
-        logits[t] = std::log(p[t]);
-    }
-  };
-  text_backend<logits_type> model;
+  text_backend<logits_of_rows> model;
   std::vector<float> states{};
 
   std::int32_t vocab_size() const { return model.vocab_size(); }
@@ -78,7 +71,7 @@ void check_two_rounds(const char* what, const MakeT& make) {
       INFO(policy.name << " with " << verifier.name << ", " << w.name);
       auto part = policy;
       part.options = tiny(policy.options).back();
-      states_of_world target{text_backend(w.vocab, states_of_world::logits_type{w.target})};
+      states_of_world target{text_backend(w.vocab, logits_of_rows{w.target, prompt.size()})};
       token_kv kv(16, pairs++ % 2 == 0 ? commit_mode::compact : commit_mode::truncate);
       auto drafter = make(w);
       auto decode = make_decoder(drafter, enumerated_policy<policy_type::sampling>(part.make()),

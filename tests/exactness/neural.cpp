@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // A tree that is chosen by what is known at the root leaves the target's distribution alone, whatever chooses: every
 // outcome, with its exact probability.
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <boost/hana.hpp>
@@ -22,6 +21,7 @@
 #include "espalier/registry/chosen_verifier.hpp"
 #include "espalier/selector/neural_delayed.hpp"
 #include "espalier/testing/lossless.hpp"
+#include "logits_of_rows.hpp"
 
 using namespace espalier;
 using namespace espalier::testing;
@@ -63,17 +63,7 @@ struct arbitrary_selector {
   }
 };
 
-// What follows the prompt, as logits; a hidden state is a hash of the text.
-struct logits_of_rows {
-  tiny_model::row_function row;
-  std::size_t prompt;
-  void operator()(std::span<const token_id> text, std::span<double> logits) const {
-    const std::vector<double> p = row(text.subspan(std::min(prompt, text.size())));
-    for (std::size_t t = 0; t < p.size(); ++t)
-      logits[t] = std::log(p[t]);
-  }
-};
-
+// A model whose hidden state of a row is a hash of the text.
 struct stateful_backend {
   text_backend<logits_of_rows> inner;
   std::vector<float> hidden{};

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // A text that the window of its cache slides over, by enumeration: it is distributed as plain decoding over the same
 // window writes it.
-#include <cmath>
 #include <iostream>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "espalier/verifier/block_verification.hpp"
 #include "espalier/verifier/residual_walk.hpp"
 #include "espalier/verifier/traversal.hpp"
+#include "logits_of_rows.hpp"
 
 using namespace espalier;
 using namespace espalier::testing;
@@ -25,16 +25,6 @@ namespace {
 
 using tokens = std::vector<token_id>;
 
-// The rows of what a model sees of a text, as logits.
-struct row_logits {
-  tiny_model::row_function row;
-  void operator()(std::span<const token_id> text, std::span<double> logits) const {
-    const std::vector<double> p = row(text);
-    for (std::size_t t = 0; t < p.size(); ++t)
-      logits[t] = std::log(p[t]);
-  }
-};
-
 std::int64_t outcomes = 0;
 
 template <class PolicyT, class VerifierT>
@@ -42,8 +32,8 @@ void check(PolicyT policy, VerifierT verifier) {
   constexpr std::int32_t vocab = 2;
   constexpr std::size_t n = 4;
   const tiny_model::row_function p = irregular(100, vocab, 0, 0), q = irregular(200, vocab, 0, 0);
-  text_backend target(vocab, row_logits{p});
-  text_backend draft(vocab, row_logits{q});
+  text_backend target(vocab, logits_of_rows{p});
+  text_backend draft(vocab, logits_of_rows{q});
   for (const tokens& prompt : {tokens{0}, tokens{0, 1, 1}}) {
     for (const commit_mode mode : {commit_mode::compact, commit_mode::truncate}) {
       const sink_window_options window{.sinks = 1, .window = 1, .block = 2, .scratch = 8, .commit = mode};
