@@ -6,6 +6,7 @@
     train.py train --traces DIR --costs FILE --verifier specinfer --out FILE
     train.py train --traces DIR --costs FILE --all --out FOLDER
     train.py cross --traces DIR --costs FILE --all
+    train.py cross --traces DIR --price FILE --all
     train.py evaluate --traces DIR --costs FILE --selector FILE
 
 Prompts are parted by their traces' `prompt`: those held out are neither trained on nor looked at until the end, and of the others
@@ -485,9 +486,9 @@ def roots_of(args, loaded, costs, verifier):
 
 
 def load(args):
-    costs, loaded = read_costs(args.costs), read_traces(args.traces)
+    costs, loaded = read_costs(args.costs or args.price), read_traces(args.traces)
     for key in ("target", "draft"):
-        if costs[0].get(key) != loaded[3][key]:
+        if args.costs and costs[0].get(key) != loaded[3][key]:
             raise SystemExit(
                 f"{args.costs} has the costs of the {key} \"{costs[0].get(key)}\", but the traces are of "
                 f"\"{loaded[3][key]}\"."
@@ -583,7 +584,9 @@ def main():
     commands = parser.add_subparsers(required=True, dest="command")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--traces", required=True, help="folder of trace-*.safetensors")
-    common.add_argument("--costs", required=True, help="what passes cost, JSON")
+    passes = common.add_mutually_exclusive_group(required=True)
+    passes.add_argument("--costs", help="what passes of the traces' models cost, JSON")
+    passes.add_argument("--price", help="what passes of other models cost on another machine, JSON: see bench/prices")
     common.add_argument("--choosing", type=float, default=20e-6, help="seconds that a selector takes in each round")
     learning = argparse.ArgumentParser(add_help=False)
     learning.add_argument("--verifier", help="name in the registry, one of the traces'")

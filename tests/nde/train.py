@@ -84,5 +84,14 @@ with tempfile.TemporaryDirectory() as folder:
     assert not [name for name in os.listdir(folder) if "checkpoint" in name or "partial" in name]
     evaluated = gain(run("evaluate", *common, "--selector", out))
     assert math.isclose(evaluated, learnt), (evaluated, learnt)
+    elsewhere = os.path.join(folder, "price.json")
+    with open(elsewhere, "w") as f:
+        json.dump(COSTS | {"target": "another target"}, f)
+    assert gain(run("evaluate", "--traces", traces, "--price", elsewhere, "--selector", out)) == evaluated
+    try:
+        run("evaluate", "--traces", traces, "--costs", elsewhere, "--selector", out)
+        raise AssertionError("costs of other models were taken")
+    except SystemExit as refused:
+        assert 'the costs of the target "another target", but' in str(refused), refused
     slower = gain(run("evaluate", *common, "--selector", out, "--choosing", "1e-3"))
     assert slower < 0.8 * learnt, slower
