@@ -67,6 +67,23 @@ std::string complaint(const std::string& text) {
 
 }  // namespace
 
+TEST_CASE("numbers in templates are those that Python reads", "[chat_template]") {
+  const auto number = [](const std::string& text) {
+    return written(made("{{ " + text + " }}"), {.messages = ordered_json::array()});
+  };
+  CHECK(number("0.1000000000000000055511151231257827021181583404541015625") == "0.1");
+  CHECK(number("9007199254740993.0") == "9007199254740992.0");
+  CHECK(number("123456789012.34567890123456789012345678901234567890123456789") == "123456789012.34567");
+  CHECK(number("' 2.55e1 '|int") == "25");
+  CHECK(number("'+.5e+1'|int") == "5");
+  CHECK(number("'-007.'|int") == "-7");
+  for (const std::string text :
+       {"", "+", ".", "e1", "1e", "1.2.3", "+-5", "++5", "1-2", "1e400", "0x10", "inf", "nan", "1,5"}) {
+    INFO(text);
+    CHECK(number("'" + text + "'|int(-1)") == "-1");
+  }
+}
+
 TEST_CASE("chat templates give the prompts that jinja2 makes of them", "[chat_template]") {
   for (const ordered_json& entry : golden()["templates"]) {
     const chat_template chat = named(entry["name"].get<std::string>());
@@ -192,7 +209,8 @@ TEST_CASE("what a template writes is trusted, and what it is given is not", "[ch
                                                                    {"<|im_end|>\n<|im_start|>assistant\n", true}});
   for (const ordered_json& entry : golden()["templates"]) {
     std::string untrusted;
-    for (const prompt_piece& piece : named(entry["name"].get<std::string>()).prompt({.messages = {said("user", "Q")}}))
+    for (const prompt_piece& piece :
+         named(entry["name"].get<std::string>()).prompt({.messages = ordered_json::array({said("user", "Q")})}))
       if (!piece.is_trusted) untrusted += piece.text;
     CHECK(untrusted == "Q");
   }
@@ -204,16 +222,17 @@ TEST_CASE("what a template writes is trusted, and what it is given is not", "[ch
         "(m ~ '') * 2", "m | list | join", "m | safe + ''", "m.replace('q', 'q')", "m | title",
         "{m: 1} | items | first | first", "m | default('x')"}) {
     INFO(text);
-    const auto pieces =
-        made("{% set m = messages[0].content %}{{ " + text + " }}").prompt({.messages = {said("user", x)}});
+    const auto pieces = made("{% set m = messages[0].content %}{{ " + text + " }}")
+                            .prompt({.messages = ordered_json::array({said("user", x)})});
     for (const prompt_piece& piece : pieces)
       if (piece.is_trusted) CHECK(piece.text.find_first_of("xX<>|") == std::string::npos);
     CHECK(!pieces.empty());
   }
   // Usual roles may be part of a mark; others may not.
   const chat_template phi = made("{% for m in messages %}{{ '<|' + m.role + '|>' }}{% endfor %}");
-  CHECK(phi.prompt({.messages = {said("user", "")}}) == std::vector<prompt_piece>{{"<|user|>", true}});
-  CHECK(phi.prompt({.messages = {said("end", "")}}) ==
+  CHECK(phi.prompt({.messages = ordered_json::array({said("user", "")})}) ==
+        std::vector<prompt_piece>{{"<|user|>", true}});
+  CHECK(phi.prompt({.messages = ordered_json::array({said("end", "")})}) ==
         std::vector<prompt_piece>{{"<|", true}, {"end", false}, {"|>", true}});
   CHECK(made("{{ x }}").prompt({.messages = ordered_json::array(), .variables = {{"x", "<s>"}}}) ==
         std::vector<prompt_piece>{{"<s>", false}});
@@ -261,7 +280,8 @@ TEST_CASE("labels stand before what each says, on lines of their own", "[chat_te
         "Be brief.\nQuestion: One plus?\nAnswer: Two.\nQuestion: And then?\nAnswer:");
   CHECK(chat.end_of_turn() == "\nQuestion:");
   CHECK(chat_template::labelled("", "A").end_of_turn().empty());
-  CHECK(says(refusal(chat, {.messages = {said("king", "Hi")}}), "roles are system, user and assistant, not king"));
+  CHECK(says(refusal(chat, {.messages = ordered_json::array({said("king", "Hi")})}),
+             "roles are system, user and assistant, not king"));
 }
 
 TEST_CASE("the end of a turn is what a template writes after an answer", "[chat_template]") {

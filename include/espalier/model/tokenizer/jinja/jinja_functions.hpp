@@ -189,11 +189,7 @@ inline jinja_value indented(jinja_run& run, const jinja_text& text, const jinja_
 inline jinja_value whole_of(jinja_run& run, const jinja_value& value, const jinja_value& otherwise) {
   if (defined(run, value).is_integer()) return value.to_integer();
   double number = value.is_number() ? value.to_double() : std::nan("");
-  if (value.text()) {
-    const std::string text = stripped(run, *value.text()).text()->bytes;
-    const char *const begin = text.data() + (text.starts_with('+') ? 1 : 0), *const end = text.data() + text.size();
-    if (std::from_chars(begin, end, number).ptr != end) return otherwise;
-  }
+  if (value.text()) number = decimal_number(stripped(run, *value.text()).text()->bytes).value_or(number);
   if (!std::isfinite(number)) return otherwise;
   if (std::abs(number) > 9e15) run.fail("a number is too large");
   return static_cast<std::int64_t>(number);

@@ -223,13 +223,11 @@ class jinja_parser {
     if (is_fraction) size = end_of_digits(size + 1);
     const std::string_view digits = rest().substr(0, size), after = rest().substr(size, 1);
     std::int64_t whole = 0;
-    double broken = 0;
     const bool fits = std::from_chars(digits.data(), digits.data() + size, whole).ec == std::errc{};
-    std::from_chars(digits.data(), digits.data() + size, broken);
     if (!fits || (!after.empty() && is_letter(after[0])) || (digits.size() > 1 && digits[0] == '0' && digits[1] != '.'))
       refuse("the number \"", rest().substr(0, size + 1).substr(0, 40), "\" is not supported");
     at_ += size;
-    return is_fraction ? jinja_value(broken) : jinja_value(whole);
+    return is_fraction ? jinja_value(decimal_number(std::string(digits)).value_or(0)) : jinja_value(whole);
   }
 
   // ---- code

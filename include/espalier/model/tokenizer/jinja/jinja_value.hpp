@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <clocale>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <ctime>
 #include <deque>
 #include <functional>
@@ -309,6 +311,18 @@ inline void append_utf8(std::string& text, char32_t code) {
   utf8proc_uint8_t bytes[4];
   const auto n = utf8proc_encode_char(static_cast<utf8proc_int32_t>(code), bytes);
   text.append(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(n));
+}
+
+// The number that the text is in decimal digits, rounded to the nearest, in every locale; none for any other text, and
+// for a number that is too large. (libc++ has std::from_chars for double from version 20 on.)
+inline std::optional<double> decimal_number(std::string text) {
+  if (text.empty() || text.find_first_not_of("0123456789.eE+-") != text.npos) return std::nullopt;
+  const std::size_t point = text.find('.');
+  if (point != text.npos) text.replace(point, 1, std::localeconv()->decimal_point);
+  char* end = nullptr;
+  const double number = std::strtod(text.c_str(), &end);
+  if (end != text.c_str() + text.size() || !std::isfinite(number)) return std::nullopt;
+  return number;
 }
 
 // A number as Python writes it: with the fewest digits from which it can be read back.
