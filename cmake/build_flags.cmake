@@ -6,6 +6,10 @@ add_library(espalier_build_flags INTERFACE)
 if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
   target_compile_options(espalier_build_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wconversion -Wshadow>)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 22)
+    # __COUNTER__, by which Catch2 names test cases.
+    target_compile_options(espalier_build_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-c2y-extensions>)
+  endif()
 elseif(MSVC)
   target_compile_options(espalier_build_flags INTERFACE /W4 /permissive- /utf-8)
 endif()

@@ -359,7 +359,7 @@ TEST_CASE("recut: rows pass through a text's processor, unless it forbids all of
   };
   const std::vector<double> some = row_under({{1, 2}});
   const double left = free[0] + free[3] + free[4] + free[5];
-  for (const std::size_t t : {0, 3, 4, 5})
+  for (const std::size_t t : {0U, 3U, 4U, 5U})
     CHECK(some[t] == Approx(free[t] / left));
   CHECK((some[1] == 0 && some[2] == 0));
   CHECK(row_under({{0, 1, 2, 3, 4, 5}}) == free);

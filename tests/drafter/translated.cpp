@@ -179,7 +179,7 @@ TEST_CASE("translated: texts begin with the draft's own token for that, once") {
   const auto expected = [&](const text_type& text) {
     logits_of_rows{draft_rows}(text, q);
     double sum = 0;
-    for (const std::size_t t : {0, 2, 3, 5})
+    for (const std::size_t t : {0U, 2U, 3U, 5U})
       sum += q[t] = std::exp(q[t]);
     return std::vector<double>{q[2] / sum, 0, q[0] / sum, q[5] / sum, q[3] / sum};
   };

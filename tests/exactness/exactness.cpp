@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Every outcome of drafting and verifying, with its exact probability, over tiny vocabularies: what is emitted must be
 // distributed as the target alone writes. The pairs are the registry's.
-#include <boost/hana.hpp>
+#include <boost/hana/for_each.hpp>
 #include <iostream>
 #include <set>
 #include <string>

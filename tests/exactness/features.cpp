@@ -3,7 +3,6 @@
 // rounds of a whole decoder write the target's distribution to 1e-12, every pair of the registry. The head's rows depend
 // on the target's states and on its own along the path, and have 0 for the tokens that it does not know; the blocks'
 // have 0 for tokens without a column, and one kind for those that it does not choose among.
-#include <boost/hana.hpp>
 #include <cmath>
 #include <cstdint>
 #include <iostream>

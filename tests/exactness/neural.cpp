@@ -3,7 +3,7 @@
 // outcome, with its exact probability.
 #include <array>
 #include <bit>
-#include <boost/hana.hpp>
+#include <boost/hana/for_each.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <iostream>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSL-1.0
 // Texts with a processor, by enumeration: two rounds of a whole decoder write what the target alone writes of the rows
 // that the processor leaves, and end where it leaves none. Every pair of the registry.
-#include <boost/hana.hpp>
 #include <cmath>
 #include <cstdint>
 #include <iostream>

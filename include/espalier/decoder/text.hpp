@@ -25,6 +25,7 @@
 #if ESPALIER_HOSTED
 #if __has_include(<sys/random.h>)
 #include <sys/random.h>
+#include <unistd.h>  // musl declares getentropy here
 #else
 #include <random>
 #endif

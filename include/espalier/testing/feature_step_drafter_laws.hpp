@@ -138,7 +138,7 @@ class feature_step_drafter_laws {
       text.add(any_token(drafter, random), random);
     drafter.begin(text.tokens);
     round(drafter, text, random);
-    for (const std::size_t common : {6, 8, 1, 3, 1}) {
+    for (const std::size_t common : {6U, 8U, 1U, 3U, 1U}) {
       text.tokens.resize(common), text.states.resize(common);
       while (text.tokens.size() < common + random() % 3)
         text.add(any_token(drafter, random), random);

@@ -78,6 +78,7 @@ class policy_holder<PolicyT, BaseT, takes<AnswerT, ChanceT>, RestT...>
     : public policy_holder<PolicyT, BaseT, RestT...> {
  public:
   using policy_holder<PolicyT, BaseT, RestT...>::policy_holder;
+  using policy_holder<PolicyT, BaseT, RestT...>::take;
 
   std::span<const node_id> take(tree<>& tree, const AnswerT& answer, ChanceT& chance) override {
     if constexpr (TakesAnswer<PolicyT, AnswerT, ChanceT>) {

@@ -184,7 +184,7 @@ TEST_CASE("of an expert that no row uses nothing is read") {
   // The router gives experts 0, 1, 2 and 5 equal numbers: no row uses 5, since one that uses three uses the others.
   char* router = bytes_of(file, "gate.weight");
   const std::size_t row = static_cast<std::size_t>(config.hidden_size) * sizeof(float);
-  for (const std::size_t expert : {1, 2, 5})
+  for (const std::size_t expert : {1U, 2U, 5U})
     std::memcpy(router + expert * row, router, row);
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const auto broken = [&](const std::string& expert) {
