@@ -26,6 +26,8 @@
 #include <vector>
 
 #include "decoding_method.hpp"
+#include "espalier/kv_store/sink_window.hpp"
+#include "espalier/model/llama/key_turner.hpp"
 #include "heat_map.hpp"
 #include "interval.hpp"
 #include "line_plot.hpp"
@@ -290,19 +292,27 @@ double write_alone(const decoding_method& method, const arguments& a) {
   };
   espalier::llama_backend target = load(paths.model);
   espalier::recurrent_kv kv = cache(target);
+  const auto write = [&](auto drafter, auto policy) {
+    auto decode = espalier::make_decoder(std::move(drafter), std::move(policy), espalier::greedy(), kv, target);
+    decode.generate(prompt, {.max_tokens = a.tokens});
+    return megabytes_held();
+  };
   return std::visit(
       [&]<class OptionsT>(const OptionsT& options) {
         if constexpr (std::is_same_v<OptionsT, espalier::plain>) {
-          auto decode = espalier::make_decoder(espalier::no_drafter(), options, espalier::greedy(), kv, target);
-          decode.generate(prompt, {.max_tokens = a.tokens});
-          return megabytes_held();
+          return write(espalier::no_drafter(), options);
         } else {
           espalier::llama_backend draft = load(paths.draft);
-          espalier::recurrent_kv draft_kv = cache(draft);
-          auto decode = espalier::make_decoder(espalier::autoregressive(draft, draft_kv, {.temperature = 1.0F}),
-                                               bench::policy_of(options), espalier::greedy(), kv, target);
-          decode.generate(prompt, {.max_tokens = a.tokens});
-          return megabytes_held();
+          const espalier::sampling_options at_one{.temperature = 1.0F};
+          if constexpr (std::is_same_v<OptionsT, bench::streaming_chain>) {
+            const espalier::model_config& c = draft.config();
+            espalier::sink_window_kv window(c.n_layers, c.kv_size(), 1, options.window,
+                                            espalier::key_turner(c, draft.max_positions()));
+            return write(espalier::autoregressive(draft, window, at_one), bench::policy_of(options.chain));
+          } else {
+            espalier::recurrent_kv draft_kv = cache(draft);
+            return write(espalier::autoregressive(draft, draft_kv, at_one), bench::policy_of(options));
+          }
         }
       },
       method.policy);
