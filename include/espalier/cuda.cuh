@@ -56,6 +56,7 @@
 #include "espalier/cuda/drafter/joint.cuh"
 #include "espalier/cuda/drafter/no_drafter.cuh"
 #include "espalier/cuda/drafter/prompt_lookup.cuh"
+#include "espalier/cuda/drafter/token_rows.cuh"
 #include "espalier/cuda/forward/prefill.cuh"
 #include "espalier/cuda/kv_store/compaction.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
