@@ -20,9 +20,11 @@
 #include "espalier/cuda/drafter/autoregressive.cuh"
 #include "espalier/cuda/drafter/block_diffusion.cuh"
 #include "espalier/cuda/drafter/factorised.cuh"
+#include "espalier/cuda/drafter/feature_steps.cuh"
 #include "espalier/cuda/drafter/no_drafter.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
 #include "espalier/cuda/model/llama/block_draft_model.cuh"
+#include "espalier/cuda/model/llama/draft_head_model.cuh"
 #include "espalier/cuda/model/llama/llama_backend.cuh"
 #include "espalier/cuda/tree_policy/best_first.cuh"
 #include "espalier/cuda/tree_policy/chain.cuh"
@@ -32,6 +34,8 @@
 #include "espalier/cuda/tree_policy/plain.cuh"
 #include "espalier/cuda/tree_policy/sampled_chain.cuh"
 #include "espalier/model/llama/block_draft_config.hpp"
+#include "espalier/model/llama/draft_head_config.hpp"
+#include "espalier/model/llama/model_files.hpp"
 #include "espalier/processor/constrained.hpp"
 #include "espalier/verifier/block_verification.hpp"
 #include "espalier/verifier/greedy.hpp"
@@ -107,18 +111,29 @@ struct claims {
 };
 
 using block_model = device::block_draft_model<number>;
+using head_model = device::draft_head_model<number>;
+
+// Rows of a head's pass: best_first asks about fifteen nodes for each of its 64.
+constexpr int rows_of_head = 1024;
 
 // The models of a run. Methods whose draft is missing are left out.
 struct loaded {
   std::unique_ptr<model> target, draft;
   std::optional<block_model> block;
+  std::optional<head_model> head;
 
   loaded(const models::model_paths& paths, int max_rows) {
-    std::vector<int> read_by_block;
-    if (!paths.block.empty()) read_by_block = block_draft_config::load(paths.block).hidden_layers;
-    target = std::make_unique<model>(paths.model, read_by_block, max_rows);
+    std::vector<int> read_layers;
+    if (!paths.block.empty()) read_layers = block_draft_config::load(paths.block).hidden_layers;
+    if (!paths.head.empty()) {
+      auto config = draft_head_config::load(paths.head);
+      config.require_target(model_files::open(paths.model).config, paths.model);
+      read_layers.insert(read_layers.end(), config.hidden_layers.begin(), config.hidden_layers.end());
+    }
+    target = std::make_unique<model>(paths.model, read_layers, max_rows);
     if (!paths.draft.empty()) draft = std::make_unique<model>(paths.draft);
     if (!paths.block.empty()) block.emplace(block_model::load(paths.block, target->backend));
+    if (!paths.head.empty()) head.emplace(head_model::load(paths.head, target->backend, rows_of_head));
     if (draft && draft->backend.vocab_size() != target->backend.vocab_size())
       raise<model_error>("the target ", paths.model, " has a vocabulary of ", target->backend.vocab_size(),
                          " and the draft ", paths.draft, " one of ", draft->backend.vocab_size(),
@@ -149,6 +164,19 @@ void add_methods_of_block(std::vector<method>& all, loaded& models, const std::v
   }
 }
 
+// A chain and trees over the head.
+template <class VerifierT>
+void add_methods_of_head(std::vector<method>& all, loaded& models, VerifierT verifier, float temperature) {
+  const auto add = [&](const std::string& name, auto policy) {
+    all.push_back(method_of(name + " over the head", *models.target, device::feature_steps(*models.head),
+                            std::move(policy), verifier, temperature));
+    all.back().must_be_faster = temperature == 0;
+  };
+  add("chain of 5", device::chain({.length = 5}));
+  add("DynaTree", device::dynatree());
+  add("best_first of 64", device::best_first({.budget = 64}));
+}
+
 std::vector<method> all_methods(loaded& models, const std::vector<int>& budgets) {
   model& target = *models.target;
   const auto drafter = [&](float temperature = 1) {
@@ -162,6 +190,7 @@ std::vector<method> all_methods(loaded& models, const std::vector<int>& budgets)
     all.push_back(asked_to_be_faster(method_of("DynaTree", target, drafter(), device::dynatree(), greedy(), 0)));
   }
   if (models.block) add_methods_of_block(all, models, budgets, greedy(), 0);
+  if (models.head) add_methods_of_head(all, models, greedy(), 0);
   all.push_back(method_of("plain", target, device::no_drafter(), device::plain(), target_only(), 1));
   if (models.draft) {
     all.push_back(method_of("sampled chain of 5, block verification", target, drafter(),
@@ -173,6 +202,7 @@ std::vector<method> all_methods(loaded& models, const std::vector<int>& budgets)
                             residual_walk(), 1));
   }
   if (models.block) add_methods_of_block(all, models, budgets, target_only(), 1);
+  if (models.head) add_methods_of_head(all, models, target_only(), 1);
   const constrained process{bench::three_of_four(target.backend.vocab_size())};
   all.push_back(
       masked(method_of("plain, masked", target, device::no_drafter(), device::plain(), greedy(), 0, process)));

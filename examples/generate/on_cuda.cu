@@ -16,14 +16,14 @@ namespace generate {
 extern template written_text write_in<__nv_bfloat16>(const text_task&);
 
 std::vector<std::string> methods_on_device(drafter_kind drafter) {
-  if (is_head(drafter)) throw usage_error("--device cuda drafts with --drafter model, block or text.");
   using models = device_models<float>;
   std::vector<std::string> names;
   boost::hana::for_each(espalier::tree_policies, [&]<class PartT>(const PartT& part) {
     using policy = typename PartT::type;
-    const bool grows = drafter == drafter_kind::block  ? grows_from<policy, models::step_drafter>()
-                       : drafter == drafter_kind::text ? grows_from<policy, cuda::prompt_lookup>()
-                                                       : grows_from<policy, models::model_drafter>();
+    const bool grows = is_head(drafter)                 ? grows_from<policy, models::head_drafter>()
+                       : drafter == drafter_kind::block ? grows_from<policy, models::step_drafter>()
+                       : drafter == drafter_kind::text  ? grows_from<policy, cuda::prompt_lookup>()
+                                                        : grows_from<policy, models::model_drafter>();
     if (grows) names.emplace_back(part.name);
   });
   return names;

@@ -16,13 +16,16 @@
 #include "espalier/cuda/drafter/autoregressive.cuh"
 #include "espalier/cuda/drafter/block_diffusion.cuh"
 #include "espalier/cuda/drafter/factorised.cuh"
+#include "espalier/cuda/drafter/feature_steps.cuh"
 #include "espalier/cuda/drafter/no_drafter.cuh"
 #include "espalier/cuda/drafter/prompt_lookup.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
 #include "espalier/cuda/model/llama/block_draft_model.cuh"
+#include "espalier/cuda/model/llama/draft_head_model.cuh"
 #include "espalier/cuda/model/llama/llama_backend.cuh"
 #include "espalier/cuda/registry.cuh"
 #include "espalier/model/llama/block_draft_config.hpp"
+#include "espalier/model/llama/draft_head_config.hpp"
 #include "espalier/model/llama/model_files.hpp"
 #include "espalier/selector/neural_delayed.hpp"
 #include "part_with.hpp"
@@ -38,26 +41,33 @@ struct device_models {
   using backend = cuda::llama_backend<NumberT>;
   using cache = cuda::contiguous_kv<NumberT>;
   using block_model = cuda::block_draft_model<NumberT>;
+  using head_model = cuda::draft_head_model<NumberT>;
   using model_drafter = cuda::autoregressive<backend&, cache&>;
   using block_drafter = cuda::block_diffusion<block_model&>;
   using step_drafter = cuda::factorised<block_drafter>;  // of a block's rows, for policies that ask node by node
+  using head_drafter = cuda::feature_steps<head_model&>;
 
   std::int32_t rows;
   std::int32_t context;
   backend target;
   std::optional<backend> draft;
   std::optional<block_model> block;
+  std::optional<head_model> head;
 
   device_models(const models::model_paths& paths, std::int32_t max_rows)
-      : rows(max_rows), context(context_of(paths.model)), target(load(paths.model, layers_read_by(paths.block))) {
+      : rows(max_rows), context(context_of(paths.model)), target(load(paths.model, layers_read_over(paths))) {
     if (!paths.draft.empty()) draft.emplace(load(paths.draft, {}));
     if (!paths.block.empty()) block.emplace(block_model::load(paths.block, target));
+    if (!paths.head.empty()) head.emplace(head_model::load(paths.head, target, rows));
   }
 
-  // The layers whose states a block draft reads; none for an empty path.
-  static std::vector<int> layers_read_by(const std::string& block) {
-    if (block.empty()) return {};
-    return espalier::block_draft_config::load(block).hidden_layers;
+  // The layers of the target whose states the block draft or the head reads.
+  static std::vector<int> layers_read_over(const models::model_paths& paths) {
+    if (!paths.block.empty()) return espalier::block_draft_config::load(paths.block).hidden_layers;
+    if (paths.head.empty()) return {};
+    auto config = espalier::draft_head_config::load(paths.head);
+    config.require_target(espalier::model_files::open(paths.model).config, paths.model);
+    return config.hidden_layers;
   }
   // The positions of a model; a draft is not asked beyond the target's.
   static std::int32_t context_of(const std::string& path) {
@@ -102,6 +112,7 @@ written_text write_in(const text_task& work) {
   using model_drafter = typename all_models::model_drafter;
   using block_drafter = typename all_models::block_drafter;
   using step_drafter = typename all_models::step_drafter;
+  using head_drafter = typename all_models::head_drafter;
   using cache = typename all_models::cache;
   written_text result;
   const auto write_with = [&]<class PartT, class VerifierT>(const PartT& policy, const VerifierT& verifier) {
@@ -125,6 +136,11 @@ written_text write_in(const text_task& work) {
         }
         if constexpr (grows_from<policy_type, step_drafter>()) {
           write(step_drafter(block_drafter(*models.block),
+                             draft_sampling(work.arguments, *work.arguments.parts.methods.find(work.method))));
+        }
+      } else if (is_head(work.arguments.drafter)) {
+        if constexpr (grows_from<policy_type, head_drafter>()) {
+          write(head_drafter(*models.head,
                              draft_sampling(work.arguments, *work.arguments.parts.methods.find(work.method))));
         }
       } else if (work.arguments.drafter == drafter_kind::text) {

@@ -437,6 +437,7 @@ class GpuCheck(unittest.TestCase):
         small = folder("small", {**qwen, "hidden_size": 1024})
         dflash = folder("dflash", {"architectures": ["DFlashDraftModel"], "dflash_config": {}})
         dspark = folder("dspark", {"speculators_model_type": "dspark"})
+        eagle3 = folder("eagle3", {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama"})
         prompts = os.path.join(self.scene.folder, "prompts.jsonl")
         with open(prompts, "w") as file:
             file.write('{"tokens": [1]}')
@@ -457,22 +458,31 @@ class GpuCheck(unittest.TestCase):
             self.assertIn(
                 f"not measured, since the files are not given (--published {name}=TARGET,block=DRAFT).", report
             )
+        for name in ("eagle3", "eagle3-speculators", "eagle3-gguf", "mtp-speculators"):
+            self.assertIn(f"(--published {name}=TARGET,draft=DRAFT).", report)
         with_prompts = f",prompts={prompts}"
+        self.assertEqual(run(f"eagle3={target},draft={eagle3}{with_prompts}"), 3, self.scene.said)
+        command = self.scene.state()["programs"]["measure_decoding of eagle3"]["command"]
+        self.assertIn("--draft eagle3 ", command)
+        self.assertNotIn("--times-plain", command)
         run(
             f"qwen3-8b-dflash={small},block={dflash}{with_prompts}",
             f"dflash={target},block={dspark}{with_prompts}",
             f"dspark={target},block={self.scene.folder}/nowhere{with_prompts}",
             f"dflash-gguf={target},block={prompts}{with_prompts}",
+            f"mtp-speculators={target},draft={eagle3}{with_prompts}",
         )
         report = self.scene.report()
         self.assertIn(f"{small} has hidden_size 1024, but the entry's target has 4096.", report)
         self.assertIn(f"{dspark} is laid out as dspark of speculators, but the entry is about dflash.", report)
         self.assertIn(f"dspark was not measured: there is no {self.scene.folder}/nowhere.", report)
         self.assertIn(f"{prompts} is laid out as no model, but the entry is about GGUF.", report)
+        self.assertIn(f"{eagle3} is laid out as eagle3, but the entry is about mtp of speculators.", report)
         for words, complaint in (
             ("dflash3=x", '"dflash3" is none of qwen3-8b-dflash, dflash, dflash-speculators, dflash-gguf, dspark,'),
-            ("qwen3-8b-dflash", "its files are not given; the form is NAME=TARGET,block=DRAFT."),
-            ("qwen3-8b-dflash=x", "the draft is not given; the form is NAME=TARGET,block=DRAFT."),
+            ("qwen3-8b-dflash", "its files are not given; the form is NAME=TARGET,block=DRAFT, or"),
+            ("qwen3-8b-dflash=x", "the draft is not given; the form is NAME=TARGET,block=DRAFT, or"),
+            ("eagle3=x,block=y", "the draft is not given; the form is NAME=TARGET,block=DRAFT, or"),
             ("dflash=x,drafts=y", '--published: "drafts=y" is none of draft=PATH, block=PATH, prompts=PATH.'),
         ):
             self.assertEqual(run(words), 2)

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: BSL-1.0
 #pragma once
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -19,12 +23,13 @@
 #include "espalier/core/tree_view.hpp"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/core/text_rows.cuh"
 #include "espalier/cuda/model/llama/block_draft_model.cuh"
 #include "espalier/cuda/model/llama/llama_backend.cuh"
 #include "espalier/model/llama/block_draft_config.hpp"
 #include "model/llama/batch_writer.hpp"
 
-//! Block drafts on the device over the golden models, and the texts and trees that they draft for.
+//! Block drafts and draft heads on the device over the golden models, and the texts and trees that they draft for.
 namespace block_scene {
 
 using namespace espalier;
@@ -110,7 +115,7 @@ target_type<NumberT> target_of_heads(const block_draft_config& config) {
   return target_type<NumberT>::load(golden + "heads/target", {.max_rows = 65, .hidden_layers = config.hidden_layers});
 }
 
-//! A folder with the weights of a published block and another config.json.
+//! A folder with the weights of a published draft and another config.json.
 class changed_folder {
  public:
   changed_folder(const std::string& folder, const nlohmann::json& change) {
@@ -125,7 +130,8 @@ class changed_folder {
   std::string path() const { return path_.string(); }
 
  private:
-  std::filesystem::path path_ = std::filesystem::temp_directory_path() / "espalier_cuda_block_variant";
+  std::filesystem::path path_ =
+      std::filesystem::temp_directory_path() / ("espalier_cuda_variant_" + std::to_string(getpid()));
 };
 
 //! Reads, for a drafter of one text, the states of the tokens before the one at `position`, in parts.
@@ -137,6 +143,36 @@ void read_before(DrafterT& drafter, target_type<NumberT>& target, const std::vec
     pass_over(target, kv, text, first, first + n);
     drafter.read(target, 0, first, n, nullptr);
   }
+}
+
+//! The rows of the first n nodes of the text in place 0; empty for a node without one.
+inline std::vector<row_type> rows_of_nodes(const gpu::text_rows& rows, std::int32_t n) {
+  const auto row_of = espalier_test::to_host(rows.row_of, static_cast<std::size_t>(rows.n_nodes));
+  std::vector<row_type> found;
+  for (std::int32_t u = 0; u < n; ++u) {
+    const std::int32_t row = row_of[static_cast<std::size_t>(u)];
+    if (row < 0) {
+      found.emplace_back();
+    } else {
+      found.push_back(espalier_test::to_host(rows.rows.at(row), static_cast<std::size_t>(rows.rows.vocab)));
+    }
+  }
+  return found;
+}
+
+//! The greatest difference between two rows.
+inline double most_apart(const row_type& a, const row_type& b) {
+  REQUIRE(a.size() == b.size());
+  double most = 0;
+  for (std::size_t i = 0; i < a.size(); ++i)
+    most = std::max(most, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
+  return most;
+}
+
+//! The n tokens that a decoder writes after a prompt.
+std::vector<token_id> written(auto decode, const std::vector<token_id>& prompt, int n) {
+  const auto text = decode.generate(prompt, {.max_tokens = n});
+  return {text.begin(), text.end()};
 }
 
 }  // namespace block_scene

@@ -48,33 +48,6 @@ row_type probabilities(const row_type& logits, const std::vector<token_id>& toke
   return row;
 }
 
-std::vector<row_type> rows_of_nodes(const gpu::text_rows& rows, std::int32_t n) {
-  const auto row_of = espalier_test::to_host(rows.row_of, static_cast<std::size_t>(rows.n_nodes));
-  std::vector<row_type> found;
-  for (std::int32_t u = 0; u < n; ++u) {
-    const std::int32_t row = row_of[static_cast<std::size_t>(u)];
-    if (row < 0) {
-      found.emplace_back();
-    } else {
-      found.push_back(espalier_test::to_host(rows.rows.at(row), static_cast<std::size_t>(rows.rows.vocab)));
-    }
-  }
-  return found;
-}
-
-double most_apart(const row_type& a, const row_type& b) {
-  REQUIRE(a.size() == b.size());
-  double most = 0;
-  for (std::size_t i = 0; i < a.size(); ++i)
-    most = std::max(most, std::abs(static_cast<double>(a[i]) - static_cast<double>(b[i])));
-  return most;
-}
-
-std::vector<token_id> written(auto decode, const std::vector<token_id>& prompt, int n) {
-  const auto text = decode.generate(prompt, {.max_tokens = n});
-  return {text.begin(), text.end()};
-}
-
 }  // namespace
 
 TEST_CASE("The row of a node is the block's at its depth, corrected by its path, over the target's vocabulary") {

@@ -40,7 +40,7 @@ namespace espalier::cuda {
 //! Optional
 //!   parts() -> tuple of drafter&      as espalier::Drafter's, each part an AskableDrafter. A text may accept tokens
 //!                                     that a part was not asked about, so a part that keeps rows of each text must be
-//!                                     a CatchingUpDrafter
+//!                                     a CatchingUpDrafter or a DepthLimitedDrafter
 //! Laws
 //!   The laws of espalier::Drafter. No member but reserve and begin synchronises
 //! Models
@@ -64,7 +64,7 @@ concept Drafter = requires(DrafterT& drafter, const DrafterT& fixed, std::int32_
 //!                                  entry that is no_node is skipped
 //!   rows() -> text_rows            all rows of this round: probabilities, at addresses that do not change
 //! Models
-//!   autoregressive; factorised over a BlockDrafter
+//!   autoregressive; feature_steps; factorised over a BlockDrafter
 template <class DrafterT>
 concept StepDrafter = Drafter<DrafterT> &&
     requires(DrafterT& drafter, const text_batch& texts, node_list nodes, cudaStream_t stream) {
@@ -139,7 +139,7 @@ concept ReleasingDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std:
 //! on rows() and commit() use the new numbers of the nodes.
 //!
 //! Models
-//!   autoregressive, factorised, joint
+//!   autoregressive, feature_steps, factorised, joint
 template <class DrafterT>
 concept RenumberingDrafter = Drafter<DrafterT> &&
     requires(DrafterT& drafter, const text_batch& texts, moved_nodes moved, cudaStream_t stream) {
@@ -155,6 +155,16 @@ concept RenumberingDrafter = Drafter<DrafterT> &&
 template <class DrafterT>
 concept CatchingUpDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std::int32_t n) {
   drafter.catch_up(n);
+};
+
+//! A drafter that makes room for the longest path that a round may accept. limit_depth(n) is called before reserve():
+//! no path of a round is deeper than n, whichever part of a joint drafts it.
+//!
+//! Models
+//!   feature_steps
+template <class DrafterT>
+concept DepthLimitedDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std::int32_t n) {
+  drafter.limit_depth(n);
 };
 
 //! A drafter that can be asked: a StepDrafter, BlockDrafter or SequenceDrafter. no_drafter is none of these, nor is a
@@ -191,7 +201,7 @@ auto ask(const text_batch& texts, DrafterT& drafter, node_list nodes, cudaStream
 //!   read(backend, chunks, n_chunks, n_rows, stream)   reads, in a round whose pass has also read prompts, the states
 //!                                     of these chunks: chunks [n_chunks] on the device, n_rows rows in all at most
 //! Models
-//!   block_diffusion; factorised and joint over such a drafter
+//!   block_diffusion, feature_steps; factorised and joint over such a drafter
 template <class DrafterT, class BackendT>
 concept FeatureDrafter = Drafter<DrafterT> &&
     requires(DrafterT& drafter, const BackendT& backend, const text_batch& texts, std::int32_t n, path_view path,

@@ -183,20 +183,22 @@ void reserve_trees(PolicyT& policy, std::int32_t max_texts) {
   }
 }
 
-//! Lets a drafter make room for the nodes that the policy may ask it about in rounds of max_texts texts. If the drafter
-//! is a joint, its parts that are CatchingUpDrafters are told first how many tokens another part may draft on one path.
+//! Lets a drafter make room for the nodes that the policy may ask it about in rounds of max_texts texts. Its parts that
+//! are DepthLimitedDrafters are told first how deep the trees may be and, in a joint, those that are CatchingUpDrafters
+//! how many tokens another part may draft on one path.
 template <class PolicyT, class DrafterT>
 void reserve_draft(DrafterT& drafter, const PolicyT& policy, std::int32_t max_texts, fault* found) {
-  if constexpr (n_parts<DrafterT> != 1) {
-    std::vector<std::int32_t> depths;
-    for_each_part(policy, [&](const auto& one, auto) { depths.push_back(detail::max_depth(one)); });
-    for_each_part(drafter, [&]<class PartT>(PartT& one, auto part) {
+  std::vector<std::int32_t> depths;
+  for_each_part(policy, [&](const auto& one, auto) { depths.push_back(detail::max_depth(one)); });
+  for_each_part(drafter, [&]<class PartT>(PartT& one, [[maybe_unused]] auto part) {
+    if constexpr (DepthLimitedDrafter<PartT>) one.limit_depth(*std::max_element(depths.begin(), depths.end()));
+    if constexpr (n_parts<DrafterT> != 1 && CatchingUpDrafter<PartT>) {
       std::int32_t most = 0;
       for (std::size_t other = 0; other < depths.size(); ++other)
         most = other == part ? most : (std::max)(most, depths[other]);
-      if constexpr (CatchingUpDrafter<PartT>) one.catch_up(most);
-    });
-  }
+      one.catch_up(most);
+    }
+  });
   drafter.reserve(most_asked<DrafterT>(policy), max_texts, found);
 }
 

@@ -26,7 +26,7 @@
 #include "espalier/cuda/core/prompt_chunk.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/text_rows.cuh"
-#include "espalier/cuda/sampling/sampler.cuh"
+#include "espalier/cuda/drafter/token_rows.cuh"
 #include "espalier/sampling/sampler.hpp"
 
 namespace espalier::cuda {
@@ -51,22 +51,6 @@ ESPALIER_KERNEL void name_rows(text_batch texts, NodesT nodes, std::int32_t* row
     const std::int32_t depth = here.tree.depth[u];
     row_of[here.place * n_nodes + u] = here.place * n_rows + (depth < n_rows ? depth : n_rows - 1);
   }
-}
-
-// Copies rows of columns to rows of tokens: thread block (i, lane) copies the row whose number is entry i of the list
-// of the lane's text.
-//
-// Shapes: from [places][n_rows][columns]; tokens [columns]; to [places][n_rows][vocab], 0 for tokens without a column
-template <class NodesT>
-ESPALIER_KERNEL void widen_rows(text_batch texts, NodesT nodes, std::int32_t n_rows, const float* from,
-                                std::int32_t columns, const token_id* tokens, float* to, std::int32_t vocab) {
-  const text_in_batch here = texts.here();
-  if (here.place < 0) return;
-  const node_id u = nodes.of(here.place)[blockIdx.x];
-  if (u == no_node) return;
-  const std::int64_t row = std::int64_t{here.place} * n_rows + u;
-  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < columns; i += static_cast<std::int32_t>(blockDim.x))
-    to[row * vocab + tokens[i]] = from[row * columns + i];
 }
 
 // Gives nodes the rows that they had under their earlier numbers; a thread block works for a lane.
@@ -114,7 +98,7 @@ class factorised {
 
  public:
   explicit factorised(BlockDrafterT&& inner, sampling_options sampling = {.temperature = 1.0F})
-      : inner_(std::forward<BlockDrafterT>(inner)), sampler_(sampling) {}
+      : inner_(std::forward<BlockDrafterT>(inner)), rows_(sampling) {}
 
   std::int32_t vocab_size() const { return inner_.vocab_size(); }
   std::int32_t capacity() const { return inner_.capacity(); }
@@ -136,16 +120,11 @@ class factorised {
     std::vector<node_id> depths(static_cast<std::size_t>(inner_.block_length()));
     std::iota(depths.begin(), depths.end(), 0);
     depths_ = device_array<node_id>(std::span<const node_id>(depths));
-    const auto texts = static_cast<std::size_t>(max_texts), rows = texts * static_cast<std::size_t>(n_rows_);
+    const auto texts = static_cast<std::size_t>(max_texts);
     row_of_ = device_array<std::int32_t>(texts * static_cast<std::size_t>(n_nodes_));
     spare_ = device_array<std::int32_t>(row_of_.size());
-    made_ = device_array<std::int32_t>(rows);
-    rows_ = device_array<float>(rows * static_cast<std::size_t>(vocab_size()));
-    if (tokens() != nullptr) {
-      narrow_ = device_array<float>(rows * static_cast<std::size_t>(columns()));
-      rows_.fill_bytes(0, nullptr);
-    }
-    sampler_.reserve(n_rows_, columns());
+    made_ = device_array<std::int32_t>(texts * static_cast<std::size_t>(n_rows_));
+    rows_.reserve(n_rows_, max_texts, vocab_size(), columns(), tokens());
   }
 
   void begin(std::int32_t place, text_view text, std::span<const token_id> context, std::int32_t n_known,
@@ -180,22 +159,22 @@ class factorised {
     if (!is_open_) {
       row_of_.fill_bytes(0xFF, stream);
       const logits_type logits = inner_.propose_block(texts, stream);
-      if (!corrects()) make(texts, {depths_.data(), n_rows_, 0}, logits, made_.data(), row_origin::of_block(0), stream);
+      if (!corrects()) {
+        rows_.make(logits, texts, {depths_.data(), n_rows_, 0}, made_.data(), found_, row_origin::of_block(0), stream);
+      }
     }
     is_open_ = true;
     if constexpr (ConditionedBlockDrafter<inner_type>) {
       if (corrects()) {
-        return make(texts, nodes, inner_.corrected(texts, nodes, stream), row_of_.data(),
-                    row_origin::after_node(row_origin::model::draft, 0, root_node), stream);
+        return rows_.make(inner_.corrected(texts, nodes, stream), texts, nodes, row_of_.data(), found_,
+                          row_origin::after_node(row_origin::model::draft, 0, root_node), stream);
       }
     }
     launch("name_rows", detail::name_rows<node_list>, {.grid = texts.lanes(), .threads = detail::row_name_threads},
            stream, texts, nodes, row_of_.data(), n_nodes_, n_rows_);
   }
 
-  text_rows rows() const {
-    return {{rows_.data(), static_cast<std::int32_t>(made_.size()), vocab_size()}, row_of_.data(), n_nodes_};
-  }
+  text_rows rows() const { return {rows_.all(), row_of_.data(), n_nodes_}; }
 
   void renumber(const text_batch& texts, moved_nodes moved, cudaStream_t stream) const {
     launch("move_rows", detail::move_rows<moved_nodes>, {.grid = texts.lanes(), .threads = detail::row_name_threads},
@@ -223,18 +202,8 @@ class factorised {
     return nullptr;
   }
 
-  // Makes row `rows[i]` of each text from row i of its logits, and notes in row_of that it is made.
-  void make(const text_batch& texts, node_list rows, logits_type logits, std::int32_t* row_of, row_origin from,
-            cudaStream_t stream) {
-    float* const to = tokens() != nullptr ? narrow_.data() : rows_.data();
-    sampler_.run(logits, texts, rows, to, row_of, n_rows_, found_, from, stream);
-    if (tokens() == nullptr) return;
-    launch("widen_rows", detail::widen_rows<node_list>, {.grid = texts.lanes(rows.n), .threads = 256}, stream, texts,
-           rows, n_rows_, narrow_.data(), logits.vocab, tokens(), rows_.data(), vocab_size());
-  }
-
   BlockDrafterT inner_;
-  sampler<number> sampler_;
+  detail::token_rows<number> rows_;
   fault* found_ = nullptr;
   std::int32_t n_nodes_ = 0;           // nodes of a tree, root included
   std::int32_t n_rows_ = 0;            // rows of a text: by depth, or by node if rows are corrected
@@ -242,8 +211,6 @@ class factorised {
   device_array<std::int32_t> row_of_;  // [places][n_nodes]
   device_array<std::int32_t> spare_;   // [places][n_nodes]
   device_array<std::int32_t> made_;    // [places][n_rows]: what the sampler notes of rows by depth, and nobody reads
-  device_array<float> rows_;           // [places][n_rows][vocab]
-  device_array<float> narrow_;         // [places][n_rows][columns], if columns are not tokens
   bool is_open_ = false;               // whether nodes were asked about in the round that is being enqueued
 };
 

@@ -393,20 +393,6 @@ void check_block_draft_target(const block_draft_config& config, const TargetT& t
   }
 }
 
-// Checks that a target keeps the states that a block draft reads, by its option hidden_layers, `kept`.
-//
-// Errors      option_error that names the layers that it must list
-inline void require_kept_layers(const block_draft_config& config, const std::vector<int>& kept) {
-  for (const int layer : config.hidden_layers) {
-    if (std::find(kept.begin(), kept.end(), layer) != kept.end()) continue;
-    std::string all;
-    for (const int l : config.hidden_layers)
-      all += (all.empty() ? "" : ", ") + std::to_string(l);
-    raise<option_error>("option hidden_layers of the target does not list layer ", layer,
-                        ", which the block draft reads; it must list ", all, ".");
-  }
-}
-
 }  // namespace detail
 
 }  // namespace espalier

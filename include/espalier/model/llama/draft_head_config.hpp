@@ -54,6 +54,10 @@ struct draft_head_config : model_config {
   bool is_mtp() const { return layout == layout_type::mtp || layout == layout_type::mtp_beside; }
   bool is_parallel() const { return mask_token >= 0; }
   int state_size() const { return target_hidden_size > 0 ? target_hidden_size : hidden_size; }
+  //! Number of numbers that the projection reads: a token's states, or for an MTP head an embedding and a state.
+  int projection_inputs() const {
+    return is_mtp() ? 2 * hidden_size : static_cast<int>(hidden_layers.size()) * state_size();
+  }
 
   //! Reads path/config.json, of a head or of a target whose files hold a head; or the metadata of a GGUF file.
   static draft_head_config load(const std::string& path) {

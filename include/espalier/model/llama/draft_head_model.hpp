@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -18,16 +17,14 @@
 #include "espalier/core/token.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/memory/float_block.hpp"
-#include "espalier/model/files/gguf_file.hpp"
-#include "espalier/model/files/safetensors_file.hpp"
 #include "espalier/model/files/tensor_reader.hpp"
 #include "espalier/model/files/tensor_source.hpp"
 #include "espalier/model/files/weight_row.hpp"
 #include "espalier/model/llama/draft_head_config.hpp"
+#include "espalier/model/llama/draft_head_files.hpp"
 #include "espalier/model/llama/draft_target.hpp"
 #include "espalier/model/llama/draft_tokens.hpp"
 #include "espalier/model/llama/elementwise.hpp"
-#include "espalier/model/llama/model_files.hpp"
 #include "espalier/model/llama/model_steps.hpp"
 #include "espalier/model/llama/model_weights.hpp"
 #include "espalier/model/llama/thread_team.hpp"
@@ -40,15 +37,11 @@ namespace espalier {
 //!
 //! Errors      model_error for a tensor that is missing, that has another shape or dtype than the config asks for, or
 //!             that has no place in the head; and for tables of the vocabulary that contradict one another
-struct draft_head_weights : model_weights {
+struct draft_head_weights : model_weights, draft_head_norms {
   detail::float_block own;
-  weight_matrix projection;            //!< [hidden_size][inputs]; inputs: states read * state_size, or
-                                       //!< 2 * hidden_size for an MTP head
-  std::vector<float> projection_norm;  //!< [states read * state_size], or empty
-  std::vector<float> state_norm;       //!< [hidden_size]
-  std::vector<float> token_norm;       //!< [hidden_size]; empty: the first layer's attention_norm is used
-  std::vector<token_id> tokens;        //!< [head_size] the token of each row of the head; empty: row i is of token i
-  std::vector<float> masked;  //!< [hidden_size] a P-EAGLE head's learned state, projected; empty in other heads
+  weight_matrix projection;      //!< [hidden_size][projection_inputs()]
+  std::vector<token_id> tokens;  //!< [head_size] the token of each row of the head; empty: row i is of token i
+  std::vector<float> masked;     //!< [hidden_size] a P-EAGLE head's learned state, projected; empty in other heads
 
   //! Normalises the states of a token before they are projected, as the head does.
   //!
@@ -64,69 +57,34 @@ struct draft_head_weights : model_weights {
     draft_head_weights weights;
     static_cast<model_weights&>(weights) = model_weights::load(config, file);
     weights.read_projection(config, file);
+    static_cast<draft_head_norms&>(weights) = draft_head_norms::read(config, file);
+    if (config.is_parallel()) weights.read_masked(config, file);
     weights.tokens = detail::read_draft_tokens(config, file);
     return weights;
   }
 
  private:
   void read_projection(const draft_head_config& c, tensor_source& file) {
-    const int states = static_cast<int>(c.hidden_layers.size());
-    const int inputs = c.is_mtp() ? 2 * c.hidden_size : states * c.state_size();
-    const bool is_beside = c.layout == model_config::layout_type::mtp_beside;
-    const std::string projects = is_beside    ? "mtp.fc.weight"
-                                 : c.is_mtp() ? "mtp_layers.0.input_proj.weight"
-                                              : "fc.weight";
-    detail::tensor_reader check(file, true), read(file);
-    projection = weight_matrix(c.hidden_size, inputs);
-    projection.expect_rows(0, c.hidden_size,
-                           check.matrix(projects, c.hidden_size, inputs, [](int, const weight_row&) {}));
+    projection = weight_matrix(c.hidden_size, c.projection_inputs());
+    projection.expect_rows(0, c.hidden_size, detail::read_projection(c, file, true, [](int, const weight_row&) {}));
     own = detail::float_block(projection.storage_floats(), true);
     projection.place(own.take(projection.storage_floats()));
-    read.matrix(projects, c.hidden_size, inputs,
-                [&](int row, const weight_row& values) { projection.set_row(row, values); });
-    const auto norm = [&](const std::string& name, int n, std::vector<float>& to) {
-      read.vector(name, n, [&](const float* values) {
-        for (int i = 0; i < n; ++i)
-          to.push_back(c.norms_less_one ? values[i] + 1.0F : values[i]);
-      });
-    };
-    if (c.is_mtp()) {
-      norm(is_beside ? "mtp.pre_fc_norm_hidden.weight" : "mtp_layers.0.hidden_layernorm.weight", c.hidden_size,
-           state_norm);
-      norm(is_beside ? "mtp.pre_fc_norm_embedding.weight" : "mtp_layers.0.token_layernorm.weight", c.hidden_size,
-           token_norm);
-      return;
-    }
-    const char* together = c.is_gguf() ? "enc.output_norm.weight" : "input_norm.weight";
-    require_switch(file, "norm_before_fc", together, c.norm_together);
-    require_switch(file, "fc_norm", "fc_norm.0.weight", c.norm_each);
-    if (c.norm_together) norm(together, inputs, projection_norm);
-    for (int i = 0; i < states && c.norm_each; ++i)
-      norm("fc_norm." + std::to_string(i) + ".weight", c.state_size(), projection_norm);
-    norm(c.is_gguf()                                     ? "blk.0.attn_norm_2.weight"
-         : c.layout == model_config::layout_type::eagle3 ? "layers.0.hidden_norm.weight"
-                                                         : "midlayer.hidden_norm.weight",
-         c.hidden_size, state_norm);
-    require_switch(file, "mask_token_id", "mask_hidden", c.is_parallel());
-    if (c.is_parallel()) read_masked(c, read, inputs);
+    detail::read_projection(c, file, false,
+                            [&](int row, const weight_row& values) { projection.set_row(row, values); });
   }
 
   // Reads the learned state that stands before a mask token, and projects it.
-  void read_masked(const draft_head_config& c, detail::tensor_reader& read, int inputs) {
+  void read_masked(const draft_head_config& c, tensor_source& file) {
+    const int inputs = c.projection_inputs();
     std::vector<float> states(static_cast<std::size_t>(inputs)), row(states.size());
-    read.numbers("mask_hidden", {1, 1, static_cast<std::uint64_t>(inputs)},
-                 [&](const float* values) { std::copy_n(values, inputs, states.data()); });
+    detail::tensor_reader(file).numbers("mask_hidden", {1, 1, static_cast<std::uint64_t>(inputs)},
+                                        [&](const float* values) { std::copy_n(values, inputs, states.data()); });
     norm_states(c, states.data());
     masked.resize(static_cast<std::size_t>(c.hidden_size));
     for (int i = 0; i < c.hidden_size; ++i) {
       projection.get_row(i, row.data());
       masked[static_cast<std::size_t>(i)] = std::inner_product(row.begin(), row.end(), states.begin(), 0.0F);
     }
-  }
-
-  static void require_switch(const tensor_source& file, const char* key, const char* tensor, bool on) {
-    if (on || !file.find(tensor)) return;
-    raise<model_error>(file.where(), " has a tensor \"", tensor, "\", but the config's \"", key, "\" is not true.");
   }
 };
 
@@ -172,24 +130,8 @@ class draft_head_model {
 
   //! Loads the head of a config that was read from the same path.
   static draft_head_model load(draft_head_config config, const std::string& path, const draft_target& target) {
-    if (config.layout == model_config::layout_type::mtp_beside) {
-      config.require_target(target.config(), target.where());
-      return draft_head_model(config, draft_head_weights::load(config, *model_files::open(path).tensors), target);
-    }
-    if (config.is_gguf()) {
-      gguf_file file(path);
-      return of_file(config, file, "output.weight", target);
-    }
-    const std::string weights = path + "/model.safetensors";
-    if (!std::filesystem::exists(weights) && std::filesystem::exists(path + "/pytorch_model.bin")) {
-      raise<model_error>(path, " has pytorch_model.bin but no model.safetensors, and no other weights are read: ",
-                         "safetensors.torch.save_file(torch.load(\"pytorch_model.bin\"), \"model.safetensors\") ",
-                         "writes it.");
-    }
-    safetensors_file file(weights);
-    config.has_embedding = !config.is_mtp() && file.find("embed_tokens.weight") != nullptr;
-    config.has_head = !config.is_mtp() && file.find("lm_head.weight") != nullptr;
-    return of_file(config, file, "lm_head.weight", target);
+    const auto files = draft_head_files::open(std::move(config), path, target.config(), target.where());
+    return draft_head_model(files.config, draft_head_weights::load(files.config, *files.tensors), target);
   }
 
   draft_head_model(const draft_head_config& config, draft_head_weights weights, const draft_target& target)
@@ -273,13 +215,6 @@ class draft_head_model {
   }
 
  private:
-  static draft_head_model of_file(draft_head_config& config, tensor_source& file, const char* head,
-                                  const draft_target& target) {
-    detail::require_own_head(config, file, head, target.where());
-    config.require_target(target.config(), target.where());
-    return draft_head_model(config, draft_head_weights::load(config, file), target);
-  }
-
   static constexpr int read_rows = 64;  // most rows of a product in read()
   static constexpr int most_rows = 320;
 

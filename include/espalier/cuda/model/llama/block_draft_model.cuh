@@ -41,6 +41,7 @@
 #include "espalier/cuda/model/llama/rotate.cuh"
 #include "espalier/cuda/model/llama/row_upload.cuh"
 #include "espalier/cuda/model/llama/step_launcher.cuh"
+#include "espalier/cuda/model/llama/target_states.cuh"
 #include "espalier/model/files/tensor_source.hpp"
 #include "espalier/model/files/weight_row.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
@@ -79,80 +80,19 @@ struct block_seen {
 // each lane. All sequences have the same number of rows. The number of a sequence is the place of its text in the
 // context.
 //
-// Shapes: positions, which are the slots too, and sequence_of [rows]; sequences [lanes]; tokens [rows], or in the
-// library's own layout [lanes]: the pending tokens
-struct block_draft_rows {
-  std::int32_t* positions;
-  std::int32_t* sequence_of;
-  batch_sequence* sequences;
+// Shapes: tokens [rows], or in the library's own layout [lanes]: the pending tokens
+struct block_draft_rows : state_places {
   token_id* tokens;
   block_seen seen, windowed;  // in layers without a window, and in layers with one if there are any
 
   forward_batch_view view(std::int32_t n_lanes, std::int32_t n, std::int32_t max_context) const {
-    forward_batch_view batch;
-    batch.n_rows = n_lanes * n;
-    batch.n_sequences = n_lanes;
-    batch.max_context = max_context;
-    batch.positions = batch.slots = positions;
-    batch.sequence_of = sequence_of;
-    batch.sequences = sequences;
+    forward_batch_view batch = state_places::view(n_lanes, n, max_context);
     batch.mask = seen.mask;
     return batch;
   }
 };
 
 inline constexpr int block_row_threads = 128;
-inline constexpr int max_read_layers = 64;
-
-// The arguments of gather_states, which puts the target's hidden states of some rows side by side, layer by layer.
-//
-// Shapes: hidden[l] [rows of the target][width]; features [rows][layers][width]
-template <class NumberT>
-struct gather_job {
-  const float* hidden[max_read_layers];
-  std::int32_t n_layers;
-  std::int32_t width;
-  std::int32_t max_positions;
-  NumberT* features;
-};
-
-// Block (i, lane) gathers row i of a lane. Rows that `from` does not have, or that lie beyond the last position, become
-// padding.
-template <class NumberT>
-ESPALIER_KERNEL void gather_states(gather_job<NumberT> job, state_rows from, block_draft_rows to) {
-  const auto lane = static_cast<std::int32_t>(blockIdx.y), n = static_cast<std::int32_t>(gridDim.x);
-  const std::int32_t i = lane * n + static_cast<std::int32_t>(blockIdx.x);
-  const state_rows::entry entry = from.at(lane, static_cast<std::int32_t>(blockIdx.x));
-  const bool is_there = entry.place >= 0 && entry.position < job.max_positions;
-  if (threadIdx.x == 0) {
-    to.positions[i] = is_there ? entry.position : -1;
-    to.sequence_of[i] = is_there ? lane : -1;
-    if (blockIdx.x == 0) to.sequences[lane] = {entry.place, lane * n, (lane + 1) * n, 0, 0, 0};
-  }
-  const std::int64_t row = is_there ? entry.row : 0;
-  NumberT* features = job.features + static_cast<std::int64_t>(i) * job.n_layers * job.width;
-  for (std::int32_t layer = 0; layer < job.n_layers; ++layer) {
-    const float* state = job.hidden[layer] + row * job.width;
-    for (auto k = static_cast<std::int32_t>(threadIdx.x); k < job.width; k += block_row_threads)
-      features[layer * job.width + k] = is_there ? NumberT(state[k]) : NumberT(0.0F);
-  }
-}
-
-// Copies the state of each row, from which its keys and values are computed, to the place of its text and its position
-// in `kept`. One thread block works on one row.
-//
-// Shapes: states [rows][width]; kept [places][max_positions][width]
-template <class NumberT>
-ESPALIER_KERNEL void keep_states(const NumberT* states, NumberT* kept, std::int32_t width, std::int32_t max_positions,
-                                 block_draft_rows rows) {
-  const std::int32_t position = rows.positions[blockIdx.x];
-  if (position < 0) return;
-  const std::int32_t place = rows.sequences[rows.sequence_of[blockIdx.x]].sequence;
-  const NumberT* from = states + static_cast<std::int64_t>(blockIdx.x) * width;
-  NumberT* to = kept + (static_cast<std::int64_t>(place) * max_positions + position) * width;
-  for (auto k = static_cast<std::int32_t>(threadIdx.x); k < width; k += block_row_threads)
-    to[k] = from[k];
-}
 
 // The shape of the blocks that open_block() writes.
 struct opened_blocks {
@@ -444,7 +384,7 @@ class block_draft_model {
     require_option("max_texts", max_texts, 1, 4096);
     detail::require_on_device(config);
     espalier::detail::check_block_draft_target(config, target);
-    espalier::detail::require_kept_layers(config, target.hidden_layers());
+    detail::require_kept_layers("block draft", config.hidden_layers, target.hidden_layers());
     if (!config.has_head) weights_.head = target_->head;
     read_shape_.n_heads = 0;
     add_products();
@@ -683,27 +623,18 @@ class block_draft_model {
 
   template <class BackendT>
   void read_part(context_type& context, const BackendT& backend, const state_rows& part, cudaStream_t stream) {
-    detail::gather_job<NumberT> job{};
-    for (const int layer : config_.hidden_layers)
-      job.hidden[job.n_layers++] = backend.hidden(layer);
-    job.width = config_.hidden_size;
-    job.max_positions = max_positions_;
-    job.features = features_;
-    const detail::block_draft_rows lines = lines_;
     const int n_lanes = part.n_lanes(), n_rows = n_lanes * part.max;
-    launch("gather_states", detail::gather_states<NumberT>,
-           {.grid = dim3(static_cast<unsigned>(part.max), static_cast<unsigned>(n_lanes)),
-            .threads = detail::block_row_threads},
-           stream, job, part, lines);
+    detail::gather_states(
+        detail::gather_job<NumberT>::of(backend, config_.hidden_layers, config_.hidden_size, max_positions_, features_),
+        part, lines_, stream);
     const int rows = products_.planned(n_rows);
     products_.multiply(features_product_, weights_.features.matrix, features_, memory_.stream, rows, stream);
     normalise(weights_.features_norm.scale, n_rows, stream);
     if (!config_.is_dflash()) {
-      launch("keep_states", detail::keep_states<NumberT>,
-             {.grid = static_cast<unsigned>(n_rows), .threads = detail::block_row_threads}, stream, memory_.normed,
-             context.states.data(), config_.hidden_size, max_positions_, lines);
+      detail::keep_states(memory_.normed, context.states.data(), config_.hidden_size, max_positions_, lines_, n_rows,
+                          stream);
     }
-    walk(read_steps_, read_shape_, context, lines.view(n_lanes, part.max, 1), stream);
+    walk(read_steps_, read_shape_, context, lines_.view(n_lanes, part.max, 1), stream);
   }
 
   // Writes the stream of n rows for each lane before the first layer. For DFlash it is the embedding of the pending

@@ -126,7 +126,7 @@ struct weight_upload {
 //! experts of a layer follow one another, and so do their biases; likewise `up` and `down`. A tied embedding is held
 //! once.
 //!
-//! Shapes      matrix [outputs][inputs]; pointers to parts that a model does not have are null
+//! Shapes      matrix [outputs][inputs]; pointers to parts that a model, or its file, does not have are null
 //! Complexity  load: reads the file once; host memory for 2^21 numbers; int8 rows are multiplied by their scales on the
 //!             way. Synchronises
 //! Errors      model_error for a tensor that is missing or unknown, or has another shape or dtype than the config asks
@@ -166,7 +166,7 @@ struct model_weights {
 
   detail::array_pieces<NumberT> matrices;
   detail::array_pieces<float> vectors;
-  NumberT* embedding = nullptr;  //!< [vocab_size][hidden_size]; the head's matrix if tied
+  NumberT* embedding = nullptr;  //!< [vocab_size][hidden_size]; the head's matrix if tied; null if the file has none
   std::vector<layer_type> layers;
   norm_type final_norm;
   linear_type head;
@@ -227,8 +227,12 @@ struct model_weights {
       const auto [outputs, inputs] = part.held(place);
       return linear_type{matrix(outputs, inputs), vector(has_bias, c.hidden_size), inputs};
     };
-    head = linear({model_part::head}, false);
-    embedding = c.tied_embeddings ? head.matrix : matrix(part.held({model_part::head}).outputs, c.hidden_size);
+    if (c.has_head) head = linear({model_part::head}, false);
+    if (c.tied_embeddings) {
+      embedding = head.matrix;
+    } else if (c.has_embedding) {
+      embedding = matrix(part.held({model_part::embedding}).outputs, c.hidden_size);
+    }
     for (int i = 0; i < c.n_layers; ++i) {
       layer_type& layer = layers[size(i)];
       layer.attention_norm = norm(c.input_norms);

@@ -37,10 +37,12 @@ using espalier::detail::step_rows;
 // The numbers by which matrix_products knows the products of a transformer; -1: this device has no part of the matrix.
 struct step_products {
   int query_key_value = -1, key_value = -1, attention_out = -1, router = -1, widen = -1, down = -1, head = -1;
-  int conv_factors = -1;  // of attention and of the MLP
+  int paired_query_key_value = -1;  // of a layer that reads step_rows::paired
+  int conv_factors = -1;            // of attention and of the MLP
 
-  int of(model_part part) const {
-    switch (part) {
+  int of(const model_step& step) const {
+    if (step.from == step_rows::paired) return paired_query_key_value;
+    switch (step.part) {
       case model_part::query_key_value:
         return query_key_value;
       case model_part::key_value:
@@ -69,6 +71,7 @@ struct model_memory {
   float* output = nullptr;        // [rows][hidden_size] a product, if the model does not add it to the stream as it is
   float* conv_factors = nullptr;  // [rows][conv_factors()] what rows give for the convolutions around one part
   NumberT* normed = nullptr;
+  NumberT* paired = nullptr;  // of a draft head
   NumberT* mlp_normed = nullptr;
   NumberT* projected = nullptr;
   NumberT* mixed = nullptr;
@@ -85,6 +88,8 @@ struct model_memory {
     switch (which) {
       case step_rows::normed:
         return normed;
+      case step_rows::paired:
+        return paired;
       case step_rows::mlp_normed:
         return mlp_normed;
       case step_rows::projected:
@@ -234,7 +239,7 @@ class step_launcher {
   void multiply(const model_step& step, int rows, const forward_batch_view& batch, job_type& job,
                 cudaStream_t stream) const {
     const linear_type& linear = linear_of(step);
-    const int number = numbers.of(step.part);
+    const int number = numbers.of(step);
     const NumberT* x = memory[step.from];
     if (goes_back(step)) {
       place.add(step, number, linear, x, rows, stream);
