@@ -19,7 +19,7 @@
 #include "espalier/cuda/drafter/feature_steps.cuh"
 #include "espalier/cuda/drafter/no_drafter.cuh"
 #include "espalier/cuda/drafter/prompt_lookup.cuh"
-#include "espalier/cuda/kv_store/contiguous.cuh"
+#include "espalier/cuda/kv_store/recurrent.cuh"
 #include "espalier/cuda/model/llama/block_draft_model.cuh"
 #include "espalier/cuda/model/llama/draft_head_model.cuh"
 #include "espalier/cuda/model/llama/llama_backend.cuh"
@@ -39,7 +39,7 @@ namespace cuda = espalier::cuda;
 template <class NumberT>
 struct device_models {
   using backend = cuda::llama_backend<NumberT>;
-  using cache = cuda::contiguous_kv<NumberT>;
+  using cache = cuda::recurrent_kv<NumberT>;
   using block_model = cuda::block_draft_model<NumberT>;
   using head_model = cuda::draft_head_model<NumberT>;
   using model_drafter = cuda::autoregressive<backend&, cache&>;
@@ -83,7 +83,8 @@ struct device_models {
                                 .batch_invariant = sizeof(NumberT) == 2});
   }
   cache make_cache(const backend& model) const {
-    return cache(model.config().n_layers, model.config().kv_size(), 1, model.max_positions());
+    // Room for two passes after a recurrent state; a draft's have two pending tokens beside the nodes.
+    return cuda::device_cache<NumberT>(model.config(), 1, model.max_positions(), 2 * (rows + 2));
   }
 };
 

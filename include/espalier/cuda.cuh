@@ -65,6 +65,8 @@
 #include "espalier/cuda/kv_store/kv_view.cuh"
 #include "espalier/cuda/kv_store/on_host_kv.cuh"
 #include "espalier/cuda/kv_store/paged.cuh"
+#include "espalier/cuda/kv_store/recurrent.cuh"
+#include "espalier/cuda/kv_store/recurrent_view.cuh"
 #include "espalier/cuda/model/attention/attention_arguments.cuh"
 #include "espalier/cuda/model/attention/attention_merge.cuh"
 #include "espalier/cuda/model/attention/attention_plan.cuh"

@@ -31,6 +31,7 @@ espalier_cuda_sources(llama backend drafter/block_diffusion.cu drafter/factorise
   model/llama/matrix_products.cu model/llama/persistent_pass.cu model/llama/row_upload.cu)
 espalier_cuda_sources(draft_heads drafter/feature_steps.cu)
 espalier_cuda_sources(models_in_rounds model/llama/host_llama.cpp model/llama/models_in_rounds.cu)
+espalier_cuda_sources(hybrid model/llama/host_llama.cpp model/llama/hybrid.cu)
 espalier_cuda_sources(parallel model/llama/host_llama.cpp model/parallel)
 espalier_cuda_sources(nccl model/nccl)
 espalier_cuda_sources(cascade_and_halves decoder/cascade.cu decoder/halves.cu ${espalier_cuda_verifiers})

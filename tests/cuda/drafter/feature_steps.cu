@@ -475,7 +475,7 @@ TEST_CASE("A head that does not fit the target, or that the device does not comp
   const auto files =
       draft_head_files::open(draft_head_config::load(gated), gated, model_files::open(gated).config, gated);
   CHECK(says(message_of<model_error>([&] { gpu::draft_head_weights<float>::load(files.config, *files.tensors); }),
-             "gates behind attention, which the transformer on the device does not compute"));
+             "is of a head with gates behind attention, which heads on the device do not compute"));
   CHECK(says(message_of<model_error>([&] { head_type<float>::load(heads + "target", target); }),
              "is of no draft head that is read"));
   auto other = target_type<float>::load(heads + "beside");

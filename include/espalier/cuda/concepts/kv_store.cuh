@@ -11,6 +11,7 @@
 
 #include "espalier/concepts/kv_store.hpp"
 #include "espalier/config.hpp"
+#include "espalier/core/error.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/cuda/core/text_batch.cuh"
 
@@ -46,7 +47,7 @@ struct kept_rows {
 //! Errors
 //!   input_error from ensure if the store is full; then nothing has changed
 //! Models
-//!   contiguous_kv, paged_kv; on_host_kv
+//!   contiguous_kv, paged_kv, recurrent_kv; on_host_kv
 template <class KVStoreT>
 concept KVStore = requires(KVStoreT& kv, const KVStoreT& fixed, std::int32_t n, const text_batch& texts,
                            const kept_rows& kept, cudaStream_t stream) {
@@ -87,5 +88,48 @@ concept SharingKVStore = PrefixKVStore<KVStoreT> && espalier::detail::HasTruncat
   { kv.adopt(sequence, tokens, stream) } -> std::convertible_to<std::int32_t>;
   kv.fork(sequence, sequence, stream);
 };
+
+//! A store on the device for models with recurrent layers, which keeps a state of each sequence and the rows after it.
+//! A pass brings the state up to the committed tokens before the pass.
+//!
+//! Minimal definition, besides KVStore
+//!   most_rows() -> int          number of rows that there is room for after a state, scratch included; capacity() if
+//!                               there is room for all
+//!   states() -> recurrent_view  the states and the rows after them, for kernels
+//!   shape() -> recurrent_shape  their sizes
+//! Laws
+//!   KVStore's, but a sequence that goes back to fewer tokens than its state has seen begins anew, with no token
+//! Models
+//!   recurrent_kv
+template <class KVStoreT>
+concept RecurrentKVStore = KVStore<KVStoreT> && requires(const KVStoreT& kv) {
+  { kv.most_rows() } -> std::convertible_to<std::int32_t>;
+  kv.states();
+  kv.shape();
+};
+
+//! Returns the smaller one of `most` and the number of rows that a pass may give to a sequence: in a RecurrentKVStore
+//! half of most_rows(), since the state may be one pass behind, or all of them if there is room for the whole capacity.
+template <KVStore KVStoreT>
+std::int32_t rows_of_pass(const KVStoreT& kv, std::int32_t most) {
+  if constexpr (RecurrentKVStore<KVStoreT>) {
+    const std::int32_t room = kv.most_rows() < kv.capacity() ? kv.most_rows() / 2 : kv.most_rows();
+    return room < most ? room : most;
+  }
+  return most;
+}
+
+//! Checks that a store has room for passes of n_pass rows of a sequence, or of as many as its capacity.
+//!
+//! Errors      option_error where it has less
+template <KVStore KVStoreT>
+void require_rows(const KVStoreT& kv, std::int32_t n_pass) {
+  if constexpr (RecurrentKVStore<KVStoreT>) {
+    if (kv.most_rows() < kv.capacity() && kv.most_rows() / 2 < n_pass) {
+      raise<option_error>("option rows is ", kv.most_rows(), ", but passes of ", n_pass, " tokens need ", 2 * n_pass,
+                          ": a recurrent state may be one pass behind.");
+    }
+  }
+}
 
 }  // namespace espalier::cuda

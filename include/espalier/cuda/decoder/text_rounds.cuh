@@ -305,7 +305,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
       : caches(std::forward<DrafterT>(drafter), std::forward<KVStoreT>(kv), std::forward<BackendT>(backend), shape),
         policy_(std::move(policy)),
         shape_(std::move(shape)),
-        prefill_rows_((std::min)(shape_.prefill_rows, prefill::chunk)),
+        prefill_rows_(rows_of_pass(kv_, (std::min)(shape_.prefill_rows, prefill::chunk))),
         max_nodes_((std::min)(policy_.max_nodes(), context_)),
         size_(shape_.costs, max_nodes_, max_rows_),
         tree_((std::min)(most_asked<drafter_type>(policy_), context_), shape_.max_texts,
@@ -321,6 +321,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     require_option("max_texts", shape_.max_texts, 1, kv_.n_sequences() - shape_.first_sequence);
     require_option("max_rows of a pass", max_rows_, shape_.max_texts, 1 << 30);
     espalier::detail::require_parts<VerifierT, ProcessorT>(drafter_, policy_, backend_, max_nodes_);
+    require_rows(kv_, max_nodes_ + 1);
     reserve_trees<drafter_type>(policy_, shape_.max_texts);
     keep_states(policy_, drafter_);
     // Not limited by the context: the policy's lists of nodes are as long in a short context as in a long one.

@@ -47,8 +47,8 @@ namespace espalier::cuda {
 //!             n tokens there are n + 1 rows, and at least two. No synchronisation, no allocation
 //! Law         StepDrafter's; given the same logits, the rows are the host's
 //! Errors      option_error if `sequence` is no sequence of the store, the model takes fewer rows than rounds of all
-//!             texts may ask about, or the store has fewer sequences, from `sequence` on, than there are texts;
-//!             input_error for an empty context; faults of the draft's logits
+//!             texts may ask about, or the store has fewer sequences, from `sequence` on, than there are texts, or too
+//!             little room after a recurrent state; input_error for an empty context; faults of the draft's logits
 template <class BackendT, class KVStoreT>
 class autoregressive {
   using backend_type = std::remove_reference_t<BackendT>;
@@ -88,6 +88,7 @@ class autoregressive {
     require_option("max_rows of the draft model", backend_.max_rows(), max_texts * (std::max)(max_nodes, n_pending_),
                    1 << 30);
     require_option("sequences of the draft's cache", kv_.n_sequences(), sequence_ + max_texts, 1 << 30);
+    require_rows(kv_, max_nodes + n_pending_);
     found_ = found;
     const std::int32_t nodes = max_nodes + (keeps_states_ ? 1 : 0);
     batch_ = draft_batch(nodes, max_texts, sequence_, capacity(), n_pending_, keeps_states_);
@@ -105,7 +106,8 @@ class autoregressive {
     // rows of the last n_pending_ - 1 of the n_known tokens.
     const std::int32_t held = (std::min)(static_cast<std::int32_t>(context.size()), capacity());
     const std::int32_t last = (std::max)(0, held - n_pending_);
-    std::int32_t first = (std::min)((std::max)(0, n_known + 1 - n_pending_), last);
+    // A recurrent state may have seen more than these, so the text is read again.
+    std::int32_t first = RecurrentKVStore<kv_type> ? 0 : (std::min)((std::max)(0, n_known + 1 - n_pending_), last);
     if constexpr (SharingKVStore<kv_type>) {
       const auto needed = context.first(static_cast<std::size_t>(last));
       if (n_known == 0) first = kv_.adopt(sequence_ + place, needed, stream);

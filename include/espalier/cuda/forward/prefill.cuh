@@ -14,6 +14,7 @@
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_mask.hpp"
+#include "espalier/cuda/concepts/kv_store.cuh"
 #include "espalier/cuda/core/device_array.cuh"
 #include "espalier/cuda/core/forward_batch.cuh"
 #include "espalier/cuda/core/launch.cuh"
@@ -170,15 +171,15 @@ class prefill {
   }
 
   //! Returns the next pass of run(), which the caller makes: over the tokens from number `first` on, as many as there
-  //! are before `end`, but at most max_rows, and at most `chunk`. The next call overwrites the batch, in the order of
-  //! the stream.
+  //! are before `end`, but at most max_rows, at most `chunk`, and at most as many as rows_of_pass() allows. The next
+  //! call overwrites the batch, in the order of the stream.
   //!
   //! Pre         first < end, and as for run()
   template <class KVStoreT>
   forward_batch_view open(KVStoreT& kv, std::int32_t sequence, text_view text, std::int32_t first, std::int32_t end,
                           std::int32_t max_rows, cudaStream_t stream) {
     require_room(kv, end);
-    const std::int32_t n = (std::min)({end - first, chunk, max_rows});
+    const std::int32_t n = rows_of_pass(kv, (std::min)({end - first, chunk, max_rows}));
     reserve(n);
     kv.ensure(sequence, first + n, stream);
     return write(sequence, text, first, n, stream);

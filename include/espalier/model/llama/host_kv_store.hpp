@@ -56,7 +56,9 @@ namespace detail {
 // shape.
 template <class KVStoreT>
 void check_recurrent(const KVStoreT& kv, const recurrent_shape& shape) {
-  if constexpr (HostRecurrentStore<KVStoreT>) {
+  if constexpr (requires {
+                  { kv.shape() } -> std::convertible_to<recurrent_shape>;
+                }) {
     const recurrent_shape held = kv.shape();
     if (held == shape) return;
     raise<input_error>("the cache keeps states of ", held.layers, " recurrent layers of ", held.state_size,

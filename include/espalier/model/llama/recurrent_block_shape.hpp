@@ -2,6 +2,7 @@
 // Tested by tests/model/llama/hybrid.cpp
 #pragma once
 
+#include "espalier/config.hpp"
 #include "espalier/kv_store/recurrent_shape.hpp"
 
 namespace espalier {
@@ -33,19 +34,19 @@ struct recurrent_block_shape {
   float least_step = 0.0F;  //!< least_step, greatest_step: limits of Mamba-2's time step, after softplus
   float greatest_step = 0.0F;
 
-  bool is_delta() const { return kind == recurrence_kind::gated_delta; }
-  int inner() const { return heads * head_dim; }
+  ESPALIER_HOST_DEVICE bool is_delta() const { return kind == recurrence_kind::gated_delta; }
+  ESPALIER_HOST_DEVICE int inner() const { return heads * head_dim; }
   //! Number of channels that are convolved: inputs, B and C.
-  int convolved() const { return inner() + 2 * groups * state; }
+  ESPALIER_HOST_DEVICE int convolved() const { return inner() + 2 * groups * state; }
   //! Number of outputs of the first projection: gates, convolved channels, the heads' time steps and, of a delta
   //! network, the numbers whose sigmoids are its steps.
-  int projected() const { return inner() + convolved() + (is_delta() ? 2 : 1) * heads; }
-  int group_of(int head) const { return tiled_heads ? head % groups : head / (heads / groups); }
+  ESPALIER_HOST_DEVICE int projected() const { return inner() + convolved() + (is_delta() ? 2 : 1) * heads; }
+  ESPALIER_HOST_DEVICE int group_of(int head) const { return tiled_heads ? head % groups : head / (heads / groups); }
   //! Number of channels that are normalised together, and the number of scales of that norm.
-  int normed_together() const { return is_delta() ? head_dim : inner() / groups; }
-  int norm_size() const { return is_delta() ? head_dim : inner(); }
+  ESPALIER_HOST_DEVICE int normed_together() const { return is_delta() ? head_dim : inner() / groups; }
+  ESPALIER_HOST_DEVICE int norm_size() const { return is_delta() ? head_dim : inner(); }
   //! Number of floats that a channel's state takes in memory: a multiple of 16, so whole vectors on any machine.
-  int state_stride() const { return (state + 15) / 16 * 16; }
+  ESPALIER_HOST_DEVICE int state_stride() const { return (state + 15) / 16 * 16; }
 
   //! Shape of the states that a store keeps for `layers` such blocks. A row holds the channels before and after the
   //! convolution, and each head's step and decay.

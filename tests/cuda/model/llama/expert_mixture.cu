@@ -68,7 +68,7 @@ class mixture {
     }
     job.chosen = device_chosen.data(), job.factors = factors.data();
     job.activated = activated.data(), job.outputs = outputs.data(), job.to = device_to.data();
-    job.rows = of_.rows, job.experts = of_.experts, job.used = of_.used;
+    job.rows = of_.rows, job.experts = job.routed_stride = of_.experts, job.used = of_.used;
     job.hidden = job.width = job.down_bias_stride = of_.hidden, job.inner = job.inputs = of_.inner;
     job.sums_to_one = of_.sums_to_one, job.limit = of_.limit, job.gain = 1.3F;
     const gpu::detail::mixture_launcher<NumberT> launcher{job, nullptr};

@@ -91,3 +91,10 @@ void write_random_gpt_oss(const std::string& folder, unsigned seed) {
   std::ofstream(folder + "/model.safetensors", std::ios::binary)
       << model_writer::random_gpt_oss(model_config::load(folder), seed).text();
 }
+
+void write_random_hybrid(const std::string& folder, recurrence_kind kind, float noise, int state) {
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/config.json") << hybrid_tensors::config_text(40, 32, 3, 4, 2, 48, 4, state, 400, kind);
+  std::ofstream(folder + "/model.safetensors", std::ios::binary)
+      << model_writer::random_hybrid(model_config::load(folder), 1, noise).text();
+}

@@ -7,6 +7,7 @@
 
 #include "espalier/core/forward_batch_view.hpp"
 #include "espalier/model/llama/model_config.hpp"
+#include "espalier/model/llama/recurrent_block_shape.hpp"
 
 //! The host's transformer and its cache behind a wall: nvcc does not compile its vectors.
 class host_llama {
@@ -39,3 +40,7 @@ void write_random_llama(const std::string& folder, const espalier::model_config&
 //! Writes config.json and model.safetensors of a gpt-oss with random weights, whose experts are large enough for ranks
 //! to have a part of each.
 void write_random_gpt_oss(const std::string& folder, unsigned seed);
+
+//! Writes config.json and model.safetensors of a hybrid of three layers, one with attention, with random weights; with
+//! noise, of one that often agrees with the hybrid without. Its states have this many numbers a channel.
+void write_random_hybrid(const std::string& folder, espalier::recurrence_kind kind, float noise, int state = 24);

@@ -15,14 +15,18 @@
 namespace espalier::cuda::detail {
 
 // The arguments of activate(), which computes the activation between the two products of an MLP: silu(gate) * up,
-// gelu(gate) * up (gelu in the form with tanh), or, without a gate, gelu(up) (in the exact form).
+// gelu(gate) * up (gelu in the form with tanh), or, without a gate, gelu(up) (in the exact form). If `shared` is given,
+// a row's result is multiplied by the sigmoid of the row's number there.
 //
-// Shapes: in [rows][gate, up][width], or [rows][width] without a gate; bias as a row of in, or null; out [rows][width]
+// Shapes: in [rows][gate, up][width], or [rows][width] without a gate; bias as a row of in, or null; out [rows][width];
+// shared: one number at distances of shared_stride, or null
 template <class NumberT>
 struct activate_job {
   const NumberT* in = nullptr;
   const float* bias = nullptr;
   NumberT* out = nullptr;
+  const float* shared = nullptr;
+  std::int32_t shared_stride = 0;
   std::int32_t width = 0;
   espalier::detail::activation_kind kind = espalier::detail::activation_kind::silu_gate;
   read_ahead next{};   // weights that the grid's thread blocks beyond the first n only prefetch
@@ -32,6 +36,10 @@ struct activate_job {
 };
 
 inline constexpr int activate_threads = 256;
+
+__device__ inline float sigmoid(float x) {
+  return 1.0F / (1.0F + expf(-x));
+}
 
 __device__ inline float silu(float x) {
   return x / (1.0F + expf(-x));
@@ -58,15 +66,18 @@ ESPALIER_KERNEL void activate_rows(activate_job<NumberT> job) {
   const auto up = load_run<RunT>(in + up_at + i);
   number_run<NumberT, RunT> gate{};
   if (job.has_gate()) gate = load_run<RunT>(in + i);
+  const float shared =
+      job.shared != nullptr ? sigmoid(job.shared[static_cast<std::int64_t>(blockIdx.x) * job.shared_stride]) : 1.0F;
   number_run<NumberT, RunT> out;
   for (int k = 0; k < RunT; ++k) {
     const auto with_bias = [&](NumberT x, std::int32_t at) {
       return static_cast<float>(x) + (job.bias != nullptr ? job.bias[at + k] : 0.0F);
     };
     const float u = with_bias(up.at[k], up_at + i), g = job.has_gate() ? with_bias(gate.at[k], i) : 0.0F;
-    out.at[k] = NumberT(job.kind == kinds::gelu        ? gelu(u)
-                        : job.kind == kinds::silu_gate ? silu(g) * u
-                                                       : gelu_tanh(g) * u);
+    const float activated = job.kind == kinds::gelu        ? gelu(u)
+                            : job.kind == kinds::silu_gate ? silu(g) * u
+                                                           : gelu_tanh(g) * u;
+    out.at[k] = NumberT(activated * shared);
   }
   store_run<RunT>(job.out + static_cast<std::int64_t>(blockIdx.x) * job.width + i, out);
 }
@@ -81,6 +92,35 @@ void activate(activate_job<NumberT> job, int n, cudaStream_t stream) {
     launch("activate_rows", activate_rows<NumberT, run.value>,
            {.grid = job.next.grid_beside(n, of_width), .threads = activate_threads, .overlaps = true}, stream, job);
   });
+}
+
+// The arguments of gate(), which multiplies the results of attention by the sigmoids of their gates.
+//
+// Shapes: gates [rows][stride], of which the first `width` are read; bias [width] or null; mixed [rows][width]
+template <class NumberT>
+struct gate_job {
+  const NumberT* gates = nullptr;
+  const float* bias = nullptr;
+  NumberT* mixed = nullptr;
+  std::int32_t width = 0;
+  std::int32_t stride = 0;
+};
+
+template <class NumberT>
+ESPALIER_KERNEL void gate_mixed(gate_job<NumberT> job) {
+  const auto i = static_cast<std::int32_t>(blockIdx.y * activate_threads + threadIdx.x);
+  if (i >= job.width) return;
+  const float gate = static_cast<float>(job.gates[static_cast<std::int64_t>(blockIdx.x) * job.stride + i]);
+  NumberT& to = job.mixed[static_cast<std::int64_t>(blockIdx.x) * job.width + i];
+  to = NumberT(static_cast<float>(to) * sigmoid(job.bias != nullptr ? gate + job.bias[i] : gate));
+}
+
+template <class NumberT>
+void gate(const gate_job<NumberT>& job, int n, cudaStream_t stream) {
+  if (n == 0) return;
+  const auto of_width = static_cast<unsigned>((job.width + activate_threads - 1) / activate_threads);
+  launch("gate_mixed", gate_mixed<NumberT>,
+         {.grid = dim3(static_cast<unsigned>(n), of_width), .threads = activate_threads}, stream, job);
 }
 
 }  // namespace espalier::cuda::detail

@@ -167,6 +167,11 @@ struct draft_head_weights : model_weights<NumberT> {
   static draft_head_weights load(const draft_head_config& config, espalier::tensor_source& file) {
     if (config.is_parallel())
       raise<model_error>(config.where, " is of a P-EAGLE head: parallel_head_model reads it, on the host alone.");
+    if (config.attention_gate || config.mixture.experts > 0) {
+      raise<model_error>(config.where, " is of a head with ",
+                         config.attention_gate ? "gates behind attention" : "a mixture of experts",
+                         ", which heads on the device do not compute; the host's, espalier::draft_head_model, does.");
+    }
     draft_head_weights weights;
     static_cast<model_weights<NumberT>&>(weights) = model_weights<NumberT>::load(config, file);
     weights.read_projection(config, file);

@@ -20,8 +20,9 @@ namespace espalier::cuda::detail {
 // row * used + k has the row's k-th expert, and the experts of a row ascend. A device may have a part of each expert:
 // `inner` of its intermediate size in gate and up, and `inputs` inputs and `width` outputs of down.
 //
-// Shapes: sequence_of [rows], below 0 for padding, which uses no expert; routed [rows][experts], products of the router
-// without router_bias; from [rows][hidden]; gate, up [experts][inner][hidden], and biases [experts][inner]; down
+// Shapes: sequence_of [rows], below 0 for padding, which uses no expert; routed [rows][routed_stride], of which the
+// first `experts` are products of the router without router_bias; from [rows][hidden]; gate, up
+// [experts][inner][hidden], and biases [experts][inner]; down
 // [experts][width][inputs], and biases at distances of down_bias_stride; chosen [rows * used], -1 in padding; factors
 // [rows * used]; activated [rows * used][inner], read as [rows * used][inputs]; outputs [rows * used][width]; to
 // [rows][width]. Biases may be null
@@ -44,6 +45,7 @@ struct mixture_job {
   float* to = nullptr;
   std::int32_t rows = 0;
   std::int32_t experts = 0;
+  std::int32_t routed_stride = 0;
   std::int32_t used = 0;
   std::int32_t hidden = 0;
   std::int32_t inner = 0;
@@ -61,12 +63,6 @@ inline constexpr int mixture_columns = 8;                        // rows of matr
 inline constexpr std::int32_t mixture_list = mixture_uses + 32;  // numbers in a warp's list of uses
 inline constexpr std::size_t mixture_shared_bytes = mixture_warps * mixture_list * sizeof(std::int32_t);
 
-__device__ inline float sum_of_lanes(float x) {
-  for (int other = 16; other > 0; other /= 2)
-    x += __shfl_xor_sync(0xFFFFFFFFU, x, other);
-  return x;
-}
-
 // Chooses the experts of each row, as espalier::detail::expert_choice: those with the greatest numbers, of equal ones
 // those with the lower index. A row whose numbers have no softmax, such as one with a NaN, gets factors of NaN. One
 // warp works on a row.
@@ -82,7 +78,7 @@ ESPALIER_KERNEL void choose_experts(mixture_job<NumberT> job) {
     return;
   }
   const auto number = [&](std::int32_t e) {
-    const float routed = job.routed[static_cast<std::int64_t>(row) * job.experts + e];
+    const float routed = job.routed[static_cast<std::int64_t>(row) * job.routed_stride + e];
     return job.router_bias != nullptr ? routed + job.router_bias[e] : routed;
   };
   float most = -INFINITY;

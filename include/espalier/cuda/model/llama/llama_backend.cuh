@@ -19,6 +19,8 @@
 #include "espalier/cuda/core/error.cuh"
 #include "espalier/cuda/core/forward_batch.cuh"
 #include "espalier/cuda/kv_store/kv_view.cuh"
+#include "espalier/cuda/kv_store/recurrent.cuh"
+#include "espalier/cuda/kv_store/recurrent_view.cuh"
 #include "espalier/cuda/model/attention/tree_attention.cuh"
 #include "espalier/cuda/model/llama/array_pieces.cuh"
 #include "espalier/cuda/model/llama/embed.cuh"
@@ -28,9 +30,12 @@
 #include "espalier/cuda/model/llama/persistent_pass.cuh"
 #include "espalier/cuda/model/llama/rotate.cuh"
 #include "espalier/cuda/model/llama/step_launcher.cuh"
+#include "espalier/model/llama/host_kv_store.hpp"
+#include "espalier/model/llama/mixture_shape.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_files.hpp"
 #include "espalier/model/llama/model_steps.hpp"
+#include "espalier/model/llama/recurrent_block_shape.hpp"
 
 namespace espalier::cuda {
 
@@ -52,8 +57,8 @@ struct llama_options {
   }
 };
 
-//! A transformer on the device. It loads the same models from the same files as espalier::llama_backend on the host,
-//! except models with recurrent layers.
+//! A transformer on the device. It loads the same models from the same files as espalier::llama_backend on the host.
+//! Models with recurrent layers need a recurrent_kv.
 //!
 //! Weights, keys, values and activations are NumberT; the residual stream, norms and all sums are float, and so are the
 //! logits, unless LogitT says otherwise. cuBLASLt computes the products, AttentionT the attention, and kernels of the
@@ -71,8 +76,9 @@ struct llama_options {
 //!
 //! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size]
 //! Complexity  a pass is 3 + 9 n_layers launches and products, whatever the batch holds. GPT-NeoX with a parallel
-//!             residual has one a layer fewer, OLMo one a layer more, mixtures of experts two. There is one more if the
-//!             last layer is among hidden_layers, one if logits are capped, and one a layer if attention divides the
+//!             residual has one a layer fewer, OLMo one a layer more, mixtures of experts two, or five with a shared
+//!             expert, recurrent layers two or three, gates behind attention one. There is one more if the last layer
+//!             is among hidden_layers, one if logits are capped, and one a layer if attention divides the
 //!             context. Products run for the least planned number of rows that is enough for the batch. Planned are the
 //!             numbers of forward_bucket(), max_rows, and those that reserve() has added. No allocation, no search for
 //!             algorithms, no synchronisation: a graph can capture it
@@ -157,9 +163,12 @@ class llama_backend {
     { kv.view() } -> std::same_as<kv_view<NumberT>>;
   }
   vocab_rows<LogitT> forward(KVStoreT& kv, const forward_batch_view& batch, cudaStream_t stream) {
+    espalier::detail::check_recurrent(kv, config_.recurrent_shape());
     const kv_view<NumberT> cache = kv.view();
     check(cache, batch);
-    if (batch.n_rows > 0) run(cache, batch, stream);
+    recurrent_view states;
+    if constexpr (requires { kv.states(); }) states = kv.states();
+    if (batch.n_rows > 0) run(cache, states, batch, stream);
     return {memory_.logits, batch.n_outputs, config_.vocab_size};
   }
 
@@ -193,7 +202,7 @@ class llama_backend {
     shape.head_dim = config.head_dim;
     shape.max_rows = options.max_rows;
     shape.max_context = attention_shape::context(options.max_context, config.positions(options.max_positions));
-    shape.query_stride = config.query_size() + 2 * config.kv_size();
+    shape.query_stride = config.projected_size();
     shape.batch_invariant = options.batch_invariant;
     return AttentionT(shape);
   }
@@ -220,11 +229,22 @@ class llama_backend {
     const int hidden = config_.hidden_size;
     const bool adds = config_.adds_products();
     constexpr cudaDataType_t numbers = detail::data_type_of<NumberT>;
+    const recurrent_block_shape& recurrence = config_.recurrence;
+    const mixture_shape& mixture = config_.mixture;
+    const int gates = config_.gated_mlp ? 2 : 1;
     numbers_.query_key_value = products_.add(config_.projected_size(), hidden, numbers, false);
     numbers_.attention_out = products_.add(hidden, config_.query_size(), CUDA_R_32F, adds);
-    numbers_.widen = products_.add((config_.gated_mlp ? 2 : 1) * config_.intermediate_size, hidden, numbers, false);
+    if (config_.is_hybrid()) {
+      numbers_.recurrent_in = products_.add(recurrence.projected(), hidden, numbers, false);
+      numbers_.recurrent_out = products_.add(hidden, recurrence.inner(), CUDA_R_32F, adds);
+    }
+    numbers_.widen = products_.add(gates * config_.intermediate_size, hidden, numbers, false);
     numbers_.down = products_.add(hidden, config_.intermediate_size, CUDA_R_32F, adds);
-    if (config_.has_mixtures()) numbers_.router = products_.add(config_.mixture.experts, hidden, CUDA_R_32F, false);
+    if (config_.has_mixtures()) numbers_.router = products_.add(mixture.routed_size(), hidden, CUDA_R_32F, false);
+    if (mixture.shared_size > 0) {
+      numbers_.shared_widen = products_.add(gates * mixture.shared_size, hidden, numbers, false);
+      numbers_.shared_down = products_.add(hidden, mixture.shared_size, CUDA_R_32F, adds);
+    }
     numbers_.head = products_.add(config_.vocab_size, hidden, detail::data_type_of<LogitT>, false);
   }
 
@@ -232,14 +252,16 @@ class llama_backend {
     const auto size = [&](int width) { return static_cast<std::size_t>(max_rows_) * static_cast<std::size_t>(width); };
     memory_.normed = activations_.take(size(config_.hidden_size));
     if (config_.parallel_residual) memory_.mlp_normed = activations_.take(size(config_.hidden_size));
-    memory_.projected = activations_.take(size(config_.projected_size()));
-    memory_.mixed = activations_.take(size(config_.query_size()));
-    memory_.widened = activations_.take(size((config_.gated_mlp ? 2 : 1) * config_.intermediate_size));
+    const recurrent_block_shape& recurrence = config_.recurrence;
+    memory_.projected = activations_.take(size((std::max)(config_.projected_size(), recurrence.projected())));
+    memory_.mixed = activations_.take(size(config_.mixed_size()));
+    if (config_.is_hybrid()) memory_.read = floats_.take(size(recurrence.inner()));
+    memory_.widened = activations_.take(size((config_.gated_mlp ? 2 : 1) * config_.activated_size()));
     const mixture_shape& mixture = config_.mixture;
     memory_.activated = activations_.take(
-        (std::max)(size(config_.intermediate_size), size(mixture.used) * static_cast<std::size_t>(mixture.size)));
+        (std::max)(size(config_.activated_size()), size(mixture.used) * static_cast<std::size_t>(mixture.size)));
     if (config_.has_mixtures()) {
-      memory_.routed = floats_.take(size(mixture.experts));
+      memory_.routed = floats_.take(size(mixture.routed_size()));
       memory_.factors = floats_.take(size(mixture.used));
       memory_.outputs = floats_.take(size(mixture.used) * static_cast<std::size_t>(config_.hidden_size));
       memory_.chosen = chosen_.take(size(mixture.used));
@@ -261,17 +283,18 @@ class llama_backend {
       raise<input_error>("a batch has ", (std::max)(batch.n_rows, batch.n_outputs),
                          " rows, but the backend was built for at most ", max_rows_, " (option max_rows).");
     }
-    if (kv.n_layers != config_.n_layers || kv.row_size != config_.kv_size()) {
+    if (kv.n_layers != config_.n_attention_layers() || kv.row_size != config_.kv_size()) {
       raise<input_error>("the cache has ", kv.n_layers, " layers of ", kv.row_size, " numbers a row, but the model ",
-                         config_.n_layers, " of ", config_.kv_size(), ".");
+                         config_.n_attention_layers(), " of ", config_.kv_size(), ".");
     }
   }
 
-  void run(const kv_view<NumberT>& kv, const forward_batch_view& batch, cudaStream_t stream) {
+  void run(const kv_view<NumberT>& kv, const recurrent_view& states, const forward_batch_view& batch,
+           cudaStream_t stream) {
     if constexpr (may_persist) {
       if (persistent_) return persistent_->run(kv, batch, stream);
     }
-    place here{*this};
+    place here{*this, states};
     detail::step_launcher<NumberT, LogitT, AttentionT, weights_type, place>{
         steps_, config_, products_, numbers_, rotary_, &attention_, *weights_, memory_, read_ahead_bytes_, here}
         .run(steps_.all(), kv, batch, stream);
@@ -280,6 +303,7 @@ class llama_backend {
   // The PlaceT of step_launcher for a model on one device, which has the whole of each matrix.
   struct place {
     const llama_backend& of;
+    const recurrent_view& states;
 
     void embed(const forward_batch_view& batch, cudaStream_t stream) const {
       const model_config& c = of.config_;
@@ -321,5 +345,15 @@ class llama_backend {
   float* hidden_ = nullptr;  // [hidden_layers][max_rows][hidden_size]
   std::optional<pass_type> persistent_;
 };
+
+//! Makes a cache on the device for any model of llama_backend, with recurrent layers or without: `n_sequences` of
+//! `capacity` tokens each, with room for `rows` tokens after a recurrent state.
+//!
+//! Errors      option_error as the constructor of recurrent_kv
+template <class NumberT>
+recurrent_kv<NumberT> device_cache(const model_config& config, std::int32_t n_sequences, std::int32_t capacity,
+                                   std::int32_t rows = 256) {
+  return {config.n_attention_layers(), config.kv_size(), config.recurrent_shape(), n_sequences, capacity, rows};
+}
 
 }  // namespace espalier::cuda

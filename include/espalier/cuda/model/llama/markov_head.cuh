@@ -17,6 +17,7 @@
 #include "espalier/cuda/core/shared_memory.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/model/llama/correction_memory.cuh"
+#include "espalier/cuda/model/llama/activate.cuh"
 #include "espalier/cuda/model/llama/matrix_products.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
 #include "espalier/model/llama/block_draft_config.hpp"
@@ -70,7 +71,6 @@ ESPALIER_KERNEL void markov_vectors(markov_job<NumberT> job, text_batch texts, n
   // The unit's state and the token's embedding lie side by side, as a recurrent unit's gates read them.
   float* const state = reinterpret_cast<float*>(shared_memory());
   float *const token = state + rank, *const gates = token + rank;
-  const auto sigmoid = [](float x) { return 1.0F / (1.0F + expf(-x)); };
   const auto read_token = [&](node_id of) {
     const token_id id = of == root_node ? here.text.tokens[here.text.state->size - 1] : here.tree.token[of];
     const bool known = id >= 0 && id < job.vocab;

@@ -17,10 +17,14 @@
 #include "espalier/model/files/weight_type.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_tensors.hpp"
+#include "espalier/model/llama/recurrent_block_shape.hpp"
 
 namespace espalier::cuda {
 
 namespace detail {
+
+// Largest recurrent state of a channel that a kernel computes: its numbers are in the registers of a warp.
+inline constexpr int most_state = 256;
 
 // Refuses a model that has layers which no kernel computes.
 //
@@ -31,13 +35,11 @@ inline void require_on_device(const model_config& c) {
                        ") has biases of queries and keys beside norms over all their heads, which the transformer on "
                        "the device does not compute; the host's, espalier::llama_backend, does.");
   }
-  if (!c.is_hybrid() && !c.attention_gate && c.mixture.shared_size == 0) return;
-  raise<model_error>("a ", c.family, " model has ",
-                     c.is_hybrid()      ? "recurrent layers"
-                     : c.attention_gate ? "gates behind attention"
-                                        : "a shared expert",
-                     ", which the transformer on the device does not compute; the host's, espalier::llama_backend, "
-                     "does.");
+  if (c.recurrence.state > most_state) {
+    raise<model_error>("this model (", c.family, ") has recurrent states of ", c.recurrence.state,
+                       " numbers a channel, but the transformer on the device computes at most ", most_state,
+                       "; the host's, espalier::llama_backend, computes more.");
+  }
 }
 
 // A PartT of weight_upload for a device that holds the whole model: all rows of all matrices. The PartT of a rank is
@@ -98,7 +100,9 @@ struct weight_upload {
 
   void set_vector(part_place place, const float* values, int n) {
     const auto own = part.numbers_of(place, n);
-    upload_vector(espalier::detail::scale_at(weights, place), values + own.begin, own.end - own.begin);
+    float* const recurrent = weights.layers.empty() ? nullptr : espalier::detail::recurrent_at(weights, place);
+    upload_vector(recurrent != nullptr ? recurrent : espalier::detail::scale_at(weights, place), values + own.begin,
+                  own.end - own.begin);
   }
 
   void set_bias(part_place place, int first, const float* values, int n) {
@@ -130,8 +134,8 @@ struct weight_upload {
 //! Complexity  load: reads the file once; host memory for 2^21 numbers; int8 rows are multiplied by their scales on the
 //!             way. Synchronises
 //! Errors      model_error for a tensor that is missing or unknown, or has another shape or dtype than the config asks
-//!             for, for a weight beyond the range of NumberT, and for a model with recurrent layers, gates behind
-//!             attention, a shared expert, or biases beside norms over all heads, which the device does not compute;
+//!             for, for a weight beyond the range of NumberT, and for a model with recurrent states of more than 256
+//!             numbers a channel, or with biases beside norms over all heads, which the device does not compute;
 //!             cuda_error
 template <class NumberT>
 struct model_weights {
@@ -160,8 +164,10 @@ struct model_weights {
     linear_type query_key_value, attention_out;
     linear_type gate, up;  //!< up's rows follow gate's, in matrix and bias
     linear_type down;
-    linear_type router;                //!< of a mixture; gate, up and down are empty then
-    std::vector<expert_type> experts;  //!< [mixture.experts] of a mixture
+    linear_type router;  //!< of a mixture; gate, up and down are then the shared expert's, if there is one
+    std::vector<expert_type> experts;    //!< [mixture.experts] of a mixture
+    recurrent_block_weights recurrence;  //!< of a recurrent layer, whose projections are query_key_value and
+                                         //!< attention_out
   };
 
   detail::array_pieces<NumberT> matrices;
@@ -236,11 +242,23 @@ struct model_weights {
     for (int i = 0; i < c.n_layers; ++i) {
       layer_type& layer = layers[size(i)];
       layer.attention_norm = norm(c.input_norms);
-      layer.query_key_value = linear({model_part::query_key_value, i}, c.query_bias);
+      const bool recurrent = c.is_recurrent(i);
+      layer.query_key_value =
+          linear({model_part::query_key_value, i}, recurrent ? c.recurrence.projection_bias : c.query_bias);
       layer.query_norm = vector(c.query_key_norm, c.query_norm_size());
       layer.key_norm = vector(c.query_key_norm, c.key_norm_size());
       layer.sinks = vector(c.attention_sinks, c.n_heads);
-      layer.attention_out = back({model_part::attention_out, i}, c.attention_out_bias);
+      layer.attention_out =
+          back({model_part::attention_out, i}, recurrent ? c.recurrence.projection_bias : c.attention_out_bias);
+      if (recurrent) {
+        const recurrent_block_shape& r = c.recurrence;
+        layer.recurrence = {vector(true, r.taps * r.convolved()),
+                            vector(r.convolution_bias, r.convolved()),
+                            vector(true, r.heads),
+                            vector(true, r.heads),
+                            vector(!r.is_delta(), r.heads),
+                            vector(true, r.norm_size())};
+      }
       layer.attention_out_norm = vector(c.output_norms, c.hidden_size);
       layer.mlp_norm = norm(c.input_norms);
       if (c.is_mixture(i)) {
@@ -249,7 +267,7 @@ struct model_weights {
         place_experts(c, part, i, &expert_type::gate, model_part::gate);
         place_experts(c, part, i, &expert_type::up, model_part::up);
         place_experts(c, part, i, &expert_type::down, model_part::down);
-        continue;
+        if (c.mixture.shared_size == 0) continue;
       }
       layer.up = linear({model_part::up, i}, c.mlp_bias, c.gated_mlp ? 2 : 1);
       if (c.gated_mlp) {

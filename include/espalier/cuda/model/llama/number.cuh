@@ -37,6 +37,13 @@ __device__ inline void store_run(NumberT* to, const number_run<NumberT, NT>& run
   *reinterpret_cast<number_run<NumberT, NT>*>(to) = run;
 }
 
+// Returns to all lanes of a warp the sum of their numbers.
+__device__ inline float sum_of_lanes(float x) {
+  for (int other = 16; other > 0; other /= 2)
+    x += __shfl_xor_sync(0xFFFFFFFFU, x, other);
+  return x;
+}
+
 // Returns how many neighbouring numbers one instruction can move in rows of this width, if the rows follow one another
 // in an array that begins on 256 bytes.
 inline constexpr int run_of(int width) {

@@ -50,8 +50,9 @@ struct rotary_tables {
 // adds biases, normalises each head of query and key if the model does so, and rotates pairs (i, i + rotary_dims / 2)
 // of queries and keys by the row's position. Queries stay in place; keys and values go to the row's cache slot.
 //
-// Shapes: projected [rows][n_heads + 2 n_kv_heads][head_dim]; bias [n_heads + 2 n_kv_heads][head_dim] or null; norms
-// [head_dim] or null; cosine, sine [max_positions][rotary_dims / 2]
+// Shapes: projected [rows][stride], of which the first [n_heads + 2 n_kv_heads][head_dim] are read; bias
+// [n_heads + 2 n_kv_heads][head_dim] or null; norms [head_dim] or null; cosine, sine
+// [max_positions][rotary_dims / 2]
 template <class NumberT>
 struct rotate_job {
   NumberT* projected = nullptr;
@@ -64,6 +65,7 @@ struct rotate_job {
   std::int32_t n_heads = 0;
   std::int32_t n_kv_heads = 0;
   std::int32_t head_dim = 0;
+  std::int32_t stride = 0;
   std::int32_t rotary_dims = 0;
   std::int32_t max_positions = 0;  // a position outside 0 to max_positions - 1 gives NaN
   std::int32_t layer = 0;
@@ -85,6 +87,7 @@ struct rotate_job {
     job.n_heads = config.n_heads;
     job.n_kv_heads = config.n_kv_heads;
     job.head_dim = config.head_dim;
+    job.stride = config.projected_size();
     job.rotary_dims = step.unrotated ? 0 : config.rotary_dims;
     job.max_positions = rotary.positions;
     job.layer = step.cache_layer;
@@ -132,8 +135,8 @@ ESPALIER_KERNEL void rotate_rows(rotate_job<NumberT> job, kv_view<NumberT> kv, f
   const auto head = static_cast<std::int32_t>(blockIdx.y * rotate_warps + threadIdx.x / 32);
   const std::int32_t kv_head = head - job.n_heads, value_head = kv_head - job.n_kv_heads;
   if (value_head >= job.n_kv_heads || batch.sequence_of[row] < 0) return;
-  const std::int32_t width = (job.n_heads + 2 * job.n_kv_heads) * job.head_dim, first = head * job.head_dim;
-  NumberT* x = job.projected + static_cast<std::int64_t>(row) * width + first;
+  const std::int32_t first = head * job.head_dim;
+  NumberT* x = job.projected + static_cast<std::int64_t>(row) * job.stride + first;
   const float* bias = job.bias != nullptr ? job.bias + first : nullptr;
   const std::int32_t position = batch.positions[row], slot = batch.slots[row];
   if (kv_head < 0) {

@@ -21,6 +21,7 @@
 #include "espalier/cuda/model/llama/matrix_products.cuh"
 #include "espalier/cuda/model/llama/normalise.cuh"
 #include "espalier/cuda/model/llama/number.cuh"
+#include "espalier/cuda/model/llama/recurrent_block.cuh"
 #include "espalier/cuda/model/llama/rotate.cuh"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_steps.hpp"
@@ -37,29 +38,33 @@ using espalier::detail::step_rows;
 // The numbers by which matrix_products knows the products of a transformer; -1: this device has no part of the matrix.
 struct step_products {
   int query_key_value = -1, key_value = -1, attention_out = -1, router = -1, widen = -1, down = -1, head = -1;
-  int paired_query_key_value = -1;  // of a layer that reads step_rows::paired
-  int conv_factors = -1;            // of attention and of the MLP
+  int paired_query_key_value = -1;            // of a layer that reads step_rows::paired
+  int conv_factors = -1;                      // of attention and of the MLP
+  int recurrent_in = -1, recurrent_out = -1;  // query_key_value and attention_out of recurrent layers
+  int shared_widen = -1, shared_down = -1;    // of shared experts
 
-  int of(const model_step& step) const {
+  int of(const model_step& step, const model_config& config) const {
     if (step.from == step_rows::paired) return paired_query_key_value;
+    const bool recurrent = step.layer >= 0 && config.is_recurrent(step.layer);
+    const bool shared = step.layer >= 0 && config.is_mixture(step.layer);
     switch (step.part) {
       case model_part::query_key_value:
-        return query_key_value;
+        return recurrent ? recurrent_in : query_key_value;
       case model_part::key_value:
         return key_value;
       case model_part::attention_out:
-        return attention_out;
+        return recurrent ? recurrent_out : attention_out;
       case model_part::router:
         return router;
       case model_part::down:
-        return down;
+        return shared ? shared_down : down;
       case model_part::head:
         return head;
       case model_part::attention_factors:
       case model_part::mlp_factors:
         return conv_factors;
       default:
-        return widen;
+        return shared ? shared_widen : widen;
     }
   }
 };
@@ -77,8 +82,9 @@ struct model_memory {
   NumberT* mixed = nullptr;
   NumberT* widened = nullptr;
   NumberT* activated = nullptr;  // in a mixture [rows * used][mixture.size]
+  float* read = nullptr;         // [rows][recurrence.inner()] what rows read from a recurrent state
   // Rows that a model with mixtures of experts has:
-  float* routed = nullptr;         // [rows][experts] products of the router
+  float* routed = nullptr;         // [rows][mixture.routed_size()] products of the router
   std::int32_t* chosen = nullptr;  // [rows * used]
   float* factors = nullptr;        // [rows * used]
   float* outputs = nullptr;        // [rows * used][hidden_size] outputs of experts
@@ -128,6 +134,7 @@ ESPALIER_KERNEL void cap_numbers(NumberT* numbers, std::int64_t n, float cap) {
 //                                               batch, and the windows
 //   dispatch(job, stream)                       of a model with mixtures: computes the mixture of this job, whose
 //                                               experts have been chosen; its arrays are those of `memory`
+//   states                                      of a model with recurrent layers: the recurrent_view of the cache
 template <class NumberT, class LogitT, class AttentionT, class WeightsT, class PlaceT>
 class step_launcher {
  public:
@@ -201,8 +208,11 @@ class step_launcher {
           convolve(step, batch, stream);
           break;
         case step_kind::gate:
+          gate(step, batch.n_rows, stream);
+          break;
         case step_kind::recur:
-          break;  // model_weights has refused the model
+          recur(step, batch, stream);
+          break;
       }
     }
   }
@@ -239,7 +249,7 @@ class step_launcher {
   void multiply(const model_step& step, int rows, const forward_batch_view& batch, job_type& job,
                 cudaStream_t stream) const {
     const linear_type& linear = linear_of(step);
-    const int number = numbers.of(step);
+    const int number = numbers.of(step, config);
     const NumberT* x = memory[step.from];
     if (goes_back(step)) {
       place.add(step, number, linear, x, rows, stream);
@@ -287,6 +297,7 @@ class step_launcher {
       job.chosen = memory.chosen, job.factors = memory.factors;
       job.activated = memory.activated, job.outputs = memory.outputs, job.to = memory.stream;
       job.rows = batch.n_rows, job.experts = config.mixture.experts, job.used = config.mixture.used;
+      job.routed_stride = config.mixture.routed_size();
       job.hidden = config.hidden_size, job.inner = config.mixture.size;
       job.inputs = first.down.inputs, job.width = config.hidden_size, job.down_bias_stride = config.hidden_size;
       job.sums_to_one = config.mixture.sums_to_one;
@@ -327,13 +338,41 @@ class step_launcher {
     attention->run(memory.projected, kv, step.cache_layer, batch, scores, memory.mixed, stream);
   }
 
+  void gate(const model_step& step, int n, cudaStream_t stream) const {
+    const float* const bias = layer_of(step).query_key_value.bias;
+    gate_job<NumberT> job;
+    job.gates = memory[step.from] + step.column;
+    job.bias = bias != nullptr ? bias + step.column : nullptr;
+    job.mixed = memory[step.to];
+    job.width = config.query_size(), job.stride = config.projected_size();
+    detail::gate(job, n, stream);
+  }
+
+  void recur(const model_step& step, const forward_batch_view& batch, cudaStream_t stream) const {
+    if constexpr (requires { place.states; }) {
+      const auto& layer = layer_of(step);
+      recurrent_job<NumberT> job;
+      job.shape = config.recurrence, job.weights = layer.recurrence, job.states = place.states;
+      job.projected = memory[step.from], job.bias = layer.query_key_value.bias;
+      job.read = memory.read, job.out = memory[step.to];
+      job.layer = step.cache_layer, job.epsilon = config.norm_epsilon;
+      recurrent_launcher<NumberT>{job, batch, stream}.run();
+    }
+  }
+
+  int activated_size(const model_step& step) const {
+    return config.is_mixture(step.layer) ? config.mixture.shared_size : config.intermediate_size;
+  }
+
   void activate(const model_step& step, int n, cudaStream_t stream) const {
-    if (config.intermediate_size == 0) return;
+    if (activated_size(step) == 0) return;
     activate_job<NumberT> job;
     job.in = memory.widened;
     job.bias = step.gated ? layer_of(step).gate.bias : layer_of(step).up.bias;
     job.out = memory.activated;
-    job.width = config.intermediate_size;
+    if (step.shared)
+      job.shared = memory.routed + config.mixture.experts, job.shared_stride = config.mixture.routed_size();
+    job.width = activated_size(step);
     job.kind = step.activation;
     job.next = ahead(steps[step.next]);
     detail::activate(job, n, stream);
@@ -357,13 +396,13 @@ class step_launcher {
   int outputs_of(const model_step& product) const {
     switch (product.part) {
       case model_part::query_key_value:
-        return config.projected_size();
+        return config.is_recurrent(product.layer) ? config.recurrence.projected() : config.projected_size();
       case model_part::key_value:
         return 2 * config.kv_size();
       case model_part::router:
-        return config.mixture.experts;
+        return config.mixture.routed_size();
       case model_part::up:
-        return (product.gated ? 2 : 1) * config.intermediate_size;
+        return (product.gated ? 2 : 1) * activated_size(product);
       case model_part::head:
         return config.vocab_size;
       case model_part::attention_factors:
