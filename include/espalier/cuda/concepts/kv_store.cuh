@@ -110,7 +110,7 @@ concept RecurrentKVStore = KVStore<KVStoreT> && requires(const KVStoreT& kv) {
 
 //! Returns the smaller one of `most` and the number of rows that a pass may give to a sequence: in a RecurrentKVStore
 //! half of most_rows(), since the state may be one pass behind, or all of them if there is room for the whole capacity.
-template <KVStore KVStoreT>
+template <class KVStoreT>
 std::int32_t rows_of_pass(const KVStoreT& kv, std::int32_t most) {
   if constexpr (RecurrentKVStore<KVStoreT>) {
     const std::int32_t room = kv.most_rows() < kv.capacity() ? kv.most_rows() / 2 : kv.most_rows();
