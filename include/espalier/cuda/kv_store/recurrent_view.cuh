@@ -13,7 +13,7 @@ namespace espalier::cuda {
 //! The recurrent state of every recurrent layer and sequence in the memory of the device, and the rows of the slots
 //! after it, from which the states of these slots are computed. A view, which kernels get by value.
 //!
-//! What a layer keeps of a slot are two rows, its key and its value in `rows`. Their memory is used in turn: slot s has
+//! Each layer keeps two rows of a slot, as the slot's key and value in `rows`. Their memory is used in turn: slot s has
 //! the memory of slot s - n_slots.
 //!
 //! Shapes      rows: recurrent layers alone, each row half of recurrent_shape::row_size; states
