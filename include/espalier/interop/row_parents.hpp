@@ -57,6 +57,7 @@ void read_parents_of_mask(std::int32_t n, const SeesT& sees, std::span<node_id> 
 //! the leaf. Paths of -1 alone are skipped.
 //!
 //! Shapes      paths [n_paths][length]; parents [n], parents[0] = -1
+//! Complexity  O(n_paths * length + n)
 //! Errors      option_error for a length outside 1 to 2^20; input_error if parents is too small, a path does not begin
 //!             at row 0, has a gap, does not ascend below n, or gives a row another parent than another path, and if a
 //!             row is on no path

@@ -47,7 +47,7 @@ class undrawn {
     return {token, static_cast<wide_number>(row_[static_cast<std::size_t>(token)])};
   }
 
-  //! The probability with which draw() has given this token.
+  //! Returns the probability with which draw() gave this token.
   //!
   //! Complexity  one pass; O(1) if nothing was drawn before
   //! Pre         the draw is not recorded in the tree yet

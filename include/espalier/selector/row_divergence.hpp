@@ -15,8 +15,8 @@ namespace espalier {
 
 namespace detail {
 
-// Returns ln(max(p, 1e-10)) for a finite p. Relative error below 1e-6, near 1 too. It has no branches, so that loops
-// over it vectorise; for that the maximum is taken of the bits, as integers.
+// Returns ln(max(p, 1e-10)) for a finite p. The relative error is below 1e-6, also near p = 1. It has no branches, so
+// that loops over it vectorise; for that the maximum is taken of the bits, as integers.
 ESPALIER_HOST_DEVICE inline float floored_log(float p) {
   constexpr std::int32_t root_of_half = 0x3F3504F3;
   constexpr std::int32_t floor = 0x2EDBE6FF;  // the bits of 1e-10

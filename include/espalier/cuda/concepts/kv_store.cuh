@@ -119,7 +119,7 @@ std::int32_t rows_of_pass(const KVStoreT& kv, std::int32_t most) {
   return most;
 }
 
-//! Checks that a store has room for passes of n_pass rows of a sequence, or of as many as its capacity.
+//! Checks that a store has room for passes of n_pass rows of a sequence, or for its whole capacity.
 //!
 //! Errors      option_error where it has less
 template <KVStore KVStoreT>

@@ -55,7 +55,7 @@ concept AsksParts = HasParts<PolicyT> &&
 template <class PolicyT, class DrafterT>
 concept Rebuilds = RebuildingPolicy<PolicyT> && StepDrafter<DrafterT>;
 
-// Returns the answer of a drafter; no_answer if the drafter is never asked, as no_drafter. Only the type is used.
+// Returns the answer of a drafter; no_answer if the drafter is never asked, such as no_drafter. Only the type is used.
 template <class DrafterT>
 auto answer_of(DrafterT& drafter) {
   if constexpr (AskableDrafter<DrafterT>) {

@@ -83,7 +83,7 @@ __device__ void order_nodes(tree_compile_memory<Threads, Items, Tile>& m, const 
   });
   const int depth_bits = order == node_order::insertion ? 0 : block.preorder(order == node_order::heavy_path, 1);
   if (order == node_order::breadth_first) {
-    // Among nodes of one depth, breadth-first order is the order of preorder.
+    // Among nodes of one depth, breadth-first order is preorder.
     if constexpr (block_tree_order<Threads, Items>::is_counted) {
       block.each([&](int u) { m.above[u] = m.depth[u] * n + m.order.rank[u]; });
       __syncthreads();
@@ -227,8 +227,8 @@ ESPALIER_KERNEL void compile_trees(text_batch texts, compiled_rows out) {
 //!             * mask_words(n_rows)) bytes. No synchronisation, no allocation after construction
 //! Law         rows, tokens, positions and masks are those of tree_order and forward_batch
 //! Errors      option_error for a capacity outside 0 to 1024 nodes, a number of sequences outside 1 to 65535, or more
-//!             than 2147483647 words of masks in all; input_error if compile is asked for more rows or lanes than there
-//!             is room for; cuda_error
+//!             than 2147483647 words of masks in all; input_error if compile() is asked for more rows or lanes than
+//!             there is room for, or for more packed rows than the lanes have; cuda_error
 //! Source      Xiong et al., DySpec, appendix C (orders)
 class tree_compiler {
  public:

@@ -316,7 +316,7 @@ class decoder {
     return true;
   }
 
-  // Returns the rows of a round: of one text, with no prompt read beside it.
+  // Returns the rows of a round of one text, with no prompt read beside it.
   typename rounds_type::pass_rows rows() const { return rounds_.rows_of({1, 1, 0}, text_.size()); }
 
   // Makes room for one more round, and returns how many tokens the text may reach in it.

@@ -410,7 +410,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
   }
   std::int32_t n_under_way() const { return n_under_way_; }
 
-  // Gives the text in this place its processor, and forgets what models said about it. Called after put().
+  // Gives the text in this place its processor, and forgets the models' states of it. Called after put().
   void follow(std::int32_t place, const espalier::text& text, const ProcessorT& processor) {
     processors_.follow(place, text, processor, stream_.get());
     if constexpr (ReadsStates<TreePolicyT>) {
@@ -451,15 +451,15 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     enqueue_results(shape);
   }
 
-  // The first half of enqueue(), for a round whose pass is made outside: enqueues the work before the pass, and returns
-  // the pass.
+  // Enqueues the work before the pass in a round whose pass is made outside, and returns the pass: the first half of
+  // enqueue().
   outside_pass open(std::span<const std::int32_t> places, std::int32_t longest, const pass_rows& plan,
                     std::span<prompt_chunk> chunks = {}) {
     opened_.shape = prepare(places, longest, plan, chunks);
     opened_.batch = before_pass(opened_.shape);
     return {opened_.batch, stream_.get()};
   }
-  // The second half: enqueues the work after the pass, which has given these logits.
+  // Enqueues the work after the pass, which has given these logits: the second half of enqueue().
   void close(vocab_rows<number> logits) {
     after_pass(opened_.shape, opened_.batch, logits);
     enqueue_results(opened_.shape);
@@ -491,7 +491,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
     bool says_expected = false;
   };
 
-  // Lets the policy take memory for what both models say, if it reads that.
+  // Lets the policy take memory for the states of both models, if it reads them.
   void reserve_states() {
     if constexpr (ReadsStates<TreePolicyT> && KeepsStates<drafter_type>) {
       if (policy_.reads_states()) {

@@ -33,7 +33,7 @@ namespace detail {
 // missing or not.
 struct draft_columns {
   std::int32_t base;       // number of committed rows of the draft's cache
-  std::int32_t n_pending;  // number of tokens that may be missing; all tokens with a row of a shorter text
+  std::int32_t n_pending;  // number of tokens that may be missing; of a shorter text, all that have a row
   std::int32_t n_columns;  // number of scratch rows so far
 };
 

@@ -35,8 +35,8 @@ namespace detail {
 
 inline constexpr int row_name_threads = 128;
 
-// Gives each node of the lists its row: that of its depth, of which each text has n_rows. Nodes below the last row have
-// the last one. A thread block works for a lane.
+// Gives each node of the lists the row of its depth. A text has n_rows rows; nodes below the last row get the last one.
+// A thread block works for a lane.
 //
 // Shapes: row_of [places][n_nodes]
 template <class NodesT>
@@ -81,12 +81,12 @@ ESPALIER_KERNEL void move_rows(text_batch texts, MovedT moved, std::int32_t* row
 //! states, so does this drafter.
 //!
 //! Shapes      rows() [places][block_length][vocab], or [places][max_nodes + 1][vocab] if rows are corrected
-//! Complexity  propose, of the root: the block's pass; one launch of the sampler over all its rows, and one that names
-//!             the rows of nodes. Of other nodes: that last launch. If rows are corrected: the block's corrections, and
-//!             the sampler over the nodes that are asked about. If columns are not tokens, one more launch after each
-//!             of the sampler's. No synchronisation, no allocation
+//! Complexity  propose, for the root: the block's pass, one launch of the sampler over all its rows, and one that names
+//!             the rows of nodes; for other nodes: the launch that names rows. If rows are corrected: the block's
+//!             corrections, and the sampler over the nodes that are asked about. If columns are not tokens, one more
+//!             launch after each of the sampler's. No synchronisation, no allocation
 //! Law         StepDrafter's; given the same logits, the rows are the host's
-//! Errors      those of the block drafter and of sampler; faults of the block's logits
+//! Errors      the errors of the block drafter and of sampler; faults of the block's logits
 //! Source      as espalier::factorised
 template <class BlockDrafterT>
 class factorised {
@@ -210,7 +210,7 @@ class factorised {
   device_array<node_id> depths_;       // [block_length] 0, 1, 2, ...
   device_array<std::int32_t> row_of_;  // [places][n_nodes]
   device_array<std::int32_t> spare_;   // [places][n_nodes]
-  device_array<std::int32_t> made_;    // [places][n_rows]: what the sampler notes of rows by depth, and nobody reads
+  device_array<std::int32_t> made_;    // [places][n_rows] the sampler's notes about rows by depth, which nobody reads
   bool is_open_ = false;               // whether nodes were asked about in the round that is being enqueued
 };
 

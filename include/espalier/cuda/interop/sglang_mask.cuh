@@ -41,8 +41,8 @@ struct sglang_mask_format {
   }
 };
 
-// Checks that sequences have at most n rows on average. In a batch that was compiled without packing all sequences have
-// equally many.
+// Checks that sequences have at most n rows on average. In a batch that was compiled without packing, all sequences
+// have equally many rows.
 //
 // Errors      input_error if they have more
 inline void require_rows(const char* whose, const forward_batch_view& batch, std::int32_t n) {

@@ -79,7 +79,7 @@ class recurrent_kv {
 
   //! The keys and values of the attention layers, for kernels. The addresses stay the same as long as the store lives.
   kv_view<NumberT> view() const { return attention_.view(); }
-  //! The states and rows of the recurrent layers, likewise.
+  //! The states and rows of the recurrent layers, for kernels, at addresses that stay the same, too.
   recurrent_view states() const {
     const std::int32_t n_slots = most_rows_ + shape_.reach;
     return {.rows = {.data = rows_.data(),

@@ -42,7 +42,7 @@ struct block_draft_config : model_config {
   //! markov_rank numbers; the kind says which vector.
   enum class markov_kind {
     vanilla,  //!< the embedding of the token before, of a table that the head has
-    gated,    //!< the same, times a gate for each number; gates depend on the row's state and on the embedding
+    gated,    //!< that embedding, times a gate for each number; gates depend on the row's state and on the embedding
     rnn,      //!< the output of a recurrent unit over the path, from the pending token on
   };
 

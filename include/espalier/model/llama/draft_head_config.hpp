@@ -42,7 +42,7 @@ struct draft_head_config : model_config {
   std::vector<int> hidden_layers;
   int target_hidden_size = 0;         //!< width of the target's states; 0: hidden_size
   bool norm_together = false;         //!< the states of a token are normalised as one row before they are projected
-  bool norm_each = false;             //!< each state of a token is normalised by itself before they are projected
+  bool norm_each = false;             //!< each state of a token is normalised by itself before it is projected
   bool norm_before_residual = false;  //!< the residual stream begins with the normalised state, not with the state
   bool norm_output = false;           //!< the state that a row leaves for later rows is taken after the final norm
   //! P-EAGLE's mask token: it stands where a token is to be drafted, and a learned state before it. -1: the head is no

@@ -67,6 +67,8 @@ struct draft_head_norms {
   std::vector<float> state_norm;       //!< [hidden_size]
   std::vector<float> token_norm;       //!< [hidden_size]; empty: the first layer's attention_norm is used
 
+  //! Reads the norms from the tensors of a head.
+  //!
   //! Errors      model_error for a norm that is missing or has another shape than the config asks for, and for one that
   //!             the config's switches leave out
   static draft_head_norms read(const draft_head_config& c, tensor_source& file) {

@@ -19,7 +19,7 @@ namespace espalier {
 //! Laws
 //!   Both may be called from several threads at once, and do not throw.
 //! Models
-//!   contiguous_kv, paged_kv, sink_window_kv
+//!   contiguous_kv, paged_kv, sink_window_kv, recurrent_kv
 template <class KVStoreT>
 concept HostKVStore = KVStore<KVStoreT> && requires(KVStoreT& kv, int layer, int sequence, int slot) {
   { kv.key(layer, sequence, slot) } -> std::same_as<float*>;

@@ -7,8 +7,8 @@
 
 namespace espalier {
 
-//! The recurrence of a recurrent layer. A head's state is a matrix. A token multiplies it by the token's decay, adds a
-//! change (outer) B, and reads its output from it: state * C.
+//! The recurrence of a recurrent layer. A head's state is a matrix. A token multiplies it by the token's decay, adds
+//! the outer product of a change and B, and reads its output from it: state * C.
 enum class recurrence_kind {
   mamba2,      //!< the change is step * x
   gated_delta  //!< the change is step * (x - state * B): with a step of 1, state * B becomes x. B and C are scaled to

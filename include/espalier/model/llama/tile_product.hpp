@@ -24,8 +24,8 @@ struct alignas(64) tile_shapes {
 };
 static_assert(sizeof(tile_shapes) == 64);
 
-// A maker of products in tiles of up to 16 rows and 16 outputs, from activations as bytes. The products have the same
-// numbers as those of every other kernel.
+// A maker of products in tiles of up to 16 rows and 16 outputs, from activations as bytes. The products equal those of
+// every other kernel.
 //
 // A product of tiles has two factors. A row of the one is a half of a panel's vector: four inputs of 16 outputs. A row
 // of the other is one byte of each activation in a row's block. So tiles are loaded from where these numbers lie, and
@@ -73,6 +73,7 @@ class tile_product {
     }
   }
 
+  // Sets the shapes that the tiles had before the first product; does nothing if no product was made.
   [[gnu::always_inline]] void restore() {
     if (rows_ != 0) tiles_.configure(before_);
     rows_ = 0;

@@ -24,10 +24,10 @@ struct deferral_options {
 };
 
 //! A cascade of two models: where the draft is nearly as sure as the target, its first draw is accepted as it is;
-//! elsewhere the text is the target's, tested as naive_tree tests it. It is not lossless: a decoder takes it as
-//! approximate<deferral> only. With lenience -1 it is naive_tree.
+//! elsewhere the draw is tested as naive_tree tests it, and the token is distributed as the target's. It is not
+//! lossless: a decoder takes it as approximate<deferral> only. With lenience -1 it is naive_tree.
 //!
-//! Complexity  one pass over p and q at each node of the path for the highest probabilities, and those of naive_tree
+//! Complexity  one pass over p and q at each node of the path for the highest probabilities, and naive_tree's passes
 //! Errors      option_error for a lenience out of range; otherwise as naive_tree
 //! Source      Narasimhan et al., Faster cascades via speculative decoding, the rule by the difference of the highest
 //!             probabilities

@@ -171,7 +171,7 @@ ESPALIER_KERNEL void begin_block(const float* root, const NumberT* states, const
 
 inline constexpr int scale_threads = 256;
 
-// Multiplies each of n numbers by `scale`; with a cap above 0 it then turns it into cap * tanh(number / cap).
+// Multiplies each of n numbers by `scale`, and with a cap above 0 turns the product into cap * tanh(product / cap).
 template <class NumberT>
 ESPALIER_KERNEL void scale_numbers(NumberT* numbers, std::int64_t n, float scale, float cap) {
   const std::int64_t i = std::int64_t{blockIdx.x} * scale_threads + threadIdx.x;

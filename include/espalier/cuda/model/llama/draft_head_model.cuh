@@ -84,7 +84,8 @@ struct pair_job {
   bool norm_before_residual;  // the stream begins with the normalised state
 };
 
-// One thread block works on one row. A token outside the vocabulary gives NaN; padding becomes zeros.
+// Writes the pairs of a pair_job, and begins its stream; one thread block works on one row. A token outside the
+// vocabulary gives NaN; padding becomes zeros.
 template <class NumberT>
 ESPALIER_KERNEL void pair_rows(pair_job<NumberT> job, forward_batch_view batch) {
   auto& memory = *reinterpret_cast<normalise_memory*>(shared_memory());
@@ -225,7 +226,8 @@ class draft_head_model {
   using number = LogitT;
   using weights_type = draft_head_weights<NumberT>;
 
-  //! The rows of each text in the head's cache, the target's states by position, projected, and those of drafted rows.
+  //! The rows of each text in the head's cache, the target's states by position, projected, and the states of drafted
+  //! rows.
   struct context_type {
     std::int32_t max_texts = 0;
     std::int32_t max_columns = 0;  //!< scratch rows of a round

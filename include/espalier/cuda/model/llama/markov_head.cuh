@@ -136,8 +136,8 @@ ESPALIER_KERNEL void copy_rows_of_nodes(text_batch texts, node_list nodes, const
     to[i] = from[i];
 }
 
-// The Markov head of a block draft (DSpark) at work: it adds to a row of logits what the tokens before it say. Twin of
-// espalier::detail::block_corrections.
+// The Markov head of a block draft (DSpark) at work: it adds to a row of logits numbers that depend on the tokens
+// before it, as espalier::detail::block_corrections does on the host.
 //
 // Complexity  read_states: a product with [markov_gates][hidden_size], if there are gates. after: two launches and a
 //             product with [columns][markov_rank] over the nodes that are asked about; a recurrent unit goes through

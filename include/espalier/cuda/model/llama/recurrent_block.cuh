@@ -40,7 +40,7 @@ struct recurrent_job {
   std::int32_t layer = 0;  // number of the layer among the recurrent ones
   float epsilon = 0.0F;
 
-  // Number of a row's output of the first projection, with its bias.
+  // Returns output i of the first projection in a row, with its bias.
   __device__ float output(std::int32_t row, std::int32_t i) const {
     const float x = static_cast<float>(projected[static_cast<std::int64_t>(row) * shape.projected() + i]);
     return bias != nullptr ? x + bias[i] : x;

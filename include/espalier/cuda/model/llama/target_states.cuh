@@ -24,8 +24,8 @@ namespace espalier::cuda::detail {
 
 inline constexpr int max_read_layers = 64;
 
-// Checks that a target keeps the states that a draft reads, by its option hidden_layers, `kept`. `draft` is the draft
-// in words.
+// Checks that a target keeps the states of all layers that a draft reads. `kept` is the target's option hidden_layers,
+// `draft` names the draft in messages.
 //
 // Errors      option_error that names the layers that it must list
 inline void require_kept_layers(const char* draft, const std::vector<int>& read, const std::vector<int>& kept) {

@@ -433,7 +433,7 @@ class parallel_backend {
 
   // Fills the residual stream: each rank reads the embeddings of the tokens in its part of the vocabulary, and takes
   // those of all other tokens from the ranks that have them. The ranks also send their tokens and positions, so that
-  // batches that differ are found out.
+  // different batches are detected.
   void embed(const forward_batch_view& batch, cudaStream_t stream) {
     const int n = batch.n_rows, width = config_.hidden_size, own_tokens = part_.vocabulary.size();
     const detail::embedding_choice job{

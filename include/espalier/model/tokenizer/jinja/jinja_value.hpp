@@ -223,8 +223,8 @@ class jinja_run {
   }
   void spend_bytes(std::size_t bytes) { spend(1 + bytes / 16); }
 
-  // Lives while a part of the template runs: takes a step, counts the levels of nesting and, if `line` is above 0, sets
-  // the line that messages name.
+  // A guard that lives while a part of the template runs: it takes a step, counts a level of nesting and, if `line` is
+  // above 0, sets the line that messages name.
   struct part {
     part(jinja_run& of, int line) : run(of), line_before(of.line_) {
       if (line > 0) run.line_ = line;
@@ -240,7 +240,7 @@ class jinja_run {
     int line_before;
   };
 
-  // Opens a frame for variables that last as long as this object.
+  // A guard with a frame of variables, which last as long as the guard.
   struct scope {
     explicit scope(jinja_run& of) : scope(of, *of.frame) {}
     scope(jinja_run& of, jinja_frame& around) : run(of), inner{&around, {}} { run.frame = &inner; }
@@ -313,8 +313,8 @@ inline void append_utf8(std::string& text, char32_t code) {
   text.append(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(n));
 }
 
-// The number that the text is in decimal digits, rounded to the nearest, in every locale; none for any other text, and
-// for a number that is too large. (libc++ has std::from_chars for double from version 20 on.)
+// The number that the text writes in decimal digits, rounded to the nearest, in every locale; none for any other text,
+// and for a number that is too large. (libc++ has std::from_chars for double from version 20 on.)
 inline std::optional<double> decimal_number(std::string text) {
   if (text.empty() || text.find_first_not_of("0123456789.eE+-") != text.npos) return std::nullopt;
   const std::size_t point = text.find('.');
@@ -360,7 +360,7 @@ inline std::string python_quoted(std::string_view text) {
   return made + quote;
 }
 
-// ---- what a value is
+// ---- kinds of values
 
 inline std::string_view kind_of(const jinja_value& value) {
   constexpr std::string_view names[] = {"undefined", "none",   "a boolean", "a number",   "a number",
