@@ -143,7 +143,6 @@ class tile_product {
   TilesT tiles_;
   tile_shapes before_;
   alignas(64) std::int32_t of_bytes_[2][tile_shapes::max_rows][panel_layout::outputs];  // sums for either byte
-  const std::byte* ahead_ = nullptr;                                                    // what is fetched next
   int rows_ = 0;  // rows that the tiles are configured for; 0: they have the shapes that other code gave them
 };
 
