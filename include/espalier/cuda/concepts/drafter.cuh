@@ -100,7 +100,7 @@ concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, const te
 //!   corrects() -> bool             whether rows of nodes differ from the block's; it does not change
 //!   reserve_corrections(max_nodes, max_texts)   takes memory for calls of corrected() about at most max_nodes nodes of
 //!                                  each of max_texts trees; called if corrects(), after reserve()
-//!   corrected(texts, nodes, stream) -> the type of propose_block   [lanes][nodes.n] the logits after the path to each
+//!   corrected(texts, nodes, stream) -> rows like propose_block's   [lanes][nodes.n] the logits after the path to each
 //!                                  of these nodes: the rows of their depths in the last block, corrected
 //! Models
 //!   block_diffusion over a model that corrects
