@@ -28,7 +28,7 @@ class States:
         n = target.config.num_hidden_layers
         return [2, n // 2, n - 3]
 
-    def __init__(self, folder, name, target, rows, valid, precision):
+    def __init__(self, folder, name, target, rows, valid, precision, threads):
         self.valid = valid.numpy()
         self.starts = np.concatenate(([0], np.cumsum(self.valid)))
         self.width = 4 * target.embedding.shape[1] + 1
@@ -41,17 +41,36 @@ class States:
             size, free = 2 * shape[0] * shape[1], shutil.disk_usage(folder).free
             if size > free:
                 raise SystemExit(f"{path} would take {size / 1e9:.1f} GB, but {folder} has {free / 1e9:.1f} left.")
-            self.write(path, shape, target, rows)
+            self.write(path, shape, target, rows, threads)
         self.data = np.memmap(path, np.float16, "r", shape=shape)
 
+    def write(self, path, shape, target, rows, threads):
+        """Writes the file, by as many processes of one thread each. A pass has texts of about the same length, 2,048 tokens."""
+        np.memmap(path + ".tmp", np.float16, "w+", shape=shape).flush()
+        order, passes = np.argsort(self.valid, kind="stable"), []
+        for text in order:
+            if not passes or (len(passes[-1]) + 1) * self.valid[text] > 2048:
+                passes.append([])
+            passes[-1].append(text)
+        fork = torch.multiprocessing.get_context("fork")
+        parts = [(path, shape, target, rows, passes, part, threads) for part in range(threads)]
+        others = [fork.Process(target=self.write_part, args=part, daemon=True) for part in parts[1:]]
+        for other in others:
+            other.start()
+        self.write_part(*parts[0])
+        for other in others:
+            other.join()
+            if other.exitcode != 0:
+                raise SystemExit(f"{path}.tmp was not written.")
+        os.replace(path + ".tmp", path)
+
     @torch.no_grad()
-    def write(self, path, shape, target, rows):
-        data = np.memmap(path + ".tmp", np.float16, "w+", shape=shape)
-        output = target.model.get_output_embeddings().weight
-        n, batch = target.config.num_hidden_layers, 8
-        order = np.argsort(self.valid, kind="stable")
-        for i in range(0, len(order), batch):
-            at = order[i : i + batch]
+    def write_part(self, path, shape, target, rows, passes, part, parts):
+        """Writes the states of one pass of so many."""
+        torch.set_num_threads(1)
+        data = np.memmap(path + ".tmp", np.float16, "r+", shape=shape)
+        output, n = target.model.get_output_embeddings().weight, target.config.num_hidden_layers
+        for i, at in enumerate(passes[part::parts]):
             ids = rows[at, : int(self.valid[at].max())].long().to(target.device)
             out = target.model.get_decoder()(input_ids=ids, use_cache=False, output_hidden_states=True).hidden_states
             total = torch.stack([torch.logsumexp(F.linear(row, output).float(), -1) for row in out[n]])
@@ -61,10 +80,9 @@ class States:
                 data[self.starts[text] : self.starts[text + 1]] = row[: self.valid[text]]
             if not np.isfinite(kept).all():
                 raise SystemExit(f"the states of {target.path} are too large for 16 bits, as which they are kept.")
-            if i // batch % 40 == 0:
-                print(f"states of {i + len(at)} texts of {len(order)}", flush=True)
+            if part == 0 and i % 10 == 0:
+                print(f"states: pass {parts * i + 1} of {len(passes)}", flush=True)
         data.flush()
-        os.replace(path + ".tmp", path)
 
     def of(self, texts, length):
         """[texts][length][4 * width + 1], zeros behind a text."""
@@ -195,10 +213,8 @@ def train_on_states(args, name, fewest, make, settings_of):
             model.fc.weight[:, 2 * width :] += torch.eye(width, device=device)
     kept = torch.tensor(state["kept"], device=device)
     of_kept = output[kept].clone()
-    torch.set_num_threads(args.threads)
-    held_states = States(args.work, "held_out", target, held_rows, held_valid, args.precision)
-    states = States(args.work, "texts", target, rows, valid, args.precision)
-    torch.set_num_threads(1)
+    held_states = States(args.work, "held_out", target, held_rows, held_valid, args.precision, args.threads)
+    states = States(args.work, "texts", target, rows, valid, args.precision, args.threads)
     divergence = torch.compile(divergence_of_rows, dynamic=True) if args.compile else divergence_of_rows
 
     def loss(m, ids, seen, use):
