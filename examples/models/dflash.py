@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from block import BlockLayers
 from model import RMSNorm
-from states import States, sizes_of, train_on_states
+from states import States, begin_as, sizes_of, train_on_states
 
 
 class Dflash(BlockLayers):
@@ -31,7 +31,12 @@ class Dflash(BlockLayers):
         masks = self.mask.expand(*anchors.shape, self.config["block_size"] - 1, -1)
         return self.through(torch.cat((pending[:, :, None], masks), 2), context, anchors)[:, :, 1:]
 
-    def rows(self, tokens, read, use):
+    def begin_as(self, layers):
+        """Begins with the weights of the target's last layers."""
+        for own, layer in zip(self.layers, layers[-len(self.layers) :]):
+            begin_as(own, layer.state_dict())
+
+    def rows(self, tokens, read, use, stage):
         """Yields for each token of a block the rows' last states [rows][width] and the places in the flat batch of the target's
         rows that they are to equal. The blocks' anchors are drawn, as many as a quarter of the places, from those in use."""
         batch, length = use.shape

@@ -340,7 +340,7 @@ def distil(args):
         opt,
         path,
         state,
-        lambda length, seed: Pool(np.random.default_rng(seed), rows, valid),
+        lambda _, seed: Pool(np.random.default_rng(seed), rows, valid),
         loss,
         ["loss", "divergence", "same first choice"],
         lambda m: measured(m, *held_out),

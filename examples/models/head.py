@@ -10,7 +10,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 from model import MLP, RMSNorm, rotate
-from states import sizes_of, train_on_states
+from states import begin_as, sizes_of, train_on_states
 
 
 class HeadAttention(nn.Module):
@@ -98,10 +98,16 @@ class Head(nn.Module):
             state = self.midlayer(tokens, F.pad(state, (0, 0, 1, 0))[:, :-1], cos, sin, before)
             yield self.norm(state)
 
-    def rows(self, tokens, read, use):
-        """Yields for each step the rows' last states [rows][width] and the places in the flat batch of the target's rows that
-        they are to equal: of those in use, the ones that have a path of this length behind them."""
-        for step, last in enumerate(self(tokens, read, self.steps)):
+    def begin_as(self, layers):
+        """Begins with the weights of the target's last layer, which reads the state, the second half of a pair."""
+        last = layers[-1].state_dict()
+        begin_as(self.midlayer, {name.replace("input_layernorm", "hidden_norm"): w for name, w in last.items()})
+
+    def rows(self, tokens, read, use, stage):
+        """Yields for each step, in stage 0 for the first alone, the rows' last states [rows][width] and the places in the flat
+        batch of the target's rows that they are to equal: of those in use, the ones that have a path of this length behind
+        them."""
+        for step, last in enumerate(self(tokens, read, self.steps if stage else 1)):
             at = use.clone()
             at[:, : step + 1] = False
             yield last[at], at.flatten().nonzero()[:, 0]
@@ -119,6 +125,7 @@ class Head(nn.Module):
 def head(args):
     if args.steps < 1:
         raise SystemExit("--steps must be 1 or more.")
+    args.stages = (args.unroll_from,)
 
     def make(target, _):
         drafted = {"draft_vocab_size": min(args.vocab, target.vocab), "num_hidden_layers": 1}

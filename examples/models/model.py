@@ -263,15 +263,15 @@ class Muon:
 
 
 class Optimizer:
-    """Muon for the matrices, AdamW for the embedding, the output matrix and the norms, cut into tasks that any worker can
-    do. All state lies in shared memory."""
+    """Muon for the matrices, AdamW for the embedding and the norms, cut into tasks that any worker can do. All state lies in
+    shared memory."""
 
     def __init__(self, model, muon_lr, adam_lr, decay, half):
         self.muon_lr, self.adam_lr = muon_lr, adam_lr
-        named = list(model.named_parameters())
+        named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
 
         def by_muon(name, p):
-            return p.dim() == 2 and "embed" not in name and "lm_head" not in name
+            return p.dim() == 2 and "embed" not in name
 
         self.muon = Muon([p for n, p in named if by_muon(n, p)], decay=decay, half=half)
         self.rest = [p for n, p in named if not by_muon(n, p)]
@@ -320,8 +320,10 @@ class Trainer:
     core that other work keeps busy slows the step little. The schedule follows the clock, not the count of steps. A model on
     another device than the CPU has one worker.
 
-    source(length, seed) gives an object with draw(tokens), cheap and the same in every worker, and fetch(drawn);
-    loss(model, *fetched) a tuple whose first member is minimised and whose others are shown."""
+    source(stage, seed) gives an object with draw(tokens), cheap and the same in every worker, and fetch(drawn); it is asked
+    for anew when a stage, of which args.stages has the beginnings as shares of the time, begins. loss(model, *fetched)
+    gives a tuple whose first member is minimised and whose others are shown. Weights that need no gradient stay as they
+    are."""
 
     def __init__(self, args, model, opt, path, state, source, loss, shown, evaluate=None):
         import torch.multiprocessing as mp
@@ -329,10 +331,11 @@ class Trainer:
         self.args, self.model, self.opt, self.path, self.state = args, model, opt, path, state
         self.source, self.loss, self.names, self.evaluate = source, loss, shown, evaluate
         n = args.threads
-        self.grads = [[torch.zeros_like(p).share_memory_() for p in model.parameters()] for _ in range(n)]
+        trained = [p for p in model.parameters() if p.requires_grad]
+        self.grads = [[torch.zeros_like(p).share_memory_() for p in trained] for _ in range(n)]
         for t in list(model.parameters()) + opt.tensors():
             t.share_memory_()
-        self.part, self.task, self.length = mp.Value("i", 0), mp.Value("i", 0), mp.Value("i", 0)
+        self.part, self.task, self.stage = mp.Value("i", 0), mp.Value("i", 0), mp.Value("i", 0)
         self.factor, self.sums, self.barrier = (
             mp.Value("d", 0.0),
             mp.Array("d", n * len(shown)),
@@ -355,7 +358,7 @@ class Trainer:
         args, model, opt, state = self.args, self.model, self.opt, self.state
         if args.compile:
             model.compile_parts()
-        params, length, source = list(model.parameters()), 0, None
+        params, stage, source = [p for p in model.parameters() if p.requires_grad], None, None
         device = params[0].device.type
         for p in params:
             p.grad = None
@@ -366,18 +369,16 @@ class Trainer:
             elapsed = before + time.time() - begun
             if me == 0:  # the first worker sets the step
                 x = elapsed / budget
-                self.length.value = (
-                    0 if x >= 1 else 256 if x < args.middle_from else 512 if x < args.long_from else 1024
-                )
+                self.stage.value = -1 if x >= 1 else sum(x >= begin for begin in args.stages)
                 self.factor.value = schedule(x)
                 self.part.value = self.task.value = 0
                 self.sums[:] = [0.0] * len(self.sums)
             self.barrier.wait()
-            if self.length.value == 0:
+            if self.stage.value < 0:
                 break
-            if self.length.value != length:
-                length, drawn, offset = self.length.value, 0, state["step"]
-                source = self.source(length, args.seed + offset)
+            if self.stage.value != stage:
+                stage, drawn, offset = self.stage.value, 0, state["step"]
+                source = self.source(stage, args.seed + offset)
             while True:
                 part = take(self.part)
                 if part >= args.accumulate:

@@ -96,8 +96,8 @@ class States:
 class Texts:
     """Parts of a batch: whole texts, in shuffled order, again and again."""
 
-    def __init__(self, rows, size, states, seed, length):
-        self.rows, self.size, self.states, self.length = rows, size, states, length
+    def __init__(self, rows, size, states, seed, length, stage):
+        self.rows, self.size, self.states, self.length, self.stage = rows, size, states, length, stage
         self.rng, self.queue = np.random.default_rng(seed), []
 
     def draw(self, tokens):
@@ -111,12 +111,13 @@ class Texts:
             drawn.append(self.queue.pop())
 
     def fetch(self, drawn):
-        """ids [batch][length], the target's states, and whether the next token of each is one that the target wrote."""
+        """ids [batch][length], the target's states, whether the next token of each is one that the target wrote, and the
+        stage of the training."""
         valid = torch.from_numpy(self.states.valid[drawn]).clamp_max(self.length)
         length = int(valid.max())
         at = torch.arange(length)[None]
         use = (at >= self.size[drawn, None] - 1) & (at < valid[:, None] - 1)
-        return self.rows[drawn, :length].long(), self.states.of(drawn, length), use
+        return self.rows[drawn, :length].long(), self.states.of(drawn, length), use, self.stage
 
 
 def usual_tokens(rows, valid, count, vocab):
@@ -139,6 +140,16 @@ def divergence_of_rows(q, p, total, hard):
     return (kl - hard * q.gather(-1, best[:, None])[:, 0]).mean(), (q.argmax(-1) == best).float().mean()
 
 
+def begin_as(layer, weights):
+    """Gives a layer the weights of a target's layer that have the names of its own and fit: a matrix that reads more than
+    the target's takes them for its last columns."""
+    own = layer.state_dict()
+    for name, weight in weights.items():
+        rows, n = weight.shape[:-1], weight.shape[-1]
+        if name in own and own[name].shape[:-1] == rows and own[name].shape[-1] >= n:
+            own[name][..., -n:] = weight
+
+
 @torch.no_grad()
 def require_simple(target, where, fewest):
     """Refuses a target whose logits are not its output matrix times the last state, or that has too few layers."""
@@ -149,7 +160,9 @@ def require_simple(target, where, fewest):
         )
     out = model(input_ids=torch.arange(4, device=target.device)[None], output_hidden_states=True)
     made = F.linear(out.hidden_states[-1], model.get_output_embeddings().weight)
-    if not hasattr(model.get_decoder(), "norm") or not torch.allclose(made, out.logits, rtol=1e-2, atol=1e-2):
+    decoder = model.get_decoder()
+    known = hasattr(decoder, "norm") and hasattr(decoder, "layers")
+    if not known or not torch.allclose(made, out.logits, rtol=1e-2, atol=1e-2):
         raise SystemExit(f"the logits of {where} are not its output matrix times its last state, as a head's are.")
 
 
@@ -187,8 +200,9 @@ def hits_of(model, embedding, kept, rows, states, depth):
 
 def train_on_states(args, name, fewest, make, settings_of):
     """Trains, exports and measures a draft. name is that of its checkpoint, fewest the number of layers that the target needs.
-    make(target, unused) returns the draft: it has fc, norm and lm_head, and rows(tokens, read, use) and drafted(tokens, read,
-    depth), as Head says; unused is the token that texts have least often. settings_of(draft) returns its config.json."""
+    make(target, unused) returns the draft: it has fc, norm and lm_head, and begin_as(layers), rows(tokens, read, use, stage) and
+    drafted(tokens, read, depth), as Head says; unused is the token that texts have least often. settings_of(draft) returns
+    its config.json."""
     target = target_of(args)
     require_simple(target, args.target, fewest)
     width, device = target.embedding.shape[1], target.device
@@ -200,15 +214,18 @@ def train_on_states(args, name, fewest, make, settings_of):
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
     model = make(target, unused).to(device)
+    model.lm_head.requires_grad_(False)  # the output matrix is the target's: nothing but the states are learnt
     opt = Optimizer(model, args.muon_lr, args.adam_lr, 0.02, args.precision == "bf16")
     path = os.path.join(args.work, f"{name}.pt")
     state = begin(args, model, opt, path, target.name)
     if state["step"] == 0:
         print(f"{len(usual)} tokens of {target.vocab} are {100 * share:.2f} % of the texts", flush=True)
         state["kept"] = usual.tolist()
-        with torch.no_grad():  # the stream begins near the latest state, and the output as the target's
+        decoder = target.model.get_decoder()
+        with torch.no_grad():  # the stream begins near the latest state, layers and output as the target's
+            model.begin_as(decoder.layers)
             model.lm_head.weight.copy_(output[usual.to(device)])
-            model.norm.weight.copy_(target.model.get_decoder().norm.weight)
+            model.norm.weight.copy_(decoder.norm.weight)
             model.fc.weight.mul_(0.3)
             model.fc.weight[:, 2 * width :] += torch.eye(width, device=device)
     kept = torch.tensor(state["kept"], device=device)
@@ -217,7 +234,7 @@ def train_on_states(args, name, fewest, make, settings_of):
     states = States(args.work, "texts", target, rows, valid, args.precision, args.threads)
     divergence = torch.compile(divergence_of_rows, dynamic=True) if args.compile else divergence_of_rows
 
-    def loss(m, ids, seen, use):
+    def loss(m, ids, seen, use, stage):
         """The divergence from the target's distribution on the tokens of the model, of each token drafted in a row, the
         j-th, from 0, weighing args.decay**j; the target's share on other tokens counts for nothing."""
         ids, seen, use = ids.to(device), seen.to(device), use.to(device)
@@ -226,8 +243,8 @@ def train_on_states(args, name, fewest, make, settings_of):
         place[use.flatten()] = torch.arange(len(teacher), device=device)
         tokens, read, sums = F.embedding(ids, embedding).float(), seen[..., : 3 * width].float(), seen.flatten(0, 1)[:, -1]
         total, weight, right = 0, 0, []
-        for step, (last, at) in enumerate(m.rows(tokens, read, use)):
-            mean, hit = divergence(m.lm_head(last), teacher[place[at]], sums[at].float(), args.hard)
+        for step, (last, at) in enumerate(m.rows(tokens, read, use, stage)):
+            mean, hit = divergence(F.linear(last, of_kept), teacher[place[at]], sums[at].float(), args.hard)
             total, weight = total + args.decay**step * mean, weight + args.decay**step
             right.append(hit)
         return total / weight, right[0], right[-1]
@@ -244,7 +261,7 @@ def train_on_states(args, name, fewest, make, settings_of):
         opt,
         path,
         state,
-        lambda length, seed: Texts(rows, size, states, seed, args.length),
+        lambda stage, seed: Texts(rows, size, states, seed, args.length, stage),
         loss,
         ["loss", "same first choice", "same last choice"],
         measured,

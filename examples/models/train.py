@@ -84,7 +84,7 @@ def train_on_text(args):
         opt,
         path,
         begin(args, model, opt, path),
-        lambda length, seed: Windows(args.work, length, seed, args.domains),
+        lambda stage, seed: Windows(args.work, 256 << stage, seed, args.domains),
         lambda m, ids, labels: (m.loss(ids, labels),),
         ["loss"],
         evaluate,
@@ -296,7 +296,7 @@ def train_draft(args):
         opt,
         path,
         begin(args, model, opt, path),
-        lambda length, seed: Mixture(args.work, seed, args.written),
+        lambda _, seed: Mixture(args.work, seed, args.written),
         loss,
         ["loss", "divergence", "same first choice"],
     )
@@ -415,8 +415,8 @@ def train_block(args):
         target.compile_parts()
         measure_loss = torch.compile(divergence_of_logits, dynamic=False)
 
-    def source(length, seed):
-        windows = Windows(args.work, length, seed)
+    def source(stage, seed):
+        windows = Windows(args.work, 256 << stage, seed)
         windows.p = np.array([SHARES[d] for d in DOMAINS])
         return Blocks(windows, written, args.written, seed, BLOCK["block_size"])
 
@@ -486,9 +486,9 @@ def main():
         c.add_argument("--compile", action="store_true", help="use torch.compile")
         c.add_argument("--micro", type=int, default=1024, help="tokens in one forward pass")
         c.add_argument("--accumulate", type=int, default=8, help="forward passes in one step")
+        c.set_defaults(stages=())
         c.add_argument("--muon-lr", type=float, default=muon_lr)
         c.add_argument("--adam-lr", type=float, default=adam_lr)
-        c.set_defaults(middle_from=1, long_from=1)
         if longer:
             c.add_argument(
                 "--middle-from",
@@ -584,6 +584,9 @@ def main():
 
     h = on_states("head", head, "trains an EAGLE-3 head for any target, or resumes", 0.8)
     h.add_argument("--steps", type=int, default=5, help="tokens that the head drafts in a row in training")
+    h.add_argument(
+        "--unroll-from", type=float, default=0.6, help="fraction of the budget before which it drafts one alone"
+    )
     f = on_states("dflash", dflash, "trains a DFlash block for any target, or resumes", 0.8)
     f.add_argument("--layers", type=int, default=2)
     f.add_argument("--block", type=int, default=8, help="rows of a block: the pending token and all that are drafted")
@@ -604,7 +607,8 @@ def main():
     args.sizes = {"target": TARGET, "draft": DRAFT, "block": BLOCK}
     if args.tiny:
         args.sizes = {"target": TINY_TARGET, "draft": TINY_DRAFT}
-        args.middle_from = args.long_from = 1
+    elif hasattr(args, "middle_from"):
+        args.stages = (args.middle_from, args.long_from)
     os.makedirs(args.work, exist_ok=True)
     args.run(args)
 

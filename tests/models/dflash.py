@@ -41,7 +41,7 @@ with torch.no_grad():
     use = torch.zeros(2, length, dtype=torch.bool)
     use[0, 3:10] = use[1, 5:12] = True
     torch.manual_seed(3)
-    for i, (last, at) in enumerate(block.rows(tokens, read, use)):
+    for i, (last, at) in enumerate(block.rows(tokens, read, use, 0)):
         assert len(at) > 0 or i > 4, i
         assert use.flatten()[at].all()
         there = at - i

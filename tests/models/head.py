@@ -69,13 +69,17 @@ with torch.no_grad():
             assert gap < 1e-5, (pending, step, gap)
             rows = torch.cat((rows, left), 1)
 
+# Before the training's last part one row is learnt at each place, and then all that are drafted in a row.
+use = torch.ones(1, length, dtype=torch.bool)
+assert [len(list(head.rows(tokens, states, use, stage))) for stage in (0, 1)] == [1, steps]
+
 with tempfile.TemporaryDirectory() as folder:
     target = write_small_target(folder, layers=6)
     settings = check_training("head", folder, target)
     assert settings["draft_vocab_size"] == 40 and settings["vocab_size"] == 64 and not settings["tie_word_embeddings"]
 
     # An argument that does not fit is refused in a sentence.
-    assert "--length more than --longest" in refusal(*train_small("head", folder, 0.2, *target, "--length", 8))
+    assert "--length must be more than --longest" in refusal(*train_small("head", folder, 0.2, *target, "--length", 8))
     assert "--steps must be 1" in refusal(*train_small("head", folder, 0.2, *target, "--steps", 0))
     assert "is of a model of other sizes" in refusal(*train_small("head", folder, 0.2, *target, "--vocab", 30))
     write_small_target(folder, layers=4)

@@ -58,12 +58,13 @@ def train_small(command, folder, minutes, *more):
 
 def check_training(command, folder, target):
     """Trains a draft of 40 tokens and resumes it, and checks that the loss falls, that training goes on where it ended, and that
-    the exported folder has what was trained, up to the rounding to int8, with a row of the output matrix for each token that
-    d2t names. Returns the folder's config."""
+    the exported folder has what was trained, up to the rounding to int8, with the target's row of the output matrix for each
+    token that d2t names. Returns the folder's config."""
     import re
 
     import torch
     from model import dequantised
+    from transformers import AutoModelForCausalLM
 
     said = run(*train_small(command, folder, 0.1, *target))
     losses = [float(x) for x in re.findall(r"loss (\S+)", said)]
@@ -76,6 +77,8 @@ def check_training(command, folder, target):
     written = dequantised(os.path.join(folder, "out"))
     kept = written.pop("d2t") + torch.arange(40)
     assert kept.dtype == torch.int64 and (kept[1:] > kept[:-1]).all() and 0 <= kept[0] and kept[-1] < 64
+    output = AutoModelForCausalLM.from_pretrained(target[1]).get_output_embeddings().weight
+    assert torch.equal(trained["lm_head.weight"], output[kept])
     assert set(written) == set(trained)
     for name, values in written.items():
         assert (values - trained[name]).abs().max() <= 0.01 * trained[name].abs().max(), name
