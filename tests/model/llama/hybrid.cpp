@@ -381,6 +381,14 @@ TEST_CASE("texts of a hybrid that begin alike are read once, and a text goes on 
   CHECK(rows_of({prompt_of(9)}) == 9 + rows_of_text);  // another text in between
   next = text = plain_text(kind, next, 5);
   CHECK(rows_of({next}) <= 3 + rows_of_text);
+  // Another text that goes on from it shares one token more, but has no state there any more.
+  next = text;
+  next.insert(next.end(), {3, 4});
+  decode.add(next, {.max_tokens = 20});
+  for (int i = 0; i < 10; ++i)
+    decode.step();
+  next.back() = 5;
+  CHECK(rows_of({next}) <= 2 + 3 + rows_of_text + 10);
   kv = host_cache(shape(kind), 3, positions, 8, 150, {.rows = 128});
   CHECK(rows_of({prompt_of(150), prompt_of(150), other}) <= 150 + 30 + 3 * (1 + rows_of_text));
 }
