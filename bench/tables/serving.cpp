@@ -18,7 +18,7 @@
 #include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/no_drafter.hpp"
-#include "espalier/kv_store/contiguous.hpp"
+#include "espalier/kv_store/recurrent.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/cost_aware.hpp"
@@ -56,7 +56,7 @@ struct method {
 
 // The caches that all methods share, empty at the beginning of each.
 struct caches {
-  espalier::contiguous_kv target, draft;
+  espalier::recurrent_kv target, draft;
   std::int32_t n;
 
   caches(models::model_set& models, std::int32_t n_texts)
@@ -68,15 +68,16 @@ struct caches {
   }
 
  private:
-  static espalier::contiguous_kv of(const espalier::llama_backend& model, std::int32_t n) {
-    return {model.config().n_layers, model.config().kv_size(), n, model.max_positions()};
+  // With room for two passes over the nodes about which best_first asks a draft.
+  static espalier::recurrent_kv of(const espalier::llama_backend& model, std::int32_t n) {
+    return espalier::host_cache(model.config(), n, model.max_positions(), {.rows = 512});
   }
 };
 
 // Serves with a batch_decoder of these parts, at most n texts at once.
 template <class DrafterT, class PolicyT, class VerifierT>
 bench::served_load serve(models::model_set& models, DrafterT&& drafter, PolicyT policy, VerifierT verifier,
-                         espalier::contiguous_kv& kv, std::int32_t n, const std::vector<bench::asked_text>& asked,
+                         espalier::recurrent_kv& kv, std::int32_t n, const std::vector<bench::asked_text>& asked,
                          const espalier::sampling_options& sampling) {
   auto decode = espalier::make_batch_decoder(
       drafter, std::move(policy), std::move(verifier), kv, models.target,

@@ -20,7 +20,9 @@
 #include "espalier/drafter/recut.hpp"
 #include "espalier/drafter/text_counts.hpp"
 #include "espalier/drafter/translated.hpp"
-#include "espalier/kv_store/paged.hpp"
+#include "espalier/forward/prefill.hpp"
+#include "espalier/kv_store/page_ledger.hpp"
+#include "espalier/kv_store/recurrent.hpp"
 #include "espalier/tree_policy/any_policy.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/cost_aware.hpp"
@@ -40,29 +42,6 @@ using set_policy = espalier::any_policy<espalier::regime::deterministic,
                                         espalier::takes<espalier::sampled_rows<float>, espalier::philox_chance>,
                                         espalier::takes<espalier::node_rows<float>, espalier::philox_chance>>;
 
-// Number of pages of a cache for all texts.
-std::int32_t n_pages(const engine_options& options, std::int32_t context) {
-  if (options.cache_tokens > 0) return ((std::max)(options.cache_tokens, context) - 1) / page_size + 1;
-  return espalier::page_ledger::enough(options.max_texts, context, page_size);
-}
-
-espalier::paged_kv make_cache(const models::model_set& models, const espalier::llama_backend& model,
-                              const engine_options& options) {
-  if (model.config().is_hybrid()) {
-    espalier::raise<espalier::model_error>("a ", model.config().family, " has recurrent layers, whose states no pages ",
-                                           "hold: a server needs models of attention alone.");
-  }
-  const std::int32_t context = (std::min)(models.context(), model.max_positions());
-  return {model.config().n_layers,  model.config().kv_size(), options.max_texts, context, page_size,
-          n_pages(options, context)};
-}
-
-espalier::cost_model costs_of(models::model_set& models, const std::string& file) {
-  if (!file.empty()) return models::read_model_costs(models, file);
-  std::cerr << "Measuring what passes cost here; --costs FILE does without." << std::endl;
-  return models::measure_model_costs(models, {.seconds = 1.5}, [](double, std::string_view) {});
-}
-
 // Number of nodes of the largest tree.
 std::int32_t most_nodes(policy_kind policy) {
   switch (policy) {
@@ -74,6 +53,31 @@ std::int32_t most_nodes(policy_kind policy) {
       return espalier::chain().max_nodes();
   }
   return 0;
+}
+
+// Number of tokens after a recurrent state that a text has room for: those of two passes, each with as much of a prompt
+// as a pass reads, at least a draft's 64 tokens, and a tree.
+std::int32_t rows_after_state(const engine_options& options) {
+  return 2 * ((std::max)(options.prefill_rows, espalier::prefill::default_chunk) + most_nodes(options.policy));
+}
+
+// Number of pages of a cache for all texts.
+std::int32_t n_pages(const engine_options& options, std::int32_t context) {
+  if (options.cache_tokens > 0) return ((std::max)(options.cache_tokens, context) - 1) / page_size + 1;
+  return espalier::page_ledger::enough(options.max_texts, context, page_size);
+}
+
+espalier::paged_recurrent_kv make_cache(const models::model_set& models, const espalier::llama_backend& model,
+                                        const engine_options& options) {
+  const std::int32_t context = (std::min)(models.context(), model.max_positions());
+  return espalier::host_cache(model.config(), options.max_texts, context, page_size, n_pages(options, context),
+                              {.rows = rows_after_state(options)});
+}
+
+espalier::cost_model costs_of(models::model_set& models, const std::string& file) {
+  if (!file.empty()) return models::read_model_costs(models, file);
+  std::cerr << "Measuring what passes cost here; --costs FILE does without." << std::endl;
+  return models::measure_model_costs(models, {.seconds = 1.5}, [](double, std::string_view) {});
 }
 
 }  // namespace
@@ -183,7 +187,7 @@ void engine::work(std::promise<void> ready) {
 template <class PolicyT>
 void engine::work_with(PolicyT policy, std::promise<void>& ready) {
   if (models_.draft) {
-    espalier::paged_kv draft_kv = make_cache(models_, *models_.draft, options_);
+    espalier::paged_recurrent_kv draft_kv = make_cache(models_, *models_.draft, options_);
     espalier::autoregressive drafter(*models_.draft, draft_kv);
     if (models_.draft_text) {
       return work_over(espalier::recut(drafter, *models_.map, *models_.draft_text, models_.text), std::move(policy),
@@ -214,7 +218,7 @@ void engine::work_with(PolicyT policy, std::promise<void>& ready) {
 
 template <class DrafterT, class PolicyT>
 void engine::work_over(DrafterT drafter, PolicyT policy, std::promise<void>& ready) {
-  espalier::paged_kv kv = make_cache(models_, models_.target, options_);
+  espalier::paged_recurrent_kv kv = make_cache(models_, models_.target, options_);
   auto decode = espalier::make_batch_decoder(drafter, std::move(policy), espalier::target_only(), kv, models_.target,
                                              {.max_texts = options_.max_texts,
                                               .max_waiting = options_.max_waiting,

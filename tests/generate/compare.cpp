@@ -71,7 +71,8 @@ TEST_CASE("every method writes plain decoding's text from every drafter", "[gene
 }
 
 TEST_CASE("every method writes plain decoding's text of a hybrid, whatever drafts", "[generate][compare]") {
-  const std::string target = tiny_hybrid{}.write("hybrid"), other = tiny_hybrid{.noise = 0.1F}.write("other_hybrid");
+  const std::string target = scratch() + "/hybrid", other = scratch() + "/other_hybrid";
+  tiny_hybrid{}.write(target), tiny_hybrid{.noise = 0.1F}.write(other);
   const std::string prompt = "--threads 1 --prompt 'abababababab' --max-tokens 24 --model '" + target + "' ";
   const std::string expected = text_of(written(prompt + "--method plain"));
   for (const std::string& draft : {other, target, std::string()}) {

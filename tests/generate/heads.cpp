@@ -7,6 +7,7 @@
 
 #include "catch.hpp"
 #include "program.hpp"
+#include "tiny_hybrid.hpp"
 #include "written.hpp"
 
 namespace {
@@ -20,14 +21,7 @@ std::string model_of(const std::string& name) {
   const std::string folder = scratch() + "/head_" + name;
   if (files::exists(folder)) return folder;
   files::copy(heads + "/" + name, folder);
-  nlohmann::json tokenizer = nlohmann::json::parse(contents(ESPALIER_TEST_DATA "/tokenizer/bytes.json"));
-  nlohmann::json few = nlohmann::json::object();
-  for (const auto& [text, token] : tokenizer["model"]["vocab"].items()) {
-    if (token < 96) few[text] = token;
-  }
-  tokenizer["model"]["vocab"] = few;
-  tokenizer["model"]["merges"] = tokenizer["added_tokens"] = nlohmann::json::array();
-  std::ofstream(folder + "/tokenizer.json") << tokenizer;
+  write_tokenizer(folder, 96);
   return folder;
 }
 

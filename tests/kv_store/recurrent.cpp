@@ -17,11 +17,13 @@ using namespace espalier;
 
 namespace {
 
+static_assert(!SharingKVStore<recurrent_kv>);
+
 constexpr recurrent_shape shape{.layers = 2, .state_size = 5, .row_size = 3, .reach = 3};
 
 // Every float of every layer bears the number, so that a row half moved is seen.
 struct access {
-  static void each(recurrent_kv& kv, int s, int slot, const auto& f) {
+  static void each(auto& kv, int s, int slot, const auto& f) {
     for (int layer = 0; layer < kv.n_layers(); ++layer) {
       for (int i = 0; i < kv.row_size(); ++i) {
         f(kv.key(layer, s, slot)[i], layer * 10 + i);
@@ -33,24 +35,24 @@ struct access {
         f(kv.kept_row(layer, s, slot)[i], 40 + layer * 10 + i);
     }
   }
-  void write(recurrent_kv& kv, int s, int slot, int number) const {
+  void write(auto& kv, int s, int slot, int number) const {
     each(kv, s, slot, [&](float& x, int place) { x = static_cast<float>(number * 100 + place); });
   }
-  int read(recurrent_kv& kv, int s, int slot) const {
+  int read(auto& kv, int s, int slot) const {
     const int number = static_cast<int>(kv.key(0, s, slot)[0]) / 100;
     bool whole = true;
     each(kv, s, slot, [&](float& x, int place) { whole = whole && x == static_cast<float>(number * 100 + place); });
     return whole ? number : -1;
   }
-  void write_row(recurrent_kv& kv, int s, int slot, int number) const { write(kv, s, slot, number); }
-  int read_row(recurrent_kv& kv, int s, int slot) const { return read(kv, s, slot); }
-  void write_state(recurrent_kv& kv, int s, int from, int number) const {
+  void write_row(auto& kv, int s, int slot, int number) const { write(kv, s, slot, number); }
+  int read_row(auto& kv, int s, int slot) const { return read(kv, s, slot); }
+  void write_state(auto& kv, int s, int from, int number) const {
     for (int layer = 0; layer < kv.shape().layers; ++layer) {
       for (int i = 0; i < kv.shape().state_size; ++i)
         kv.spare_state(layer, s, from)[i] = static_cast<float>(number + layer * 7 + i);
     }
   }
-  int read_state(recurrent_kv& kv, int s, int n) const {
+  int read_state(auto& kv, int s, int n) const {
     const int number = static_cast<int>(kv.state(0, s, n)[0]);
     for (int layer = 0; layer < kv.shape().layers; ++layer) {
       for (int i = 0; i < kv.shape().state_size; ++i) {
@@ -61,7 +63,7 @@ struct access {
   }
 };
 
-void commit_chain(recurrent_kv& kv, int s, int n) {
+void commit_chain(auto& kv, int s, int n) {
   const int first = kv.append(s, n);
   REQUIRE(first == kv.size(s));
   std::vector<std::int32_t> all(static_cast<std::size_t>(n));
@@ -74,7 +76,7 @@ void commit_chain(recurrent_kv& kv, int s, int n) {
   kv.remember(s, first, tokens);
 }
 
-void hold(recurrent_kv& kv, int s, int n, int number) {
+void hold(auto& kv, int s, int n, int number) {
   const int from = kv.state_at(s, n);
   access().write_state(kv, s, from, number);
   kv.hold_state(s, from, n);
@@ -106,6 +108,100 @@ TEST_CASE("RecurrentStore laws: recurrent_kv, both commit modes, one and three s
       }
     }
   }
+}
+
+TEST_CASE("laws of a recurrent store in pages, with recurrent layers and without") {
+  for (const commit_mode mode : {commit_mode::compact, commit_mode::truncate}) {
+    for (const int page_size : {4, 7, 32}) {
+      const int n_pages = page_ledger::enough(3, 23, page_size);
+      paged_recurrent_kv plain(2, 3, {}, 3, 23, page_size, n_pages, {.rows = 2, .commit = mode});
+      CHECK(plain.most_rows() == 23);
+      testing::check_kv_store(plain, 3, access());
+      for (const int reach : {0, 3}) {
+        recurrent_shape s = shape;
+        s.reach = reach;
+        paged_recurrent_kv kv(2, 3, s, 3, 100, page_size, page_ledger::enough(3, 100, page_size),
+                              {.rows = 20, .commit = mode});
+        testing::check_recurrent_store(kv, 3, access());
+        CHECK(kv.n_free() == kv.n_pages());
+      }
+    }
+  }
+}
+
+TEST_CASE("a text in pages that was given up is found up to its latest state, while its pages are there") {
+  paged_recurrent_kv kv(1, 3, shape, 2, 64, 8, 9, {.rows = 16});
+  const auto tokens = [](int n) {
+    std::vector<token_id> all(static_cast<std::size_t>(n));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+  };
+  commit_chain(kv, 0, 10);
+  hold(kv, 0, 10, 1000);
+  commit_chain(kv, 0, 3);
+  CHECK(kv.adopt(1, tokens(13)) == 0);  // it is held, and nothing of it was given up
+  kv.truncate(0, 0);
+  CHECK(kv.n_free() == 9);
+  CHECK(kv.adopt(1, tokens(9)) == 0);
+  CHECK(kv.adopt(1, tokens(13)) == 10);
+  CHECK(access().read_state(kv, 1, 10) == 1000);
+  for (int slot = 10 - shape.reach; slot < 10; ++slot)
+    CHECK(access().read(kv, 1, slot) == slot + 1);
+  CHECK(kv.append(1, 17) == -1);
+  CHECK(kv.append(1, 16) == 10);
+  // Another sequence finds it, too, until its pages have other rows.
+  CHECK(kv.adopt(0, tokens(20)) == 10);
+  kv.truncate(0, 0), kv.truncate(1, 0);
+  for (const int s : {0, 1}) {
+    while (kv.append(s, 4) >= 0) {
+      const int n = kv.size(s);
+      kv.commit(s, tokens(4));
+      hold(kv, s, n + 4, 7);
+    }
+  }
+  CHECK(kv.n_free() == 0);
+  kv.truncate(0, 0), kv.truncate(1, 0);
+  CHECK(kv.adopt(0, tokens(13)) == 0);
+  CHECK(kv.size(0) == 0);
+}
+
+TEST_CASE("where the last pages of a text were evicted, the state of its earlier part is found") {
+  paged_recurrent_kv kv(1, 3, shape, 2, 24, 8, 3, {.rows = 16});
+  commit_chain(kv, 0, 8);
+  hold(kv, 0, 8, 1000);
+  kv.truncate(0, 0);
+  std::vector<token_id> text(16);
+  std::iota(text.begin(), text.end(), 0);
+  CHECK(kv.adopt(0, text) == 8);
+  commit_chain(kv, 0, 8);
+  hold(kv, 0, 16, 2000);
+  kv.truncate(0, 0);
+  CHECK(kv.append(1, 16) == 0);
+  CHECK(kv.adopt(0, text) == 8);
+  CHECK(access().read_state(kv, 0, 8) == 1000);
+}
+
+TEST_CASE("as many states of texts stay as there are sequences, those that were used last") {
+  paged_recurrent_kv kv(1, 3, shape, 2, 64, 4, 32, {.rows = 16});
+  const auto text = [](int first) { return std::vector<token_id>{first, first + 1, first + 2, first + 3}; };
+  const std::int32_t all[] = {0, 1, 2, 3};
+  const auto write = [&](int first) {
+    REQUIRE(kv.append(0, 4) == 0);
+    for (int i = 0; i < 4; ++i)
+      access().write(kv, 0, i, i + 1);
+    kv.commit(0, all);
+    kv.remember(0, 0, text(first));
+    hold(kv, 0, 4, 100 * first);
+    kv.truncate(0, 0);
+  };
+  write(1), write(2);
+  CHECK(kv.adopt(1, text(1)) == 4);
+  CHECK(access().read_state(kv, 1, 4) == 100);
+  write(3);  // in place of 2, which was used before 1
+  CHECK(kv.adopt(1, text(2)) == 0);
+  CHECK(kv.adopt(1, text(1)) == 4);
+  CHECK(kv.adopt(1, text(3)) == 4);
+  CHECK(access().read_state(kv, 1, 4) == 300);
 }
 
 TEST_CASE("a recurrent store goes back to the states that it holds, and no further") {
@@ -194,5 +290,21 @@ TEST_CASE("a round of a recurrent store allocates nothing") {
   kv.hold_state(0, kv.state_at(0, 1), 1);
   kv.commit(0, kept);
   kv.truncate(0, 1);
+  CHECK(allocated.so_far() == 0);
+}
+
+TEST_CASE("a recurrent store in pages allocates nothing, once its sequences have remembered tokens") {
+  paged_recurrent_kv kv(1, 3, shape, 2, 64, 8, 16, {.rows = 16});
+  kv.remember(0, 0, {}), kv.remember(1, 0, {});
+  const std::int32_t kept[] = {0, 1, 2};
+  const token_id tokens[] = {5, 6, 7};
+  const allocation_count allocated;
+  kv.append(0, 3);
+  kv.hold_state(0, kv.state_at(0, 2), 2);
+  kv.commit(0, kept);
+  kv.remember(0, 0, tokens);
+  kv.fork(0, 1);
+  kv.truncate(0, 0);
+  CHECK(kv.adopt(0, tokens) == 2);
   CHECK(allocated.so_far() == 0);
 }

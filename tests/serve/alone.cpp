@@ -3,20 +3,22 @@
 
 #include "../examples/models/model_set.hpp"
 #include "espalier/decoder/decoder.hpp"
-#include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/no_drafter.hpp"
 #include "espalier/kv_store/recurrent.hpp"
-#include "espalier/tree_policy/chain.hpp"
+#include "espalier/tree_policy/plain.hpp"
 #include "espalier/verifier/target_only.hpp"
 
 struct lone_writer::parts {
-  models::model_set models = models::model_set::load({SERVE_MODELS}, {.max_rows = 96});
-  espalier::recurrent_kv kv = models.make_cache(models.target), draft_kv = models.make_cache(models.draft_model());
-  espalier::autoregressive<espalier::llama_backend&, espalier::recurrent_kv&> drafter{models.draft_model(), draft_kv};
-  decltype(espalier::make_decoder(drafter, espalier::chain(), espalier::target_only(), kv, models.target)) decode =
-      espalier::make_decoder(drafter, espalier::chain(), espalier::target_only(), kv, models.target);
+  models::model_set models;
+  espalier::recurrent_kv kv = models.make_cache(models.target);
+  decltype(espalier::make_decoder(espalier::no_drafter(), espalier::plain(), espalier::target_only(), kv,
+                                  models.target)) decode =
+      espalier::make_decoder(espalier::no_drafter(), espalier::plain(), espalier::target_only(), kv, models.target);
 };
 
-lone_writer::lone_writer() : parts_(new parts) {}
+lone_writer::lone_writer(const std::string& models)
+    : parts_(new parts{models::model_set::load({models.empty() ? SERVE_MODELS : models}, {.max_rows = 96},
+                                               {.drafter = models::drafter_kind::text})}) {}
 lone_writer::~lone_writer() = default;
 
 lone_writer::text lone_writer::write(const request& r) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-// What one decoder alone writes, text after text, with the bundled models: what a server must write, too.
+// What one decoder alone writes, text after text, without drafting: what a server must write, too.
 class lone_writer {
  public:
   struct request {
@@ -24,7 +24,8 @@ class lone_writer {
     bool stopped = false;  // by a stop string or the end token
   };
 
-  lone_writer();
+  // With these models, or the bundled ones.
+  explicit lone_writer(const std::string& models = "");
   ~lone_writer();
 
   text write(const request& r);

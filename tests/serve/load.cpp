@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSL-1.0
-// Two hundred clients at once, of all kinds. No text is lost, none is another's, and each is the one that a decoder
+// Many clients at once, of all kinds. No text is lost, none is another's, and each is the one that a decoder
 // alone writes.
 #include <httplib.h>
 
@@ -18,6 +18,7 @@
 #include "../examples/serve/whole_characters.hpp"
 #include "alone.hpp"
 #include "catch.hpp"
+#include "generate/tiny_hybrid.hpp"
 #include "program.hpp"
 
 namespace {
@@ -25,7 +26,6 @@ namespace {
 using nlohmann::json;
 using namespace std::chrono_literals;
 
-constexpr int n_clients = 200;
 constexpr auto json_type = "application/json";
 
 enum class manner { whole, streaming, leaving, gone_at_once, not_reading, not_json, too_long, cut_short };
@@ -206,15 +206,14 @@ double metric(int port, const std::string& name) {
   return std::stod(reply->body.substr(at + name.size() + 2));
 }
 
-}  // namespace
-
-TEST_CASE("two hundred clients at once get their own texts, whoever else leaves, stalls or sends nonsense",
-          "[serve][load]") {
-  server_process server({"--costs", SERVE_MODELS "/selector/costs.json", "--max-waiting", "300", "--max-body", "10000",
-                         "--write-timeout", "2", "--read-timeout", "20"});
+// Checks a server with these arguments, and models or the bundled ones.
+void serve_clients(int n_clients, std::vector<std::string> arguments, const std::string& models = "") {
+  arguments.insert(arguments.end(),
+                   {"--max-waiting", "300", "--max-body", "10000", "--write-timeout", "2", "--read-timeout", "20"});
+  server_process server(arguments, "", models);
   const int port = server.port();
-  std::vector<got> replies(n_clients);
-  std::vector<int> statuses(n_clients);
+  std::vector<got> replies(static_cast<std::size_t>(n_clients));
+  std::vector<int> statuses(static_cast<std::size_t>(n_clients));
   std::deque<raw_client> kept;
   std::mutex keeping;
   {
@@ -233,7 +232,7 @@ TEST_CASE("two hundred clients at once get their own texts, whoever else leaves,
     }
   }
 
-  lone_writer alone;
+  lone_writer alone(models);
   int n_good = 0, n_lost = 0, n_mixed_up = 0, n_leaving = 0, n_wrong = 0;
   std::set<std::string> ids;
   for (int i = 0; i < n_clients; ++i) {
@@ -304,4 +303,23 @@ TEST_CASE("two hundred clients at once get their own texts, whoever else leaves,
 
   server.tell_to_end();
   CHECK(server.wait(20s) == 0);
+}
+
+}  // namespace
+
+TEST_CASE("two hundred clients at once get their own texts, whoever else leaves, stalls or sends nonsense",
+          "[serve][load]") {
+  serve_clients(200, {"--costs", SERVE_MODELS "/selector/costs.json"});
+}
+
+TEST_CASE("clients of a hybrid get their own texts, whatever drafts them", "[serve][load]") {
+  const std::string folder = scratch();
+  const tiny_hybrid target{.positions = 1024};
+  target.write(folder + "/target");
+  tiny_hybrid draft = target;
+  draft.noise = 0.1F;
+  draft.write(folder + "/draft");
+  // Of 8 texts, few find room for their longest form in 1024 tokens of cache.
+  serve_clients(60, {"--drafter", "text", "--policy", "chain", "--cache-tokens", "1024"}, folder + "/target");
+  serve_clients(60, {"--draft", folder + "/draft", "--policy", "dynatree"}, folder + "/target");
 }

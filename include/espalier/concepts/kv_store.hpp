@@ -102,8 +102,8 @@ concept HasPages = requires(const KVStoreT& kv) {
 //!   input_error, with nothing changed, from commit if a row is no scratch row or does not ascend, and from any member
 //!   if the sequence does not exist. The message names the row ("row 3") or the sequence ("sequence -1")
 //! Models
-//!   contiguous_kv, paged_kv, sink_window_kv, token_kv, recurrent_kv, each in both settings of commit_mode;
-//!   llama_cpp_kv
+//!   contiguous_kv, paged_kv, sink_window_kv, token_kv, recurrent_kv, paged_recurrent_kv, each in both settings of
+//!   commit_mode; llama_cpp_kv
 template <class KVStoreT>
 concept KVStore = detail::HasCacheSize<KVStoreT> && detail::HasAppend<KVStoreT> && detail::HasCommit<KVStoreT> &&
     detail::HasTruncate<KVStoreT> && detail::SaysWhetherItCompacts<KVStoreT>;
@@ -122,7 +122,7 @@ concept KVStore = detail::HasCacheSize<KVStoreT> && detail::HasAppend<KVStoreT> 
 //! Laws
 //!   truncate(n) forgets the tokens of the rows that it drops.
 //! Models
-//!   contiguous_kv, paged_kv, token_kv, recurrent_kv, llama_cpp_kv
+//!   contiguous_kv, paged_kv, token_kv, recurrent_kv, paged_recurrent_kv, llama_cpp_kv
 template <class KVStoreT>
 concept PrefixKVStore = KVStore<KVStoreT> && detail::RemembersTokens<KVStoreT>;
 
@@ -146,7 +146,7 @@ concept PrefixKVStore = KVStore<KVStoreT> && detail::RemembersTokens<KVStoreT>;
 //!   for. append finds no room only where fewer pages are free than it needs, with one page for a copy; rows that were
 //!   given up are evicted for it, the oldest first. Once all sequences are truncated to 0 rows, all pages are free.
 //! Models
-//!   paged_kv
+//!   paged_kv, paged_recurrent_kv
 template <class KVStoreT>
 concept SharingKVStore =
     PrefixKVStore<KVStoreT> && detail::HasAdopt<KVStoreT> && detail::HasFork<KVStoreT> && detail::HasPages<KVStoreT>;
@@ -201,7 +201,7 @@ void require_scratch(const KVStoreT& kv, std::int32_t n_drafted) {
 //!   serialize(archive, sequence)   calls the archive with the tokens of prefix(sequence) and their rows. A byte_reader
 //!                                  makes them the committed rows of the sequence, in place of the rows that it held
 //! Models
-//!   contiguous_kv, paged_kv, token_kv, recurrent_kv
+//!   contiguous_kv, paged_kv, token_kv, recurrent_kv, paged_recurrent_kv
 template <class KVStoreT>
 concept SavedKVStore = PrefixKVStore<KVStoreT> &&
     requires(KVStoreT& kv, byte_writer& writer, byte_reader& reader, std::int32_t sequence) {

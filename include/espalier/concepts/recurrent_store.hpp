@@ -66,13 +66,37 @@ concept HasRoomForRows = requires(const StoreT& kv) {
 //!   committed slots, and the latest state is held longest. A state after a slot that a commit moved or dropped, or
 //!   that truncate dropped, is not held.
 //!   All laws of KVStore hold where most_rows() is capacity() and no state was held.
+//!   A SharingKVStore adopts, beyond the rows that the sequence holds, only a beginning at whose end a state was left;
+//!   after fork(from, to), both sequences hold the same states.
 //! Models
-//!   recurrent_kv
+//!   recurrent_kv, paged_recurrent_kv
 //! Source      Dao and Gu, Transformers are SSMs (2024), for the state; Wu et al., Snakes and ladders (2024), for rows
 //!             instead of states of a tree's nodes
 template <class StoreT>
 concept RecurrentStore = KVStore<StoreT> && detail::HasStateAt<StoreT> && detail::HasHoldState<StoreT> &&
     detail::HasParents<StoreT> && detail::HasRoomForRows<StoreT>;
+
+namespace detail {
+
+// Number of rows that a sequence may have after its latest state and still go on: half of most_rows(), so that the next
+// pass has the other half; or all of them, if there is room for the whole capacity.
+template <RecurrentStore StoreT>
+std::int32_t most_behind(const StoreT& kv) {
+  return kv.most_rows() < kv.capacity() ? kv.most_rows() / 2 : kv.most_rows();
+}
+
+}  // namespace detail
+
+//! Number of committed rows that a sequence would have after truncate(sequence, n).
+//!
+//! Errors      the store's error if it has no such sequence
+template <RecurrentStore StoreT>
+std::int32_t rows_after_truncate(const StoreT& kv, std::int32_t sequence, std::int32_t n) {
+  const std::int32_t size = kv.size(sequence), rows = std::clamp(n, std::int32_t{0}, size);
+  if (rows == size) return rows;
+  const std::int32_t state = kv.state_at(sequence, rows);
+  return state >= 0 && rows - state <= detail::most_behind(kv) ? rows : 0;
+}
 
 //! Checks that a store with states has room for the rows of two passes of n_pass tokens, since a state may be one pass
 //! behind; for as many rows as its capacity if that is less.

@@ -15,6 +15,7 @@
 #include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/kv_store.hpp"
 #include "espalier/concepts/processor.hpp"
+#include "espalier/concepts/recurrent_store.hpp"
 #include "espalier/concepts/tree_policy.hpp"
 #include "espalier/concepts/verifier.hpp"
 #include "espalier/config.hpp"
@@ -434,7 +435,8 @@ class batch_decoder
   }
 
   // Takes rows of the text that the store finds (see SharingKVStore), and rows that the sequence of another text holds
-  // in a page that is not full, for example where this text was forked from that text.
+  // in a page that is not full, for example where this text was forked from that text. From a store with recurrent
+  // states, rows are taken only if the store holds a state with which they can go on.
   void take_rows(const place& p) {
     const std::span<const token_id> wanted = p.tokens().first(p.tokens().size() - 1);
     std::int32_t held = kv_.adopt(p.number, wanted);
@@ -444,6 +446,10 @@ class batch_decoder
       const auto common =
           std::mismatch(theirs.begin(), theirs.end(), wanted.begin(), wanted.end()).first - theirs.begin();
       if (common <= held) continue;
+      if constexpr (RecurrentStore<kv_type>) {
+        const auto n = static_cast<std::int32_t>(common);
+        if (rows_after_truncate(kv_, q->number, n) < n) continue;
+      }
       kv_.fork(q->number, p.number);
       held = static_cast<std::int32_t>(common);
       kv_.truncate(p.number, held);

@@ -8,7 +8,9 @@
 #include <span>
 #include <vector>
 
+#include "espalier/concepts/kv_store.hpp"
 #include "espalier/concepts/recurrent_store.hpp"
+#include "espalier/core/token.hpp"
 #include "espalier/testing/law_error.hpp"
 
 namespace espalier::testing {
@@ -27,11 +29,14 @@ class recurrent_store_laws {
     require_law(n_kept_ > 0 && n_lost_ > 0 && n_full_ > 0 && n_branched_ > 0,
                 "4000 random operations never kept a state, or never lost one, or never filled the store: rows are ",
                 kv_.most_rows(), ", and should be 16 to 40.");
+    require_law(!shares || n_adopted_ > 0, "4000 random operations never adopted the beginning of another text.");
     for (std::size_t s = 0; s < texts_.size(); ++s)
       kv_.truncate(static_cast<std::int32_t>(s), 0);
   }
 
  private:
+  static constexpr bool shares = SharingKVStore<StoreT>;
+
   struct text {
     std::vector<int> rows;     // the number that was written into each committed row
     std::vector<int> scratch;  // the number that was written into each scratch row
@@ -49,7 +54,7 @@ class recurrent_store_laws {
   }
 
   void step(std::int32_t s) {
-    switch (below(8)) {
+    switch (below(shares ? 10 : 8)) {
       case 0:
       case 1:
       case 2:
@@ -62,6 +67,12 @@ class recurrent_store_laws {
       case 5:
       case 6:
         commit(s);
+        break;
+      case 8:
+        if constexpr (shares) fork(static_cast<std::int32_t>(below(texts_.size())), s);
+        break;
+      case 9:
+        if constexpr (shares) adopt(s);
         break;
       default:
         truncate(
@@ -120,8 +131,11 @@ class recurrent_store_laws {
     n_branched_ += same < kept.size() ? 1 : 0;
     const std::int32_t most = kv_.state_at(s, static_cast<std::int32_t>(t.rows.size() + same));
     require_law(kv_.commit(s, kept) == static_cast<std::int32_t>(n), "commit does not keep what it should.");
+    const auto first = static_cast<std::int32_t>(t.rows.size());
     for (std::size_t i = 0; i < n; ++i)
       t.rows.push_back(t.scratch[static_cast<std::size_t>(kept[i])]);
+    if constexpr (PrefixKVStore<StoreT>)
+      kv_.remember(s, first, std::span<const token_id>(t.rows).subspan(static_cast<std::size_t>(first)));
     t.scratch.clear();
     const std::int32_t latest = kv_.state_at(s, kv_.capacity());
     require_law(latest == most, "after a commit that keeps the first ", same,
@@ -137,9 +151,35 @@ class recurrent_store_laws {
     const std::int32_t state = kv_.state_at(s, n);
     const bool can = !goes_back || (state >= 0 && n - state <= kv_.most_rows() / 2);
     n_lost_ += can ? 0 : 1;
+    if (goes_back && (!can || n == 0)) given_up_ = t.rows;
     kv_.truncate(s, n);
     t.rows.resize(can ? static_cast<std::size_t>(n) : 0);
     t.scratch.clear();
+  }
+
+  void fork(std::int32_t from, std::int32_t to) {
+    kv_.fork(from, to);
+    of(to) = {of(from).rows, {}};
+    const std::int32_t n = kv_.size(from);
+    require_law(kv_.state_at(to, kv_.capacity()) == kv_.state_at(from, n), "after fork(", from, ", ", to,
+                ") the latest state of ", to, " is not that of the committed rows of ", from, ".");
+  }
+
+  // Adopts the beginning of a text that was given up, or of one that another sequence holds.
+  void adopt(std::int32_t s) {
+    std::vector<int> tokens = below(2) == 0 ? given_up_ : texts_[below(texts_.size())].rows;
+    if (below(2) == 0) tokens.push_back(++last_number_);
+    const std::vector<int>& held = of(s).rows;
+    const auto same = std::mismatch(held.begin(), held.end(), tokens.begin(), tokens.end()).first - held.begin();
+    const std::int32_t own = rows_after_truncate(kv_, s, static_cast<std::int32_t>(same));
+    if (own < static_cast<std::int32_t>(held.size()) && own == 0) given_up_ = held;
+    const std::int32_t n = kv_.adopt(s, tokens);
+    require_law(n >= own && n <= static_cast<std::int32_t>(tokens.size()), "adopt(", s, ", ", tokens.size(),
+                " tokens) is ", n, ", but the sequence could keep ", own, " rows.");
+    require_law(n == own || kv_.state_at(s, n) == n, "adopt(", s, ") found ", n, " rows, but no state after them.");
+    n_adopted_ += n > own ? 1 : 0;
+    tokens.resize(static_cast<std::size_t>(n));
+    of(s) = {std::move(tokens), {}};
   }
 
   // Checks that each state that is held is the one of its rows, and that the rows after it are there.
@@ -171,13 +211,15 @@ class recurrent_store_laws {
   std::vector<text> texts_;
   std::mt19937 random_{11};
   int last_number_ = 0;
-  int n_kept_ = 0, n_lost_ = 0, n_full_ = 0, n_branched_ = 0;
+  int n_kept_ = 0, n_lost_ = 0, n_full_ = 0, n_branched_ = 0, n_adopted_ = 0;
+  std::vector<int> given_up_;  // the last text that was given up
 };
 
 }  // namespace detail
 
 //! Checks the laws of RecurrentStore: which states are held after passes, commits and truncations, that each is the
-//! state of its rows, that the rows after it are there, and when there is no room for more.
+//! state of its rows, that the rows after it are there, and when there is no room for more. Of a SharingKVStore it also
+//! checks the states that sequences fork and adopt.
 //!
 //! AccessT writes and reads one number for each row and one for each state:
 //!   access.write_row(kv, sequence, slot, number)      access.read_row(kv, sequence, slot) -> number
@@ -185,7 +227,8 @@ class recurrent_store_laws {
 //! read_state reads the state after n slots. write_state acts as a pass that begins at the state after `from` slots: it
 //! writes the state that the pass leaves.
 //!
-//! Pre         most_rows() from 16 to 40, a larger capacity, and no rows that must be kept: the check drops all rows
+//! Pre         most_rows() from 16 to 40, a larger capacity, in a SharingKVStore as many pages as all sequences can
+//!             have, and no rows that must be kept: the check drops all rows
 //! Errors      law_error with what is wrong
 template <RecurrentStore StoreT, class AccessT>
 void check_recurrent_store(StoreT& kv, std::int32_t n_sequences, AccessT access) {

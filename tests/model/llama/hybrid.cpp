@@ -14,13 +14,17 @@
 #include "espalier/decoder/batch_decoder.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/drafter/no_drafter.hpp"
+#include "espalier/drafter/text_counts.hpp"
 #include "espalier/kv_store/contiguous.hpp"
 #include "espalier/kv_store/recurrent.hpp"
 #include "espalier/kv_store/saved_sequence.hpp"
 #include "espalier/model/llama/llama_backend.hpp"
 #include "espalier/tree_policy/chain.hpp"
 #include "espalier/tree_policy/dynatree.hpp"
+#include "espalier/tree_policy/plain.hpp"
 #include "espalier/verifier/greedy.hpp"
+#include "espalier/verifier/target_only.hpp"
 #include "llama_driver.hpp"
 #include "model_writer.hpp"
 #include "raises.hpp"
@@ -52,12 +56,15 @@ struct faulty_backend {
   int fail_at = -1;
   bool after = false;
   int calls = 0;
+  int rows = 0;
 
   std::int32_t vocab_size() const { return model.vocab_size(); }
   std::int32_t max_rows() const { return model.max_rows(); }
   std::int32_t max_positions() const { return model.max_positions(); }
-  logits_view forward(recurrent_kv& kv, const forward_batch_view& batch) {
+  template <HostRecurrentStore StoreT>
+  logits_view forward(StoreT& kv, const forward_batch_view& batch) {
     const bool fails = calls++ == fail_at;
+    rows += batch.n_rows();
     if (fails && !after) throw broken_pass();
     const logits_view logits = model.forward(kv, batch);
     if (fails) throw broken_pass();
@@ -98,6 +105,77 @@ std::vector<token_id> plain_text(recurrence_kind kind, const std::vector<token_i
     rows = llama_driver::plainly(model, kv, std::span(text).last(1));
   }
   return text;
+}
+
+// A text, and what it is alone.
+struct asked {
+  std::vector<token_id> prompt;
+  std::int32_t max_tokens = 20;
+  text_options options{};
+  std::vector<token_id> expected{};
+};
+
+// Texts of unlike lengths, some of which begin alike.
+std::vector<asked> requests(recurrence_kind kind, float temperature) {
+  std::vector<asked> all;
+  llama_backend model = random_hybrid(kind, 0);
+  auto decode = make_decoder(no_drafter(), plain(), target_only(), small_cache(kind), model, {.prefill_rows = 20});
+  for (const int n : {5, 150, 150, 1, 123, 40, 137, 96, 150, 30}) {
+    asked r{.prompt = prompt_of(n),
+            .max_tokens = 10 + n % 17,
+            .options = {
+                .sampling = {.temperature = temperature}, .seed = 5, .stream = static_cast<std::uint32_t>(all.size())}};
+    if (n == 40 || n == 137) r.prompt[3] = 39;
+    decode.begin(r.prompt, {.max_tokens = r.max_tokens}, r.options);
+    while (decode.step()) {
+    }
+    r.expected = text_of(decode);
+    all.push_back(std::move(r));
+  }
+  return all;
+}
+
+// Writes texts that come, are forked, saved, loaded and cancelled, and checks that each is what it is alone. Gives how
+// often a text gave up its place.
+int write_together(auto& decode, const std::vector<asked>& texts) {
+  std::map<text_id, std::size_t> of;
+  const auto add = [&](std::size_t i) {
+    const text_id id = decode.add(texts[i].prompt, {.max_tokens = texts[i].max_tokens}, texts[i].options);
+    of[id] = i;
+    return id;
+  };
+  const text_id left = add(0), saved = add(4);
+  of[decode.fork(add(1), 2)] = 2;  // the other sample of its prompt
+  const text_id cancelled = add(3);
+  decode.cancel(cancelled);
+  of.erase(cancelled);
+  int preempted = 0;
+  std::size_t n_ended = 0;
+  for (int step = 0; !decode.idle(); ++step) {
+    for (const text_event& e : decode.step()) {
+      INFO(e.message);
+      REQUIRE_FALSE(e.error);
+      if (e.round.state == status::running) continue;
+      const auto tokens = decode.current(e.id).tokens();
+      CHECK(std::vector<token_id>(tokens.begin(), tokens.end()) == texts[of.at(e.id)].expected);
+      ++n_ended;
+    }
+    preempted += decode.last_step().preempted;
+    if (step == 1 && of.erase(left) > 0) decode.cancel(left);
+    if (step == 2) {
+      for (std::size_t i = 3; i < texts.size(); ++i)
+        if (i != 4) add(i);
+    }
+    if (step == 7) {
+      auto copy = decode.save(saved);
+      decode.cancel(saved);
+      of.erase(saved);
+      of[decode.add(std::move(copy))] = 4;
+    }
+  }
+  CHECK(n_ended == of.size());
+  CHECK(n_ended > 8);
+  return preempted;
 }
 
 // The row that a drafter gives after a text.
@@ -250,6 +328,69 @@ TEST_CASE("several texts of a hybrid are written in one pass, each with its own 
     }
   }
   CHECK(n_ended == expected.size());
+}
+
+TEST_CASE("texts of a hybrid that come and go, in pages or not, are those of plain decoding") {
+  const recurrence_kind kind = GENERATE(recurrence_kind::mamba2, recurrence_kind::gated_delta);
+  const float temperature = GENERATE(0.0F, 0.8F);
+  const std::vector<asked> texts = requests(kind, temperature);
+  llama_backend target = random_hybrid(kind, 0), draft = random_hybrid(kind, 0.2F);
+  const batch_options options{.max_texts = 3, .prefill_rows = 24};
+  const auto write = [&](auto&& drafter, auto&& kv) {
+    auto decode = make_batch_decoder(drafter, dynatree({.budget = 8}), target_only(), kv, target, options);
+    return write_together(decode, texts);
+  };
+  const auto in_pages = [&](int n_pages) { return host_cache(shape(kind), 3, positions, 8, n_pages, {.rows = 128}); };
+  const auto counts = [&] { return text_counts(target.vocab_size(), {.capacity = positions}); };
+  CHECK(write(autoregressive(draft, small_cache(kind, 3)), small_cache(kind, 3)) == 0);
+  CHECK(write(counts(), small_cache(kind, 3)) == 0);
+  CHECK(write(autoregressive(draft, in_pages(150)), in_pages(150)) == 0);
+  CHECK(write(counts(), in_pages(30)) > 0);
+  CHECK(write(autoregressive(draft, in_pages(30)), in_pages(40)) > 0);  // a hybrid's draft may run out, too
+}
+
+TEST_CASE("texts of a hybrid that begin alike are read once, and a text goes on from one that has ended") {
+  const recurrence_kind kind = GENERATE(recurrence_kind::mamba2, recurrence_kind::gated_delta);
+  llama_backend model = random_hybrid(kind, 0);
+  faulty_backend target{model};
+  paged_recurrent_kv kv = host_cache(shape(kind), 3, positions, 8, 150, {.rows = 128});
+  auto decode = make_batch_decoder(no_drafter(), plain(), greedy(), kv, target, {.max_texts = 3, .prefill_rows = 24});
+  std::vector<token_id> text;
+  const auto rows_of = [&](const std::vector<std::vector<token_id>>& prompts) {
+    const int before = target.rows;
+    std::vector<text_id> ids;
+    for (const std::vector<token_id>& prompt : prompts)
+      ids.push_back(decode.add(prompt, {.max_tokens = 5}));
+    while (!decode.idle())
+      decode.step();
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      const auto tokens = decode.current(ids[i]).tokens();
+      text.assign(tokens.begin(), tokens.end());
+      CHECK(text == plain_text(kind, prompts[i], 5));
+    }
+    return target.rows - before;
+  };
+  const int rows_of_text = 4;  // of plain decoding: the first of 5 tokens comes with the prompt's last row
+  std::vector<token_id> other = prompt_of(150);
+  other[120] = 39 - other[120];
+  CHECK(rows_of({prompt_of(150)}) == 150 + rows_of_text);
+  // What is new is read, and a few tokens before it: those after the state.
+  std::vector<token_id> next = text;
+  next.insert(next.end(), {3, 4, 5});
+  CHECK(rows_of({next}) <= 3 + 3 + rows_of_text);
+  CHECK(rows_of({prompt_of(9)}) == 9 + rows_of_text);  // another text in between
+  next = text = plain_text(kind, next, 5);
+  CHECK(rows_of({next}) <= 3 + rows_of_text);
+  // Another text that goes on from it shares one token more, but has no state there any more.
+  next = text;
+  next.insert(next.end(), {3, 4});
+  decode.add(next, {.max_tokens = 20});
+  for (int i = 0; i < 10; ++i)
+    decode.step();
+  next.back() = 5;
+  CHECK(rows_of({next}) <= 2 + 3 + rows_of_text + 10);
+  kv = host_cache(shape(kind), 3, positions, 8, 150, {.rows = 128});
+  CHECK(rows_of({prompt_of(150), prompt_of(150), other}) <= 150 + 30 + 3 * (1 + rows_of_text));
 }
 
 TEST_CASE("the first layers of a hybrid must have attention, and have no state if all of them have it") {

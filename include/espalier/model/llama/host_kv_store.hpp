@@ -40,7 +40,7 @@ concept HostKVStore = KVStore<KVStoreT> && requires(KVStoreT& kv, int layer, int
 //! Laws
 //!   The functions that return memory may be called from several threads at once, and do not throw.
 //! Models
-//!   recurrent_kv
+//!   recurrent_kv, paged_recurrent_kv
 template <class StoreT>
 concept HostRecurrentStore = HostKVStore<StoreT> && RecurrentStore<StoreT> &&
     requires(StoreT& kv, int layer, int sequence, int slot) {

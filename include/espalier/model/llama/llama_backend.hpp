@@ -223,4 +223,13 @@ inline recurrent_kv host_cache(const model_config& config, int n_sequences, int 
   return {config.n_attention_layers(), config.kv_size(), config.recurrent_shape(), n_sequences, capacity, options};
 }
 
+//! Makes a cache for any model of llama_backend whose sequences share n_pages pages of page_size tokens.
+//!
+//! Errors      option_error as the constructor of paged_recurrent_kv
+inline paged_recurrent_kv host_cache(const model_config& config, int n_sequences, int capacity, int page_size,
+                                     int n_pages, const recurrent_options& options = {}) {
+  return paged_recurrent_kv(config.n_attention_layers(), config.kv_size(), config.recurrent_shape(), n_sequences,
+                            capacity, page_size, n_pages, options);
+}
+
 }  // namespace espalier
