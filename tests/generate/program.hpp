@@ -2,15 +2,14 @@
 #pragma once
 
 #include <sys/wait.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <string_view>
-#include <system_error>
+
+#include "scratch.hpp"
 
 // What a run of the program left.
 struct outcome {
@@ -26,21 +25,6 @@ inline bool contains(std::string_view text, std::string_view what) {
 inline std::string contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-// A folder for the files of these tests, gone when they end.
-inline const std::string& scratch() {
-  struct folder {
-    std::string path =
-        (std::filesystem::temp_directory_path() / ("espalier-generate-" + std::to_string(::getpid()))).string();
-    folder() { std::filesystem::create_directories(path); }
-    ~folder() {
-      std::error_code ignored;
-      std::filesystem::remove_all(path, ignored);
-    }
-  };
-  static const folder here;
-  return here.path;
 }
 
 // Runs `generate`, or another program, with arguments as a shell reads them; its output goes to files, so it has no

@@ -7,6 +7,7 @@
 #include "catch.hpp"
 #include "generate/tiny_hybrid.hpp"
 #include "program.hpp"
+#include "scratch.hpp"
 
 using namespace std::chrono_literals;
 

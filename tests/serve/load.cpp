@@ -20,6 +20,7 @@
 #include "catch.hpp"
 #include "generate/tiny_hybrid.hpp"
 #include "program.hpp"
+#include "scratch.hpp"
 
 namespace {
 

@@ -11,9 +11,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <stdexcept>
-#include <system_error>
 #include <thread>
 
 #include "catch.hpp"
@@ -126,20 +124,6 @@ std::string raw_client::receive(std::chrono::milliseconds patience, const std::s
     if (!until.empty() && all.find(until) != std::string::npos) break;
   }
   return all;
-}
-
-const std::string& scratch() {
-  struct folder {
-    std::string path =
-        (std::filesystem::temp_directory_path() / ("espalier-serve-" + std::to_string(::getpid()))).string();
-    folder() { std::filesystem::create_directories(path); }
-    ~folder() {
-      std::error_code ignored;
-      std::filesystem::remove_all(path, ignored);
-    }
-  };
-  static const folder here;
-  return here.path;
 }
 
 std::string post(const std::string& path, const std::string& body, const std::string& headers) {

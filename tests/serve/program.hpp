@@ -46,8 +46,5 @@ class raw_client {
   int socket_ = -1;
 };
 
-// A folder for the files of these tests, gone when they end.
-const std::string& scratch();
-
 // A request for text.
 std::string post(const std::string& path, const std::string& body, const std::string& headers = "");
