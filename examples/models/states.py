@@ -66,7 +66,7 @@ class States:
 
     @torch.no_grad()
     def write_part(self, path, shape, target, rows, passes, part, parts):
-        """Writes the states of one pass of so many."""
+        """Writes the states of the passes part, part + parts, part + 2 * parts and so on."""
         torch.set_num_threads(1)
         data = np.memmap(path + ".tmp", np.float16, "r+", shape=shape)
         output, n = target.model.get_output_embeddings().weight, target.config.num_hidden_layers
