@@ -115,7 +115,7 @@ std::vector<contestant> contestants(const arguments& a, const models::model_path
   const generate::method& plain = generate::find_method(how.parts, "plain");
   std::vector<contestant> list{
       by("plain", how, {"plain", generate::verifiers_for(how.parts, plain, temperature > 0).front()})};
-  const auto add = [&](models::drafter_kind drafter, std::string_view name) {
+  const auto add = [&](models::drafter_kind drafter, const std::string& name) {
     how.drafter = drafter;
     for (const generate::pairing& parts : generate::pairings(how)) {
       const bool is_wanted =
@@ -134,9 +134,14 @@ std::vector<contestant> contestants(const arguments& a, const models::model_path
     }
   };
   add(models::drafter_kind::text, "text");
-  if (!paths.draft.empty()) add(models::drafter_kind::model, "draft");
-  if (!paths.head.empty()) add(models::drafter_beside(paths), "head");
-  if (!paths.block.empty()) add(models::drafter_kind::block, "block draft");
+  // Each model alone, and beside the text: cost-aware drafts from the text only where that is worth its time.
+  for (const char* text_method : {"", "cost-aware"}) {
+    how.text_method = text_method;
+    const std::string end = how.text_method.empty() ? "" : " and text";
+    if (!paths.draft.empty()) add(models::drafter_kind::model, "draft" + end);
+    if (!paths.head.empty()) add(models::drafter_beside(paths), "head" + end);
+    if (!paths.block.empty()) add(models::drafter_kind::block, "block draft" + end);
+  }
   return list;
 }
 

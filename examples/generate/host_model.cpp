@@ -44,6 +44,10 @@ std::int32_t host_model::vocab_size() const {
   return model_->model->vocab_size();
 }
 
+std::span<const espalier::token_id> host_model::tokens() const {
+  return model_->model->tokens();
+}
+
 std::int32_t host_model::max_rows() const {
   return model_->model->max_rows();
 }

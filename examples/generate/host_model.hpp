@@ -61,6 +61,7 @@ class host_model {
   explicit host_model(priced_model<espalier::llama_backend>& model) : model_(&model) {}
 
   std::int32_t vocab_size() const;
+  std::span<const espalier::token_id> tokens() const;
   std::int32_t max_rows() const;
   std::int32_t max_positions() const;
   espalier::vocab_rows<float> forward(espalier::recurrent_kv& kv, const espalier::forward_batch_view& batch);

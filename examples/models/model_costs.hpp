@@ -125,18 +125,26 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
   return espalier::measure_costs(translating, models.target, target_kv, options, progress);
 }
 
+//! Returns the name of what drafts, for costs: its identity, with the number of tokens if a smaller model drafts some
+//! alone; empty if no model drafts.
+inline std::string draft_in_costs(const model_set& models) {
+  const model_paths& paths = models.paths;
+  const std::string& draft = paths.by_level().empty() ? paths.block : paths.by_level();
+  if (draft.empty()) return {};
+  const std::size_t n = models.draft ? models.draft->tokens().size() : 0;
+  return espalier::model_identity(draft) + (n > 0 ? ", " + std::to_string(n) + " drafted" : "");
+}
+
 //! The costs in a file of save_costs; those of the target's passes alone if no model drafts. A sentence on stderr says
 //! if they are of other hardware.
 //!
 //! Errors      those of load_costs and mismatch
 inline espalier::cost_model read_model_costs(const model_set& models, const std::string& file) {
   espalier::cost_model costs = espalier::load_costs(file);
-  const model_paths& paths = models.paths;
-  const std::string& draft = paths.by_level().empty() ? paths.block : paths.by_level();
+  const std::string draft = draft_in_costs(models);
   if (draft.empty()) costs = costs.without_draft();
   const std::string warning = espalier::mismatch(costs, espalier::hardware_name(models.target.n_threads()),
-                                                 espalier::model_identity(paths.model),
-                                                 draft.empty() ? draft : espalier::model_identity(draft));
+                                                 espalier::model_identity(models.paths.model), draft);
   if (!warning.empty()) std::cerr << file << ": " << warning << '\n';
   return costs;
 }

@@ -2,8 +2,10 @@
 #include "model_set.hpp"
 
 #include <filesystem>
+#include <utility>
 #include <vector>
 
+#include "espalier/model/files/head_tokens.hpp"
 #include "espalier/model/llama/model_files.hpp"
 #include "model_tokenizer.hpp"
 
@@ -13,9 +15,11 @@ model_set model_set::load(const model_paths& given, const espalier::llama_option
                           const drafting_choice& choice) {
   model_paths paths = paths_for(choice.drafter, given.resolved());
   const bool is_self = choice.drafter == drafter_kind::self;
-  if (paths.draft.empty() && (!paths.map.empty() || paths.translation != translation_kind::automatic)) {
-    espalier::raise<espalier::model_error>("--", paths.map.empty() ? "translation" : "map",
-                                           " is for a smaller model that drafts: there is none here.");
+  for (const auto& [flag, is_given] : {std::pair("map", !given.map.empty()),
+                                       {"translation", given.translation != translation_kind::automatic},
+                                       {"head-tokens", !given.head_tokens.empty()}}) {
+    if (is_given && paths.draft.empty())
+      espalier::raise<espalier::model_error>("--", flag, " is for a smaller model that drafts: there is none here.");
   }
   if (is_self) paths.draft = paths.model;
   espalier::llama_options target_options = options, draft_options = options;
@@ -51,8 +55,9 @@ model_set model_set::load(const model_paths& given, const espalier::llama_option
     models.map = map_to_draft(models.text, given.model, paths);
     if (models.map && cuts_text(*models.map, paths)) models.draft_text = detail::tokenizer_of(paths.draft);
     if (!models.map) draft_options.vocab_size = config.vocab_size;
+    if (!paths.head_tokens.empty()) draft_options.head_tokens = espalier::read_head_tokens(paths.head_tokens);
     // A model that drafts for itself is loaded only once.
-    const bool is_target = std::filesystem::equivalent(paths.model, paths.draft);
+    const bool is_target = std::filesystem::equivalent(paths.model, paths.draft) && paths.head_tokens.empty();
     if (is_target) {
       models.draft.emplace(models.target.config(), models.target.weights(), draft_options);
     } else {

@@ -75,11 +75,21 @@ struct replay_arguments {
   void add_to(CLI::App& app);
 };
 
+struct head_tokens_arguments {
+  std::string texts;
+  std::string tokenizer = NDE_MODELS;
+  std::string out;
+  int count = 8192;
+
+  void add_to(CLI::App& app);
+};
+
 //! Each runs a command of the program and returns its exit status.
 int collect(const collect_arguments& arguments);
 int costs(const costs_arguments& arguments);
 int inspect(const inspect_arguments& arguments);
 int rates(const rates_arguments& arguments);
 int replay(const replay_arguments& arguments);
+int head_tokens(const head_tokens_arguments& arguments);
 
 }  // namespace nde

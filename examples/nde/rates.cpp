@@ -95,8 +95,7 @@ int rates(const rates_arguments& a) {
   espalier::prefill prefill;
   const std::size_t columns = verifiers.size() + 1;
   std::map<std::string, found_rates> found;
-  const auto vocab = static_cast<std::size_t>(models.target.vocab_size());
-  std::vector<float> p(vocab), q(vocab);
+  std::vector<float> p, q;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     const text_task& t = tasks[i];
     const std::uint64_t seed = a.seed + (static_cast<std::uint64_t>(i) << 32);
@@ -108,8 +107,10 @@ int rates(const rates_arguments& a) {
     for (std::size_t n = t.prompt.size() + static_cast<std::size_t>(a.spacing); n <= text.size();
          n += static_cast<std::size_t>(a.spacing)) {
       const auto before = std::span(text).first(n);
-      sampler.probabilities(row_after(models.target, target_kv, prefill, before).first, p, 0);
-      sampler.probabilities(row_after(models.draft_model(), draft_kv, prefill, before).first, q, 0);
+      row_after(models.target, target_kv, prefill, before, p);
+      row_after(models.draft_model(), draft_kv, prefill, before, q);
+      sampler.probabilities(p, p, 0);
+      sampler.probabilities(q, q, 0);
       ++to.places;
       double* sum = to.sums.data();
       for (const int k : a.draws) {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "../models/model_set.hpp"
@@ -17,15 +17,23 @@
 
 namespace nde {
 
-//! Computes the row of logits after the last token of a text, which is forwarded again if the cache holds it. Returns
-//! the row, and the number that this token has in the last pass.
-inline std::pair<std::span<const float>, int> row_after(espalier::llama_backend& model, espalier::recurrent_kv& kv,
-                                                        espalier::prefill& prefill,
-                                                        std::span<const espalier::token_id> text) {
+//! Writes the logits after the last token of a text, which is forwarded again if the cache holds it, to `row`: minus
+//! infinity for tokens that a draft never proposes. Returns the number that this token has in the last pass.
+//!
+//! Shapes      row [vocabulary]
+inline int row_after(espalier::llama_backend& model, espalier::recurrent_kv& kv, espalier::prefill& prefill,
+                     std::span<const espalier::token_id> text, std::vector<float>& row) {
   kv.truncate(0, std::min(kv.size(0), static_cast<int>(text.size()) - 1));
   int last = 0;
-  const auto logits = prefill.run(model, kv, 0, text, 1, [&](std::int32_t, std::int32_t n) { last = n - 1; });
-  return {logits.row(0), last};
+  const auto logits = prefill.run(model, kv, 0, text, 1, [&](std::int32_t, std::int32_t n) { last = n - 1; }).row(0);
+  if (model.tokens().empty()) {
+    row.assign(logits.begin(), logits.end());
+    return last;
+  }
+  row.assign(static_cast<std::size_t>(model.vocab_size()), -std::numeric_limits<float>::infinity());
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    row[static_cast<std::size_t>(model.tokens()[i])] = logits[i];
+  return last;
 }
 
 //! The states of both models at the end of a text, as a selector reads them.
@@ -70,9 +78,7 @@ class root_states {
  private:
   // Computes the logits and the last hidden state after the last token.
   void forward(espalier::llama_backend& model, espalier::recurrent_kv& kv, std::span<const espalier::token_id> text) {
-    const auto [row, last] = row_after(model, kv, prefill_, text);
-    row_.assign(row.begin(), row.end());
-    const auto hidden = model.hidden_state(last);
+    const auto hidden = model.hidden_state(row_after(model, kv, prefill_, text, row_));
     hidden_.assign(hidden.begin(), hidden.end());
   }
 

@@ -32,6 +32,8 @@ void model_arguments::add_to(CLI::App& app) {
   app.add_option("--model", models.model, "folder with target/, draft/ and a tokenizer, or a model")
       ->capture_default_str();
   app.add_option("--draft", models.draft, "the model that drafts; if not given, the one beside the target");
+  app.add_option("--head-tokens", models.head_tokens,
+                 "a file of the tokens that it drafts; if not given, head_tokens.json in its folder, or else all");
   add_count(app, "--threads", threads, "threads; 0: one a processor", 0, espalier::thread_team::most_threads);
   std::map<std::string, espalier::matrix_arithmetic> forms;
   for (const auto& known : espalier::known_values<espalier::matrix_arithmetic>)
@@ -111,10 +113,17 @@ void replay_arguments::add_to(CLI::App& app) {
   add_count(app, "--memory", memory, "tokens of earlier texts that the memory holds", 2, 1 << 24);
 }
 
+void head_tokens_arguments::add_to(CLI::App& app) {
+  app.add_option("--texts", texts, "JSON Lines: strings, or objects with text or tokens")->required();
+  app.add_option("--tokenizer", tokenizer, "model or folder with the tokenizer of the texts")->capture_default_str();
+  add_count(app, "--count", count, "tokens to list", 1, 1 << 20);
+  app.add_option("--out", out, "file to write, JSON, as --head-tokens takes it")->required();
+}
+
 namespace {
 
 int run(int argc, const char* const* argv, const std::vector<ot_verifier>& own) {
-  CLI::App app("What drafting brings: collects traces for the neural selector, measures costs, replays texts.");
+  CLI::App app("What drafting brings: collects traces for the neural selector, measures costs, counts in texts.");
   app.name("nde");
   app.require_subcommand(1);
   collect_arguments collecting;
@@ -151,6 +160,11 @@ int run(int argc, const char* const* argv, const std::vector<ot_verifier>& own) 
       app.add_subcommand("replay", "counts the tokens a round that drafters without a model bring in given texts");
   replaying.add_to(*command);
   command->callback([&] { chosen = [&] { return replay(replaying); }; });
+  head_tokens_arguments listing;
+  command =
+      app.add_subcommand("head-tokens", "lists the tokens that texts have most often, for a draft of these alone");
+  listing.add_to(*command);
+  command->callback([&] { chosen = [&] { return head_tokens(listing); }; });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

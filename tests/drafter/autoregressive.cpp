@@ -2,6 +2,7 @@
 #include "espalier/drafter/autoregressive.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -9,7 +10,11 @@
 
 #include "catch.hpp"
 #include "espalier/core/tree.hpp"
+#include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/no_drafter.hpp"
 #include "espalier/kv_store/token_kv.hpp"
+#include "espalier/tree_policy/plain.hpp"
+#include "espalier/verifier/greedy.hpp"
 #include "raises.hpp"
 #include "text_models.hpp"
 
@@ -296,4 +301,73 @@ TEST_CASE("a token that the draft model does not know is not forwarded") {
     CHECK(says(message_of<input_error>([&] { drafter.propose(t, std::span(&child, 1)); }),
                "token " + std::to_string(bad), "node 1", "ends at 5"));
   }
+}
+
+namespace {
+
+// A model with columns for tokens 1, 3 and 4 alone; its logits are 0.
+struct narrow_model {
+  std::vector<token_id> few{1, 3, 4};
+  std::vector<float> logits{};
+
+  std::int32_t vocab_size() const { return 6; }
+  std::span<const token_id> tokens() const { return few; }
+  vocab_rows<float> forward(token_kv&, forward_batch_view batch) {
+    logits.assign(batch.outputs.size() * few.size(), 0.0F);
+    return {logits.data(), static_cast<std::int32_t>(batch.outputs.size()), static_cast<std::int32_t>(few.size())};
+  }
+};
+
+// Leaves tokens 2 and 3 after every node.
+struct leaves_two_and_three {
+  template <class NumberT>
+  void process(tree_view, node_id, std::span<const NumberT> logits, std::span<NumberT> out) const {
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = i == 2 || i == 3 ? logits[i] : -std::numeric_limits<NumberT>::infinity();
+  }
+  std::optional<token_id> only(tree_view tree, node_id u) const {
+    return u != root_node && tree.token[u] == 3 ? std::optional<token_id>(2) : std::nullopt;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("rows of a model with columns for some tokens are over the vocabulary, with a processor and after it") {
+  autoregressive drafter(narrow_model{}, token_kv(60));
+  drafter.reserve(4);
+  drafter.begin(std::vector<token_id>{1, 2});
+  const std::vector<node_id> root{0}, child{1};
+  const std::vector<float> plain{0, 1.0F / 3, 0, 1.0F / 3, 1.0F / 3, 0};
+  const auto after_root = [&](auto&& also) {
+    tree<> t(4);
+    t.reset(2);
+    drafter.propose(t, root);
+    t.append(0, 3, 0);
+    drafter.propose(t, child);
+    also();
+    drafter.commit(t, {0, 2});
+  };
+  after_root([&] {
+    CHECK(std::ranges::equal(drafter.rows().row(0), plain));
+    CHECK(std::ranges::equal(drafter.rows().row(1), plain));
+  });
+  leaves_two_and_three process;
+  drafter.process_rows(row_processor<float>(process));
+  after_root([&] {
+    CHECK(std::ranges::equal(drafter.rows().row(0), std::vector<float>{0, 0, 0, 1, 0, 0}));
+    CHECK(std::ranges::equal(drafter.rows().row(1), std::vector<float>{0, 0, 1, 0, 0, 0}));  // without a pass
+  });
+  drafter.process_rows({});
+  after_root([&] {
+    CHECK(std::ranges::equal(drafter.rows().row(0), plain));
+    CHECK(std::ranges::equal(drafter.rows().row(1), plain));
+  });
+}
+
+TEST_CASE("a target whose logits are of some tokens alone is refused") {
+  narrow_model target;
+  token_kv kv(60);
+  auto decode = make_decoder(no_drafter(), plain(), greedy(), kv, target);
+  CHECK_THROWS_WITH(decode.generate(std::vector<token_id>{1, 2}, {.max_tokens = 2}),
+                    "the backend returned 1 rows of 3 logits, but was asked for 1 rows of 6.");
 }

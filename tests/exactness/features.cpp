@@ -17,6 +17,7 @@
 #include "drafter/feature_model.hpp"
 #include "espalier/backend/text.hpp"
 #include "espalier/decoder/decoder.hpp"
+#include "espalier/drafter/autoregressive.hpp"
 #include "espalier/drafter/factorised.hpp"
 #include "espalier/drafter/feature_steps.hpp"
 #include "espalier/kv_store/token_kv.hpp"
@@ -111,7 +112,34 @@ BlockT block_of(const tiny_model& w) {
           }};
 }
 
+// A world's draft model with columns for some tokens alone.
+struct narrow_model {
+  text_backend<logits_of_rows> model;
+  std::vector<token_id> few;
+  std::vector<double> logits{};
+
+  std::int32_t vocab_size() const { return model.vocab_size(); }
+  std::span<const token_id> tokens() const { return few; }
+  vocab_rows<double> forward(token_kv& kv, forward_batch_view batch) {
+    const vocab_rows<double> all = model.forward(kv, batch);
+    logits.clear();
+    for (std::int32_t row = 0; row < all.n_rows; ++row) {
+      for (const token_id token : few)
+        logits.push_back(all.row(row)[static_cast<std::size_t>(token)]);
+    }
+    return {logits.data(), all.n_rows, static_cast<std::int32_t>(few.size())};
+  }
+};
+
 }  // namespace
+
+TEST_CASE(
+    "two rounds over a draft model of some tokens' columns write the target's distribution to 1e-12: every pair") {
+  check_two_rounds("a draft model of some tokens' columns", [](const tiny_model& w) {
+    narrow_model model{text_backend(w.vocab, logits_of_rows{w.draft, prompt.size()}), {0, w.vocab > 2 ? 2 : 1}};
+    return autoregressive(std::move(model), token_kv(16));
+  });
+}
 
 TEST_CASE("two rounds over a head on hidden states write the target's distribution to 1e-12: every pair") {
   check_two_rounds("a head", [](const tiny_model& w) {

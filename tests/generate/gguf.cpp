@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -76,6 +77,29 @@ TEST_CASE("another model drafts, of the same texts by token", "[generate][gguf]"
   const std::string wide = "--model '" + tiny_gguf{.spare_rows = 2}.write("wide.gguf") + "' ";
   const std::string wide_plain = text_of(writes(wide + "--method plain --prompt 'Hello.'"));
   CHECK(text_of(writes(wide + draft + "--method dynatree --prompt 'Hello.'")) == wide_plain);
+}
+
+TEST_CASE("a draft of some tokens alone drafts these, and the text is the target's", "[generate][gguf]") {
+  const std::string model = "--model '" + tiny_gguf().write("tiny.gguf") + "' ", file = scratch() + "/few.json";
+  const std::string draft = "--draft '" + tiny_gguf{.seed = 2}.write("draft.gguf") + "' --head-tokens '" + file + "' ";
+  const auto drafted_of = [&](const std::string& arguments) {
+    return writes(model + draft + arguments).at("statistics").at("drafted").get<int>();
+  };
+  const auto plain = writes(model + "--method plain --prompt 'Hello.'");
+  const auto& tokens = plain.at("texts").at(0).at("tokens");
+  std::ofstream(file) << nlohmann::json({{"head_tokens", std::set<int>(tokens.begin(), tokens.end())}});
+  for (const std::string method : {"chain", "dynatree", "dyspec-greedy", "sequoia", "cost-aware"}) {
+    INFO(method);
+    CHECK(text_of(writes(model + draft + "--method " + method + " --prompt 'Hello.'")) == text_of(plain));
+  }
+  CHECK(drafted_of("--method chain --prompt 'Hello.'") > 0);
+  // Of the tokens that are allowed, some have no row.
+  std::ofstream(file) << R"({"head_tokens": [0, 99, 100, 120]})";
+  for (const std::string pattern : {"[a-h]{4,30}", "[m-p]{4,30}"}) {
+    const std::string ruled = "--prompt 'Hello.' --regex '" + pattern + "' --max-tokens 40 ";
+    CHECK(text_of(writes(model + draft + ruled + "--method dynatree")) ==
+          text_of(writes(model + ruled + "--method plain")));
+  }
 }
 
 TEST_CASE("a draft with another vocabulary drafts the tokens that both have", "[generate][gguf]") {
@@ -250,6 +274,14 @@ TEST_CASE("a model that cannot be used is named, with what can", "[generate][ggu
     std::string arguments;
     std::vector<std::string> message;
   };
+  const std::string draft = tiny_gguf{.seed = 2}.write("draft.gguf");
+  const auto with_tokens = [&](const std::string& list) {
+    static int n = 0;
+    const std::string folder = scratch() + "/" + std::to_string(n++);
+    std::filesystem::create_directory(folder);
+    std::ofstream(folder + "/tokens.json") << list;
+    return "--model " + model + " --draft '" + draft + "' --head-tokens '" + folder + "/tokens.json'";
+  };
   for (const fault& f : std::vector<fault>{
            {"--model '" + tiny_gguf::put("notes.txt", "Some text.") + "'",
             {"notes.txt is no GGUF file", "a folder with a config.json"}},
@@ -274,6 +306,15 @@ TEST_CASE("a model that cannot be used is named, with what can", "[generate][ggu
             {"--translation is for a smaller model that drafts: there is none"}},
            {"--model " + model + " --drafter text --map m",
             {"--map is for a smaller model that drafts: there is none"}},
+           {"--model " + model + " --drafter self --head-tokens m",
+            {"--head-tokens is for a smaller model that drafts: there is none"}},
+           {with_tokens("[0, 1]"), {"tokens.json is not a JSON object"}},
+           {with_tokens(R"({"head_tokens": []})"), {"tokens.json must be an object with one key, \"head_tokens\""}},
+           {with_tokens(R"({"head_tokens": [1, 2], "of": 3})"), {"tokens.json must be an object with one key"}},
+           {with_tokens(R"({"head_tokens": [1, "a"]})"), {"tokens.json: \"head_tokens\" has \"a\", which is no token"}},
+           {with_tokens(R"({"head_tokens": [2, 1, 2]})"), {"tokens.json: \"head_tokens\" has token 2 twice"}},
+           {with_tokens(R"({"head_tokens": [0, 258]})"),
+            {"option head_tokens has token 258 at place 1: tokens must ascend, from 0 to 257"}},
            {"--model " + model + " --map m --draft '" + tiny_gguf{.seed = 2}.write("draft.gguf") + "'",
             {"draft.gguf has the target's tokenizer: there is nothing that --map could say."}},
            {"--model '" + tiny_gguf{.spare_rows = 259}.write("untold.gguf") + "'",

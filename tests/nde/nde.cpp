@@ -9,6 +9,7 @@
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -243,6 +244,34 @@ TEST_CASE("replay counts the tokens a round of texts by their kinds", "[nde]") {
   says("[]", ", line 1 has no");
   says("\n", "holds no text");
   CHECK(contains(run("replay --texts '" + path + ".none'").err, "cannot be opened"));
+}
+
+TEST_CASE("head-tokens lists the tokens that texts have most often, and a draft of these alone drafts them", "[nde]") {
+  const std::string texts = scratch() + "/counted.jsonl", list = scratch() + "/head_tokens.json";
+  std::ofstream(texts) << R"({"tokens": [9, 9, 9, 7, 7, 300]})"
+                       << "\n"
+                       << R"({"tokens": [7, 300, 4, 9]})"
+                       << "\n";
+  const std::string command = "head-tokens --texts '" + texts + "' --out '" + list + "' --count ";
+  for (const auto& [count, listed, said] :
+       {std::tuple("2", "[7,9]", "2 of 4096 tokens, which are 70.00 % of the 10 in these texts"),
+        {"9", "[4,7,9,300]", "4 of 4096 tokens, which are 100.00 % of the 10 in these texts"}}) {
+    const outcome counted = run(command + count);
+    INFO(counted.err);
+    REQUIRE(counted.status == 0);
+    CHECK(contains(counted.out, said));
+    std::ifstream file(list);
+    std::string text;
+    std::getline(file, text);
+    CHECK(text == std::string("{\"head_tokens\":") + listed + "}");
+  }
+  const outcome rated =
+      run("rates --prompts '" + prompts_file() + "' --tokens 8 --draws 1 --head-tokens '" + list + "'");
+  INFO(rated.err);
+  CHECK(rated.status == 0);
+  std::ofstream(texts) << R"({"tokens": [4096]})";
+  CHECK(contains(run(command + "2").err, ", line 1 has token 4096, but the vocabulary of "));
+  CHECK(contains(run("head-tokens --texts '" + texts + ".none' --out x").err, "cannot be opened"));
 }
 
 TEST_CASE("rates of verifiers lie below the highest there can be, and rise with the draws", "[nde]") {

@@ -30,6 +30,7 @@
 #include "espalier/core/verdict.hpp"
 #include "espalier/drafter/nodes/node_checks.hpp"
 #include "espalier/drafter/nodes/node_columns.hpp"
+#include "espalier/drafter/nodes/row_writer.hpp"
 #include "espalier/forward/checked_forward.hpp"
 #include "espalier/forward/held_prefix.hpp"
 #include "espalier/forward/prefill.hpp"
@@ -80,7 +81,12 @@ class autoregressive {
   std::int32_t vocab_size() const { return backend_.vocab_size(); }
   std::int32_t capacity() const { return context_length(backend_, kv_); }
 
-  void process_rows(row_processor<number> process) { process_ = process; }
+  void process_rows(row_processor<number> process) {
+    process_ = process;
+    if (!has_processor()) return;
+    writer_.reserve(vocab_size(), tokens(), true);
+    writes_all_ = true;
+  }
 
   //! Makes the drafter keep the rows and states that root_state() and previous_state() return. Call it before
   //! reserve(). Without this call the drafter takes no memory for them and copies no row. A decoder calls it for
@@ -100,6 +106,8 @@ class autoregressive {
     require_rows(kv_, (std::max)(max_nodes, prefill::default_chunk));
     text_.reserve(std::min<std::size_t>(static_cast<std::size_t>(capacity()), 1U << 20) + nodes + 1);
     rows_.resize(kept_rows * static_cast<std::size_t>(vocab_size()));
+    if (!tokens().empty()) std::fill_n(rows_.get(), kept_rows * static_cast<std::size_t>(vocab_size()), number{0});
+    writer_.reserve(vocab_size(), tokens(), has_processor());
     hidden_.resize(keeps_states_ ? kept_rows * static_cast<std::size_t>(hidden_size()) : 0);
     knows_previous_ = false;
     row_of_.resize(nodes, -1), renumbered_.resize(nodes);
@@ -210,7 +218,7 @@ class autoregressive {
 
   auto forward(const pass_type& pass) {
     stopwatch watch;
-    const auto logits = checked_forward(backend_, kv_, pass.view());
+    const auto logits = checked_forward(backend_, kv_, pass.view(), detail::columns_of(backend_));
     forward_seconds_ += watch.lap();
     return logits;
   }
@@ -260,6 +268,7 @@ class autoregressive {
   double forward_seconds() const { return forward_seconds_; }
 
  private:
+  std::span<const token_id> tokens() const { return detail::tokens_of(backend_); }
   bool has_processor() const { return ESPALIER_HOSTED != 0 && process_; }  // processors are for programs with a heap
   std::size_t offset(std::int32_t row) const { return static_cast<std::size_t>(std::ptrdiff_t{row} * vocab_size()); }
 
@@ -387,10 +396,12 @@ class autoregressive {
   row_origin after_node(node_id u) const { return row_origin::after_node(row_origin::model::draft, sequence_, u); }
 
   void take_row(node_id u, std::span<const number> logits, std::int32_t batch_row, row_origin from) {
-    const std::span<number> row{rows_.get() + offset(n_rows_), logits.size()};
-    const bool is_processed = has_processor() && from.at == row_origin::kind::node;
-    if (is_processed) process_(tree_, u, logits, row);
-    sampler_.probabilities(is_processed ? row : logits, row, from);
+    const std::span<number> row{rows_.get() + offset(n_rows_), static_cast<std::size_t>(vocab_size())};
+    row_processor<number> process;
+    if (has_processor() && from.at == row_origin::kind::node) process = process_;
+    // An earlier row here may have had numbers at tokens without a column.
+    if (!tokens().empty() && writes_all_) std::fill(row.begin(), row.end(), number{0});
+    writer_.write(tree_, u, logits, tokens(), process, sampler_, from, row);
     if constexpr (detail::KeepsHiddenStates<std::remove_reference_t<BackendT>>) {
       if (!hidden_.empty()) {
         const std::span<const float> state = backend_.hidden_state(batch_row);
@@ -436,6 +447,8 @@ class autoregressive {
   tree_view tree_{};
   std::span<const node_id> nodes_{};
   row_processor<number> process_;
+  bool writes_all_ = false;  // rows of a processor, which may have numbers at all tokens, have been written
+  detail::row_writer<number> writer_;
   std::int32_t n_added_ = 0;  // number of rows added to the pass under way
   forward_batch batch_;
   prefill prefill_;

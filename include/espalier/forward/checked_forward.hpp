@@ -24,16 +24,21 @@ void require_rows_of(const vocab_rows<NumberT>& logits, std::int32_t n, std::int
     raise<input_error>("the backend returned no logits but a null pointer, in place of ", n, " rows.");
 }
 
-//! Runs a forward pass, checks that it gave as many rows as were asked for, each of the vocabulary's length, and
-//! returns them.
+//! Runs a forward pass, checks that it gave as many rows as were asked for, each of `columns` logits, the vocabulary's
+//! length if that is not given, and returns them.
 //!
 //! Errors      input_error as require_rows_of; the backend's own errors pass through
 template <class BackendT, class KVStoreT>
 requires Backend<BackendT, KVStoreT>
-auto checked_forward(BackendT& backend, KVStoreT& kv, forward_batch_view batch) {
+auto checked_forward(BackendT& backend, KVStoreT& kv, forward_batch_view batch, std::int32_t columns) {
   const auto logits = backend.forward(kv, batch);
-  require_rows_of(logits, static_cast<std::int32_t>(batch.outputs.size()), backend.vocab_size());
+  require_rows_of(logits, static_cast<std::int32_t>(batch.outputs.size()), columns);
   return logits;
+}
+template <class BackendT, class KVStoreT>
+requires Backend<BackendT, KVStoreT>
+auto checked_forward(BackendT& backend, KVStoreT& kv, forward_batch_view batch) {
+  return checked_forward(backend, kv, batch, backend.vocab_size());
 }
 
 }  // namespace espalier

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "espalier/concepts/backend.hpp"
+#include "espalier/concepts/drafter.hpp"
 #include "espalier/concepts/kv_store.hpp"
 #include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch.hpp"
@@ -72,7 +73,7 @@ class prefill {
     if (!add(batch_, kv, sequence, text, n, (std::min)(n, n_outputs)))
       raise<input_error>("a text of ", text.size(), " tokens does not fit a cache of ", kv.capacity(),
                          ", or its pages are used up.");
-    const auto logits = checked_forward(backend, kv, batch_.view());
+    const auto logits = checked_forward(backend, kv, batch_.view(), detail::columns_of(backend));
     before_commit(done, n);
     commit(kv, sequence, text, n);
     return logits;

@@ -241,6 +241,46 @@ TEST_CASE("logits are as many as are asked for: of tokens that the model has not
         llama_driver::plainly(sized, other_kv, std::vector<token_id>{1, 0}));
 }
 
+TEST_CASE("with tokens of the head's own, logits are those of these tokens, and everything else is as it was") {
+  const std::vector<token_id> text{1, 5, 2, 7};
+  const std::vector<std::vector<token_id>> lists{{2, 3, 39}, {0}};
+  const auto check = [&](const std::string& folder, llama_options options) {
+    INFO(folder);
+    llama_backend all = golden_backend(folder, options);
+    auto kv = llama_driver::cache_for(all, 32);
+    const auto expected = llama_driver::plainly(all, kv, text);
+    CHECK(all.tokens().empty());
+    for (const std::vector<token_id>& tokens : lists) {
+      options.head_tokens = tokens;
+      llama_backend few = golden_backend(folder, options);
+      CHECK(std::ranges::equal(few.tokens(), tokens));
+      CHECK(few.vocab_size() == all.vocab_size());
+      auto few_kv = llama_driver::cache_for(few, 32);
+      const auto rows = llama_driver::plainly(few, few_kv, text);
+      REQUIRE(rows.size() == expected.size());
+      for (std::size_t r = 0; r < rows.size(); ++r) {
+        REQUIRE(rows[r].size() == tokens.size());
+        for (std::size_t i = 0; i < tokens.size(); ++i)
+          CHECK(rows[r][i] == expected[r][static_cast<std::size_t>(tokens[i])]);
+      }
+    }
+  };
+  for (const char* folder : {"llama", "llama_tied", "llama_int8_rows", "gemma2"})
+    check(folder, {.weights = weight_storage::as_stored});
+  for (const char* folder : {"llama", "llama_tied"})
+    check(folder, {.arithmetic = matrix_arithmetic::integer});
+}
+
+TEST_CASE("tokens of the head that are none, or that do not ascend, are refused") {
+  const int vocab = golden_backend("llama").vocab_size();
+  for (const std::vector<token_id>& tokens : {std::vector<token_id>{-1}, {3, 3}, {4, 2}, {1, vocab}}) {
+    const auto load = [&] { golden_backend("llama", {.head_tokens = tokens}); };
+    CHECK_THROWS_WITH(
+        load(), Catch::Matchers::StartsWith("option head_tokens has token ") &&
+                    Catch::Matchers::EndsWith(": tokens must ascend, from 0 to " + std::to_string(vocab - 1) + "."));
+  }
+}
+
 TEST_CASE("NaN weights give NaN logits, for the sampler to find") {
   const auto config = model_writer::wide_config();
   auto file = model_writer::random_llama(config, 8);

@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <vector>
 
 #include "espalier/concepts/row_processor.hpp"
 #include "espalier/core/row_origin.hpp"
+#include "espalier/core/static/list.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
 #include "espalier/sampling/sampler.hpp"
@@ -59,8 +59,8 @@ class row_writer {
     return wide_;
   }
 
-  std::vector<NumberT> few_;   // [columns], if columns are not tokens
-  std::vector<NumberT> wide_;  // [vocab], if a processor changes these rows, too
+  list<NumberT> few_;   // [columns], if columns are not tokens
+  list<NumberT> wide_;  // [vocab], if a processor changes these rows, too
 };
 
 }  // namespace espalier::detail

@@ -40,6 +40,9 @@ struct llama_options {
   //! number of logits in a row, for a draft whose vocabulary is padded to another size than its target's; 0: the size
   //! of the model's own vocabulary. Tokens beyond the model's own have the logit minus infinity and are read as token 0
   int vocab_size = 0;
+  //! tokens whose logits a pass gives, ascending, for a draft that proposes no others; empty: all. load() then reads
+  //! no other rows of the output matrix. The embedding has all tokens, whatever is listed
+  std::vector<token_id> head_tokens{};
   //! first layers that a pass goes through, before the final norm and the head; 0: all of them. load() reads the
   //! weights of all layers
   int layers = 0;
@@ -68,7 +71,8 @@ struct llama_options {
 //! weights as floats, or as integers, with weights of 8 bits and activations of 16 bits: docs/benchmarks.md says what
 //! that costs and how fast it is.
 //!
-//! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size()]
+//! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size()], or, with option head_tokens, a
+//!             column for each of these
 //! Complexity  a pass reads the weights from main memory once, but of a mixture of experts only those that its rows
 //!             use; with more than about a dozen rows it reads them again, from the processor's cache. forward
 //!             allocates only if the cache is larger than any before, if a batch of a model with recurrent layers has
@@ -86,7 +90,8 @@ class llama_backend {
     const model_files files = model_files::open(path);
     weight_storage storage = storage_for(require_options(options).arithmetic, options.weights);
     if (storage == weight_storage::fastest) storage = detail::faster_storage(*files.tensors, team_of(options));
-    llama_backend loaded(files.config, model_weights::load(files.config, *files.tensors, storage), options);
+    const model_config config = files.config.with_head_tokens(options.head_tokens);
+    llama_backend loaded(config, model_weights::load(config, *files.tensors, storage), options);
     loaded.where_ = path;
     return loaded;
   }
@@ -94,8 +99,8 @@ class llama_backend {
   llama_backend(const model_config& config, model_weights weights, const llama_options& options)
       : llama_backend(config, std::make_shared<const model_weights>(std::move(weights)), options) {}
 
-  //! Makes a backend that shares another backend's weights, so that memory holds them once. It does not use option
-  //! `weights`.
+  //! Makes a backend that shares another backend's weights, so that memory holds them once. It does not use the options
+  //! `weights` and `head_tokens`: the config has the latter.
   //!
   //! Errors      option_error for products of integers with weights that are not held as i8_rows
   llama_backend(const model_config& config, std::shared_ptr<const model_weights> weights, const llama_options& options)
@@ -112,6 +117,8 @@ class llama_backend {
   }
 
   int vocab_size() const { return vocab_size_; }
+  //! The token of each column of the logits; empty: columns are tokens.
+  std::span<const token_id> tokens() const { return config_.head_tokens; }
   int max_rows() const { return options_.max_rows; }
   int max_positions() const { return max_positions_; }
   const model_config& config() const { return config_; }
@@ -147,7 +154,7 @@ class llama_backend {
     one_process place;
     pass_.run(place, *weights_, kv, known_tokens(batch));
     return sized(
-        {pass_.rows(detail::step_rows::logits), static_cast<std::int32_t>(batch.outputs.size()), config_.vocab_size});
+        {pass_.rows(detail::step_rows::logits), static_cast<std::int32_t>(batch.outputs.size()), config_.columns()});
   }
 
   //! Length of hidden_state(); 0 unless options.hidden_layers lists the last layer.
@@ -174,7 +181,7 @@ class llama_backend {
                                  .arithmetic = options_.arithmetic,
                                  .max_inputs = (std::max)({config_.hidden_size, config_.mixed_size(),
                                                            config_.activated_size(), config_.mixture.size}),
-                                 .vocab_size = config_.vocab_size,
+                                 .vocab_size = config_.columns(),
                                  .hidden_layers = options_.hidden_layers}};
   }
 
@@ -192,9 +199,9 @@ class llama_backend {
     return batch;
   }
 
-  // Returns the logits in rows of vocab_size() numbers.
+  // Returns the logits in rows of vocab_size() numbers, or as they are if their columns are of some tokens alone.
   logits_view sized(logits_view own) {
-    if (vocab_size_ == own.vocab) return own;
+    if (vocab_size_ == own.vocab || !tokens().empty()) return own;
     const auto size = static_cast<std::size_t>(vocab_size_);
     const std::size_t n = (std::min)(size, static_cast<std::size_t>(own.vocab));
     logits_.assign(static_cast<std::size_t>(own.n_rows) * size, -std::numeric_limits<float>::infinity());

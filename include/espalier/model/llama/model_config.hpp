@@ -6,12 +6,14 @@
 #include <cstddef>
 #include <initializer_list>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "espalier/core/error.hpp"
+#include "espalier/core/token.hpp"
 #include "espalier/model/files/json_reader.hpp"
 #include "espalier/model/files/whole_file.hpp"
 #include "espalier/model/llama/mixture_shape.hpp"
@@ -116,6 +118,9 @@ struct model_config {
   bool has_embedding = true;  //!< false: the embedding of another model is used
   bool has_head = true;       //!< false: the output matrix of another model is used
   int head_size = 0;          //!< number of tokens that have a row of the output matrix; 0: all
+  //! Tokens whose rows of the output matrix are loaded, ascending: logits then have a column for each of these. Empty:
+  //! all. No file says this: see with_head_tokens().
+  std::vector<token_id> head_tokens{};
 
   recurrent_block_shape recurrence{};  //!< shape of the blocks of the layers in `recurrent`
   std::vector<bool> recurrent{};  //!< [n_layers] whether a layer has a recurrent block instead of attention; empty:
@@ -179,6 +184,26 @@ struct model_config {
     if (attending == n) fewer.recurrent.clear(), fewer.recurrence = {};
     return fewer;
   }
+  //! Returns the config of a model that gives the logits of these tokens alone; of all, if there are none.
+  //!
+  //! Errors      option_error unless the tokens ascend and are of the vocabulary
+  model_config with_head_tokens(std::span<const token_id> tokens) const {
+    model_config fewer = *this;
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      if (tokens[i] >= (i > 0 ? tokens[i - 1] + 1 : 0) && tokens[i] < vocab_size) continue;
+      raise<option_error>("option head_tokens has token ", tokens[i], " at place ", i,
+                          ": tokens must ascend, from 0 to ", vocab_size - 1, ".");
+    }
+    fewer.head_tokens.assign(tokens.begin(), tokens.end());
+    return fewer;
+  }
+  //! Returns the number of columns of the logits.
+  int columns() const {
+    if (!head_tokens.empty()) return static_cast<int>(head_tokens.size());
+    return head_size > 0 ? head_size : vocab_size;
+  }
+  //! Returns whether the embedding is held beside the output matrix, and is not that matrix itself.
+  bool holds_embedding() const { return has_embedding && (!tied_embeddings || !head_tokens.empty()); }
   //! Returns the config of the embedding, the final norm and the output matrix alone.
   model_config without_layers() const {
     model_config ends = *this;

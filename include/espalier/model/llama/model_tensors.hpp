@@ -212,6 +212,7 @@ class model_tensors {
     if (c_.tied_embeddings) {
       for (const char* end : {".weight", ".weight_scale"})
         tensors_.copy_of(head + end, embedding + end);
+      if (!c_.head_tokens.empty()) linear(embedding, {model_part::head}, false);
     } else if (c_.has_head) {
       linear(head, {model_part::head}, false);
     }

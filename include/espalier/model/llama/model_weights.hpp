@@ -83,15 +83,27 @@ namespace detail {
 struct whole_model {
   const model_config& config;
 
-  matrix_size held(part_place place) const { return size_of(config, place); }
+  matrix_size held(part_place place) const {
+    matrix_size size = size_of(config, place);
+    if (has_few_rows(place)) size.outputs = config.columns();
+    return size;
+  }
   int n_biases(part_place place) const { return held(place).outputs; }
-  int own_row(part_place, int row) const { return row; }
+  int own_row(part_place place, int row) const {
+    if (!has_few_rows(place)) return row;
+    const std::vector<token_id>& tokens = config.head_tokens;
+    const auto found = std::lower_bound(tokens.begin(), tokens.end(), row);
+    return found != tokens.end() && *found == row ? static_cast<int>(found - tokens.begin()) : -1;
+  }
   int own_output(part_place, int row) const { return row; }
   bool is_cut(part_place) const { return false; }
   column_range inputs_of(part_place place) const { return {0, inputs_in_file(place)}; }
   int inputs_in_file(part_place place) const { return held(place).inputs; }
   column_range inputs_to_read(part_place place, weight_type) const { return inputs_of(place); }
   column_range numbers_of(part_place, int n) const { return {0, n}; }
+
+ private:
+  bool has_few_rows(part_place place) const { return place.part == model_part::head && !config.head_tokens.empty(); }
 };
 
 // The receiver of the tensors that model_tensors or block_draft_tensors reads. It stores in `weights` the part of each
@@ -198,7 +210,8 @@ struct weight_loader {
 //! and all else in F32.
 //!
 //! Query, key and value projections are one matrix, rows in that order. A tied embedding is held once, as the output
-//! projection. Parts that a model does not have are null or have 0 outputs.
+//! projection, unless that has the rows of some tokens alone. Parts that a model does not have are null or have 0
+//! outputs.
 //!
 //! Complexity  load: peak memory is the weights as held and a buffer of 128 KiB or one row; for a folder
 //!             of gpt-oss also one matrix of an expert
@@ -237,7 +250,7 @@ struct model_weights {
   weight_rows embedding;  //!< [vocab_size][hidden_size]; empty if it is tied, or another model's is used
   std::vector<layer_type> layers;
   norm_type final_norm;
-  linear_type head;  //!< outputs: vocab_size, or config.head_size if that is not 0
+  linear_type head;  //!< outputs: config.columns()
 
   std::size_t bytes() const { return block.used() * sizeof(float); }
 
@@ -287,7 +300,7 @@ struct model_weights {
       detail::linear_at(*this, place).matrix = weight_matrix(size.outputs, size.inputs);
     };
     const detail::matrix_size size = part.held({detail::model_part::embedding});
-    if (!c.tied_embeddings && c.has_embedding) embedding = weight_rows(size.outputs, size.inputs);
+    if (c.holds_embedding()) embedding = weight_rows(size.outputs, size.inputs);
     for (int i = 0; i < c.n_layers; ++i) {
       using enum detail::model_part;
       for (const detail::model_part each : {query_key_value, attention_out})
