@@ -168,11 +168,6 @@ struct draft_head_weights : model_weights<NumberT> {
   static draft_head_weights load(const draft_head_config& config, espalier::tensor_source& file) {
     if (config.is_parallel())
       raise<model_error>(config.where, " is of a P-EAGLE head: parallel_head_model reads it, on the host alone.");
-    if (config.attention_gate || config.mixture.experts > 0) {
-      raise<model_error>(config.where, " is of a head with ",
-                         config.attention_gate ? "gates behind attention" : "a mixture of experts",
-                         ", which heads on the device do not compute; the host's, espalier::draft_head_model, does.");
-    }
     draft_head_weights weights;
     static_cast<model_weights<NumberT>&>(weights) = model_weights<NumberT>::load(config, file);
     weights.read_projection(config, file);
@@ -213,8 +208,8 @@ struct draft_head_weights : model_weights<NumberT> {
 //! are lower by one than the tokens' own, since the first token has no row: attention depends on distances alone.
 //!
 //! Complexity  read: 2 launches and, but for an MTP head, a product for each max_rows() rows. forward: a pass of
-//!             5 + 9 n_layers launches and products, one more a layer if attention divides the context. No allocation,
-//!             no synchronisation: a graph can capture both
+//!             5 + 9 n_layers launches and products, and those that llama_backend names besides. No allocation, no
+//!             synchronisation: a graph can capture both
 //! Law         a text's numbers do not depend on the numbers of other texts
 //! Errors      load: model_error for files that cannot be read, that do not fit the target or one another, or that
 //!             hold a head which the device does not compute; cuda_error. load and the constructor: option_error for a
@@ -312,7 +307,7 @@ class draft_head_model {
   //! Pre         batch.n_rows <= max_rows(); the target's states before the rows of texts were read
   vocab_rows<LogitT> forward(context_type& context, const forward_batch_view& batch, cudaStream_t stream,
                              const std::int32_t* reads = nullptr) {
-    place here{*this, context, reads};
+    place here{{products_, memory_}, *this, context, reads};
     detail::step_launcher<NumberT, LogitT, AttentionT, weights_type, place>{
         steps_, shape_, products_, numbers_, rotary_, &attention_, weights_, memory_, 0, here}
         .run(steps_.all(), view_of(context), batch, stream);
@@ -325,8 +320,6 @@ class draft_head_model {
   }
 
  private:
-  using linear_type = typename weights_type::linear_type;
-
   // Returns the shape of the head's transformer; its vocabulary is the columns of the logits.
   static model_config shape_of(const draft_head_config& config) {
     model_config shape = config;
@@ -339,8 +332,8 @@ class draft_head_model {
     return config_.norm_output ? std::vector<int>() : std::vector<int>{config_.n_layers - 1};
   }
 
-  // The PlaceT of step_launcher for a head: it has the whole of each matrix, and begin_rows() fills its stream.
-  struct place {
+  // The PlaceT of step_launcher for a head, whose stream begin_rows() fills.
+  struct place : detail::whole_place<NumberT, LogitT> {
     const draft_head_model& of;
     const context_type& context;
     const std::int32_t* reads;
@@ -348,11 +341,6 @@ class draft_head_model {
     void embed(const forward_batch_view& batch, cudaStream_t stream) const {
       of.begin_rows(context, reads, batch, stream);
     }
-    void add(const detail::model_step& step, int number, const linear_type& linear, const NumberT* x, int rows,
-             cudaStream_t stream) const {
-      of.products_.multiply(number, linear.matrix, x, step.adds ? of.memory_.stream : of.memory_.output, rows, stream);
-    }
-    void stream_changed() const {}
     float* kept(int) const { return of.kept_; }
   };
 
@@ -366,22 +354,18 @@ class draft_head_model {
     shape.head_dim = config_.head_dim;
     shape.max_rows = max_rows_;
     shape.max_context = slots();
-    shape.query_stride = config_.query_size() + 2 * config_.kv_size();
+    shape.query_stride = config_.projected_size();
     return shape;
   }
 
   void add_products() {
     const int width = config_.hidden_size;
-    const bool adds = config_.adds_products();
     constexpr cudaDataType_t numbers = detail::data_type_of<NumberT>;
     // An EAGLE-3 head's projection gives states, an MTP head's the stream.
     projection_ = products_.add(width, config_.projection_inputs(), config_.is_mtp() ? CUDA_R_32F : numbers, false);
-    numbers_.query_key_value = products_.add(config_.projected_size(), width, numbers, false);
+    numbers_.add_layers(products_, config_, numbers);
     if (config_.paired_input)
       numbers_.paired_query_key_value = products_.add(config_.projected_size(), 2 * width, numbers, false);
-    numbers_.attention_out = products_.add(width, config_.query_size(), CUDA_R_32F, adds);
-    numbers_.widen = products_.add(2 * config_.intermediate_size, width, numbers, false);
-    numbers_.down = products_.add(width, config_.intermediate_size, CUDA_R_32F, adds);
     numbers_.head = products_.add(shape_.vocab_size, width, detail::data_type_of<LogitT>, false);
   }
 
@@ -389,13 +373,7 @@ class draft_head_model {
     const auto rows = [&](int width) { return static_cast<std::size_t>(max_rows_) * static_cast<std::size_t>(width); };
     if (!config_.is_mtp()) gathered_ = activations_.take(rows(config_.projection_inputs()));
     memory_.paired = activations_.take(rows(2 * config_.hidden_size));
-    memory_.normed = activations_.take(rows(config_.hidden_size));
-    memory_.projected = activations_.take(rows(config_.projected_size()));
-    memory_.mixed = activations_.take(rows(config_.query_size()));
-    memory_.widened = activations_.take(rows(2 * config_.intermediate_size));
-    memory_.activated = activations_.take(rows(config_.intermediate_size));
-    memory_.stream = floats_.take(rows(config_.hidden_size));
-    if (!config_.adds_products()) memory_.output = floats_.take(rows(config_.hidden_size));
+    memory_.take_layers(config_, max_rows_, activations_, floats_, integers_);
     if (!config_.norm_output) kept_ = floats_.take(rows(config_.hidden_size));
     memory_.logits = logits_memory_.take(rows(shape_.vocab_size));
     static_assert(sizeof(batch_sequence) % sizeof(std::int32_t) == 0);
