@@ -477,8 +477,9 @@ TEST_CASE("A head drafts for many texts, in a joint and for texts that begin ali
 
 TEST_CASE("A head that does not fit the target, or that the device does not compute, is refused by a sentence") {
   auto target = target_of<float>(heads + "plain");
-  CHECK(says(message_of<model_error>([&] { head_type<float>::load(heads + "peagle", target); }),
-             "peagle/config.json is of a P-EAGLE head: parallel_head_model reads it, on the host alone."));
+  CHECK(says(
+      message_of<model_error>([&] { head_type<float>::load(heads + "peagle", target); }),
+      "peagle/config.json is of a P-EAGLE head, which drafts all tokens in one pass: parallel_head_model reads it."));
   CHECK(message_of<option_error>([&] { head_type<float>::load(heads + "together", target); }) ==
         "option hidden_layers of the target does not list layer 0, which the draft head reads; it must list 0, 3, 5.");
   CHECK(says(message_of<model_error>([&] { head_type<float>::load(heads + "target", target); }),

@@ -47,7 +47,8 @@
 
 namespace espalier::cuda::detail {
 
-// The states of drafted rows of each text, by the scratch row of the draft's cache.
+// The states of drafted rows of each text, by the scratch row of the draft's cache. With a max_columns of 0 all texts
+// have the same states.
 //
 // Shapes: states [places][max_columns][width]
 template <class NumberT>
@@ -150,8 +151,7 @@ namespace espalier::cuda {
 //! NumberT, row by row, norms as float.
 //!
 //! Complexity  load: as model_weights
-//! Errors      those of model_weights; model_error for a P-EAGLE head, which the device does not compute, and for
-//!             tensors that contradict the config or one another
+//! Errors      those of model_weights; model_error for tensors that contradict the config or one another
 template <class NumberT>
 struct draft_head_weights : model_weights<NumberT> {
   device_array<NumberT> projection;     //!< [hidden_size][projection_inputs()]
@@ -159,6 +159,7 @@ struct draft_head_weights : model_weights<NumberT> {
   device_array<float> state_norm;       //!< [hidden_size]
   device_array<float> token_norm;       //!< [hidden_size]; empty: the first layer's attention_norm is used
   device_array<token_id> tokens;  //!< [head_size] the token of each column of the logits; empty: columns are tokens
+  device_array<NumberT> masked;   //!< [hidden_size] a P-EAGLE head's learned state, projected; empty in other heads
 
   std::size_t bytes() const {
     return model_weights<NumberT>::bytes() + projection.size() * sizeof(NumberT) +
@@ -166,8 +167,6 @@ struct draft_head_weights : model_weights<NumberT> {
   }
 
   static draft_head_weights load(const draft_head_config& config, espalier::tensor_source& file) {
-    if (config.is_parallel())
-      raise<model_error>(config.where, " is of a P-EAGLE head: parallel_head_model reads it, on the host alone.");
     draft_head_weights weights;
     static_cast<model_weights<NumberT>&>(weights) = model_weights<NumberT>::load(config, file);
     weights.read_projection(config, file);
@@ -179,6 +178,12 @@ struct draft_head_weights : model_weights<NumberT> {
     upload(norms.state_norm, weights.state_norm);
     upload(norms.token_norm, weights.token_norm);
     upload(espalier::detail::read_draft_tokens(config, file), weights.tokens);
+    if (!config.is_parallel()) return weights;
+    const std::vector<float> masked = espalier::detail::read_masked(config, file, norms);
+    weights.masked = device_array<NumberT>(masked.size());
+    detail::row_upload<NumberT> rows;
+    rows.add(weights.masked.data(), masked.data(), masked.size());
+    rows.flush();
     return weights;
   }
 
@@ -211,9 +216,9 @@ struct draft_head_weights : model_weights<NumberT> {
 //!             5 + 9 n_layers launches and products, and those that llama_backend names besides. No allocation, no
 //!             synchronisation: a graph can capture both
 //! Law         a text's numbers do not depend on the numbers of other texts
-//! Errors      load: model_error for files that cannot be read, that do not fit the target or one another, or that
-//!             hold a head which the device does not compute; cuda_error. load and the constructor: option_error for a
-//!             target whose option hidden_layers lacks a layer, and for max_rows out of range
+//! Errors      load: model_error for files that cannot be read, or that do not fit the target or one another;
+//!             cuda_error. load and the constructor: option_error for a target whose option hidden_layers lacks a
+//!             layer, and for max_rows out of range
 //! Source      as espalier::draft_head_model
 template <class NumberT, class LogitT = float, class AttentionT = tree_attention<NumberT>>
 class draft_head_model {
@@ -238,7 +243,16 @@ class draft_head_model {
   //! Loads a head whose passes have at most max_rows rows.
   template <class TargetT>
   static draft_head_model load(const std::string& path, const TargetT& target, std::int32_t max_rows = 257) {
-    const auto files = draft_head_files::open(draft_head_config::load(path), path, target.config(), "in use");
+    draft_head_config config = draft_head_config::load(path);
+    config.require_parallel(false);
+    return load(std::move(config), path, target, max_rows);
+  }
+
+  //! Loads the head of a config that was read from the same path.
+  template <class TargetT>
+  static draft_head_model load(draft_head_config config, const std::string& path, const TargetT& target,
+                               std::int32_t max_rows = 257) {
+    const auto files = draft_head_files::open(std::move(config), path, target.config(), "in use");
     return draft_head_model(files.config, weights_type::load(files.config, *files.tensors), target, max_rows);
   }
 
@@ -301,7 +315,7 @@ class draft_head_model {
 
   //! Computes a pass, and returns the logits of its outputs. If `reads` is given, it says which state each row reads,
   //! as draft_batch::reads() does, and the outputs' own states are kept for later rows. Else all rows read states of
-  //! the target.
+  //! the target. A P-EAGLE head keeps no states, and state 0 is its learned state.
   //!
   //! Shapes      [n_outputs][columns], at the same address always
   //! Pre         batch.n_rows <= max_rows(); the target's states before the rows of texts were read
@@ -311,7 +325,7 @@ class draft_head_model {
     detail::step_launcher<NumberT, LogitT, AttentionT, weights_type, place>{
         steps_, shape_, products_, numbers_, rotary_, &attention_, weights_, memory_, 0, here}
         .run(steps_.all(), view_of(context), batch, stream);
-    if (reads != nullptr && batch.n_outputs > 0) {
+    if (reads != nullptr && batch.n_outputs > 0 && !config_.is_parallel()) {
       launch("keep_drafted", detail::keep_drafted<NumberT>,
              {.grid = static_cast<unsigned>(batch.n_outputs), .threads = detail::drafted_threads}, stream,
              drafted_of(context), config_.norm_output ? memory_.normed : nullptr, kept_, batch);
@@ -395,6 +409,7 @@ class draft_head_model {
   }
 
   detail::drafted_states<NumberT> drafted_of(const context_type& context) const {
+    if (config_.is_parallel()) return {weights_.masked.data(), 0, config_.hidden_size};
     return {context.drafted.data(), context.max_columns, config_.hidden_size};
   }
 
