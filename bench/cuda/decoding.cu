@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "device_block_model.cuh"
 #include "espalier/core/error.hpp"
 #include "espalier/cuda/decoder/decoder.cuh"
 #include "espalier/cuda/drafter/autoregressive.cuh"
@@ -23,7 +24,6 @@
 #include "espalier/cuda/drafter/feature_steps.cuh"
 #include "espalier/cuda/drafter/no_drafter.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
-#include "espalier/cuda/model/llama/block_draft_model.cuh"
 #include "espalier/cuda/model/llama/draft_head_model.cuh"
 #include "espalier/cuda/model/llama/llama_backend.cuh"
 #include "espalier/cuda/tree_policy/best_first.cuh"
@@ -33,15 +33,13 @@
 #include "espalier/cuda/tree_policy/iid_paths.cuh"
 #include "espalier/cuda/tree_policy/plain.cuh"
 #include "espalier/cuda/tree_policy/sampled_chain.cuh"
-#include "espalier/model/llama/block_draft_config.hpp"
-#include "espalier/model/llama/draft_head_config.hpp"
-#include "espalier/model/llama/model_files.hpp"
 #include "espalier/processor/constrained.hpp"
 #include "espalier/verifier/block_verification.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/residual_walk.hpp"
 #include "espalier/verifier/target_only.hpp"
 #include "espalier/verifier/traversal.hpp"
+#include "layers_read.hpp"
 #include "model_paths.hpp"
 #include "program.cuh"
 #include "round_stations.cuh"
@@ -110,7 +108,7 @@ struct claims {
   }
 };
 
-using block_model = device::block_draft_model<number>;
+using block_model = models::device_block_model<number>;
 using head_model = device::draft_head_model<number>;
 
 // Rows of a head's pass: best_first asks about fifteen nodes for each of its 64.
@@ -123,16 +121,9 @@ struct loaded {
   std::optional<head_model> head;
 
   loaded(const models::model_paths& paths, int max_rows) {
-    std::vector<int> read_layers;
-    if (!paths.block.empty()) read_layers = block_draft_config::load(paths.block).hidden_layers;
-    if (!paths.head.empty()) {
-      auto config = draft_head_config::load(paths.head);
-      config.require_target(model_files::open(paths.model).config, paths.model);
-      read_layers.insert(read_layers.end(), config.hidden_layers.begin(), config.hidden_layers.end());
-    }
-    target = std::make_unique<model>(paths.model, read_layers, max_rows);
+    target = std::make_unique<model>(paths.model, models::layers_read(paths), max_rows);
     if (!paths.draft.empty()) draft = std::make_unique<model>(paths.draft);
-    if (!paths.block.empty()) block.emplace(block_model::load(paths.block, target->backend));
+    if (!paths.block.empty()) block.emplace(block_model::load(paths.block, target->backend, max_rows));
     if (!paths.head.empty()) head.emplace(head_model::load(paths.head, target->backend, rows_of_head));
     if (draft && draft->backend.vocab_size() != target->backend.vocab_size())
       raise<model_error>("the target ", paths.model, " has a vocabulary of ", target->backend.vocab_size(),

@@ -9,7 +9,7 @@ import gpu_models
 
 # what: what is measured. layout: how the draft's files must be laid out. target: numbers of the target's config.json
 # that the entry is about. times_plain: the speeds over plain decoding that were published, greedy and at temperature 1.
-# part: the argument that names the draft, block for a block draft and draft for a head.
+# part: the argument that names the draft, block for what drafts all depths in one pass and draft for other heads.
 Entry = collections.namedtuple("Entry", ("what", "layout", "target", "times_plain", "part"), defaults=({}, (), "block"))
 QWEN3_8B = {"model_type": "qwen3", "hidden_size": 4096, "num_hidden_layers": 36}
 ENTRIES = {
@@ -25,6 +25,7 @@ ENTRIES = {
     "eagle3-speculators": Entry("an EAGLE-3 head as speculators writes them", "eagle3 of speculators", part="draft"),
     "eagle3-gguf": Entry("an EAGLE-3 head as llama.cpp's converter writes them", "GGUF", part="draft"),
     "mtp-speculators": Entry("an MTP head as speculators writes them", "mtp of speculators", part="draft"),
+    "peagle-speculators": Entry("a P-EAGLE head as speculators writes them", "peagle of speculators"),
 }
 FORM = "NAME=TARGET,block=DRAFT, or NAME=TARGET,draft=DRAFT for a head"
 SECONDS = 3600

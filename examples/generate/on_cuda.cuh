@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "../models/device_block_model.cuh"
+#include "../models/layers_read.hpp"
 #include "constraint_of.hpp"
 #include "draft_sampling.hpp"
 #include "espalier/cuda/decoder/decoder.cuh"
@@ -20,12 +22,9 @@
 #include "espalier/cuda/drafter/no_drafter.cuh"
 #include "espalier/cuda/drafter/prompt_lookup.cuh"
 #include "espalier/cuda/kv_store/recurrent.cuh"
-#include "espalier/cuda/model/llama/block_draft_model.cuh"
 #include "espalier/cuda/model/llama/draft_head_model.cuh"
 #include "espalier/cuda/model/llama/llama_backend.cuh"
 #include "espalier/cuda/registry.cuh"
-#include "espalier/model/llama/block_draft_config.hpp"
-#include "espalier/model/llama/draft_head_config.hpp"
 #include "espalier/model/llama/model_files.hpp"
 #include "espalier/selector/neural_delayed.hpp"
 #include "part_with.hpp"
@@ -40,7 +39,7 @@ template <class NumberT>
 struct device_models {
   using backend = cuda::llama_backend<NumberT>;
   using cache = cuda::recurrent_kv<NumberT>;
-  using block_model = cuda::block_draft_model<NumberT>;
+  using block_model = models::device_block_model<NumberT>;
   using head_model = cuda::draft_head_model<NumberT>;
   using model_drafter = cuda::autoregressive<backend&, cache&>;
   using block_drafter = cuda::block_diffusion<block_model&>;
@@ -55,20 +54,12 @@ struct device_models {
   std::optional<head_model> head;
 
   device_models(const models::model_paths& paths, std::int32_t max_rows)
-      : rows(max_rows), context(context_of(paths.model)), target(load(paths.model, layers_read_over(paths))) {
+      : rows(max_rows), context(context_of(paths.model)), target(load(paths.model, models::layers_read(paths))) {
     if (!paths.draft.empty()) draft.emplace(load(paths.draft, {}));
-    if (!paths.block.empty()) block.emplace(block_model::load(paths.block, target));
+    if (!paths.block.empty()) block.emplace(block_model::load(paths.block, target, rows));
     if (!paths.head.empty()) head.emplace(head_model::load(paths.head, target, rows));
   }
 
-  // The layers of the target whose states the block draft or the head reads.
-  static std::vector<int> layers_read_over(const models::model_paths& paths) {
-    if (!paths.block.empty()) return espalier::block_draft_config::load(paths.block).hidden_layers;
-    if (paths.head.empty()) return {};
-    auto config = espalier::draft_head_config::load(paths.head);
-    config.require_target(espalier::model_files::open(paths.model).config, paths.model);
-    return config.hidden_layers;
-  }
   // The positions of a model; a draft is not asked beyond the target's.
   static std::int32_t context_of(const std::string& path) {
     return espalier::model_files::open(path).config.max_positions;

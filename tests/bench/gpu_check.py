@@ -460,6 +460,7 @@ class GpuCheck(unittest.TestCase):
             )
         for name in ("eagle3", "eagle3-speculators", "eagle3-gguf", "mtp-speculators"):
             self.assertIn(f"(--published {name}=TARGET,draft=DRAFT).", report)
+        self.assertIn("(--published peagle-speculators=TARGET,block=DRAFT).", report)
         with_prompts = f",prompts={prompts}"
         self.assertEqual(run(f"eagle3={target},draft={eagle3}{with_prompts}"), 3, self.scene.said)
         command = self.scene.state()["programs"]["measure_decoding of eagle3"]["command"]

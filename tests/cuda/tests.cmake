@@ -29,7 +29,7 @@ espalier_cuda_sources(attention model/attention)
 espalier_cuda_sources(llama backend drafter/block_diffusion.cu drafter/factorised.cu model/llama/expert_mixture.cu model/llama/host_llama.cpp
   model/llama/llama_backend.cu
   model/llama/matrix_products.cu model/llama/persistent_pass.cu model/llama/row_upload.cu)
-espalier_cuda_sources(draft_heads drafter/feature_steps.cu)
+espalier_cuda_sources(draft_heads drafter/feature_steps.cu model/llama/parallel_head_model.cu)
 espalier_cuda_sources(models_in_rounds model/llama/host_llama.cpp model/llama/models_in_rounds.cu)
 espalier_cuda_sources(hybrid model/llama/host_llama.cpp model/llama/hybrid.cu)
 espalier_cuda_sources(parallel model/llama/host_llama.cpp model/parallel)

@@ -22,6 +22,7 @@
 #include "espalier/cuda/concepts/tree_policy.cuh"
 #include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/stream.cuh"
+#include "espalier/cuda/drafter/factorised.cuh"
 #include "espalier/cuda/drafter/joint.cuh"
 #include "espalier/cuda/drafter/prompt_lookup.cuh"
 #include "espalier/cuda/model/llama/block_draft_model.cuh"
@@ -30,6 +31,7 @@
 #include "espalier/cuda/tree_policy/best_first.cuh"
 #include "espalier/cuda/tree_policy/cascade.cuh"
 #include "espalier/cuda/tree_policy/chain.cuh"
+#include "espalier/cuda/tree_policy/dynatree.cuh"
 #include "model/llama/batch_writer.hpp"
 #include "raises.hpp"
 
@@ -267,18 +269,21 @@ TEST_CASE("A text beyond the model's last position has a block that means nothin
   CHECK(device_rows(drafter.propose_block(on_device.texts(), nullptr)) == before);
 }
 
-TEST_CASE("In a joint a block drafter reads the states of paths that are deeper than its block") {
+TEST_CASE("A block drafter reads the states of paths that are deeper than its block, in a joint and node by node") {
   noting_model model;
   const gpu::path_view paths{.max = 30};
   const auto rows_of = [&](auto&& drafter, const auto& policy) {
     gpu::reserve_draft(drafter, policy, 1, nullptr);
-    std::get<0>(drafter.parts()).read(model, {}, paths, nullptr, nullptr);
+    espalier::part_of(drafter, part_index<0>()).read(model, {}, paths, nullptr, nullptr);
     return model.most_rows;
   };
   const auto drafters = [&] { return gpu::joint(gpu::block_diffusion(model), gpu::prompt_lookup()); };
   CHECK(gpu::block_diffusion(model).capacity() == 100);
   CHECK(rows_of(drafters(), gpu::cascade{gpu::best_first({.budget = 8}), gpu::chain({.length = 10})}) == 11);
   CHECK(rows_of(drafters(), gpu::cascade{gpu::best_first({.budget = 8}), gpu::chain({.length = 2})}) == 5);
+  const auto by_node = [&] { return gpu::factorised(gpu::block_diffusion(model)); };
+  CHECK(rows_of(by_node(), gpu::dynatree({.budget = 12, .max_depth = 6})) == 8);  // nodes reach depth 7
+  CHECK(rows_of(by_node(), gpu::chain({.length = 2})) == 5);
 }
 
 TEST_CASE("Published DFlash blocks have the rows of their own classes, with each switch and in each layout") {
@@ -403,7 +408,7 @@ TEST_CASE("What the device does not compute of a block is refused by name, loade
   CHECK(message_of<model_error>([&] { model_type<float>::load(high.path(), target); }) == expected);
   CHECK(message_of<model_error>([&] { model_type<float>(config, {}, target); }) == expected);
   CHECK(says(message_of<model_error>([&] { model_type<float>::load(golden + "heads/peagle", target); }),
-             "peagle/config.json is of a P-EAGLE head: parallel_head_model reads it, on the host alone."));
+             "peagle/config.json is of a P-EAGLE head: parallel_head_model reads it."));
 }
 
 TEST_CASE("What does not fit the target is named") {

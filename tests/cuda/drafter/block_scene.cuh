@@ -137,12 +137,15 @@ class changed_folder {
 //! Reads, for a drafter of one text, the states of the tokens before the one at `position`, in parts.
 template <class DrafterT, class NumberT>
 void read_before(DrafterT& drafter, target_type<NumberT>& target, const std::vector<token_id>& text, int position) {
-  auto kv = target_cache<NumberT>(target);
-  for (int first = 0; first < position; first += 5) {
-    const int n = std::min(5, position - first);
-    pass_over(target, kv, text, first, first + n);
-    drafter.read(target, 0, first, n, nullptr);
-  }
+  const auto read = [&](auto kv) {
+    for (int first = 0; first < position; first += 5) {
+      const int n = std::min(5, position - first);
+      pass_over(target, kv, text, first, first + n);
+      drafter.read(target, 0, first, n, nullptr);
+    }
+  };
+  target.config().is_hybrid() ? read(gpu::device_cache<NumberT>(target.config(), 1, 64))
+                              : read(target_cache<NumberT>(target));
 }
 
 //! The rows of the first n nodes of the text in place 0; empty for a node without one.

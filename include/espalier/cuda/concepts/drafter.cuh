@@ -41,6 +41,9 @@ namespace espalier::cuda {
 //!   parts() -> tuple of drafter&      as espalier::Drafter's, each part an AskableDrafter. A text may accept tokens
 //!                                     that a part was not asked about, so a part that keeps rows of each text must be
 //!                                     a CatchingUpDrafter or a DepthLimitedDrafter
+//!   static constexpr bool falls_behind   whether begin() must be called again, with n_known, before a round that asks
+//!                                     the drafter and follows one that did not. Without it that is so for a
+//!                                     StepDrafter alone
 //! Laws
 //!   The laws of espalier::Drafter. No member but reserve and begin synchronises
 //! Models
@@ -151,7 +154,7 @@ concept RenumberingDrafter = Drafter<DrafterT> &&
 //! too.
 //!
 //! Models
-//!   autoregressive, block_diffusion, factorised
+//!   autoregressive, block_diffusion
 template <class DrafterT>
 concept CatchingUpDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std::int32_t n) {
   drafter.catch_up(n);
@@ -161,7 +164,7 @@ concept CatchingUpDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std
 //! no path of a round is deeper than n, whichever part of a joint drafts it.
 //!
 //! Models
-//!   feature_steps
+//!   feature_steps, factorised
 template <class DrafterT>
 concept DepthLimitedDrafter = Drafter<DrafterT> && requires(DrafterT& drafter, std::int32_t n) {
   drafter.limit_depth(n);
@@ -213,11 +216,25 @@ concept FeatureDrafter = Drafter<DrafterT> &&
 
 namespace detail {
 
-// True if a part of the drafter is a StepDrafter, which keeps rows by node, and follows texts round by round.
+// True if a part of the drafter is a StepDrafter, which keeps rows by node.
 template <class DrafterT>
 constexpr bool asks_by_steps() {
   return []<std::size_t... Index>(std::index_sequence<Index...>) {
     return (StepDrafter<part_type<DrafterT, Index>> || ...);
+  }
+  (std::make_index_sequence<n_parts<DrafterT>>());
+}
+
+template <class DrafterT>
+concept FallsBehind = StepDrafter<DrafterT> || requires {
+  requires DrafterT::falls_behind;
+};
+
+// True if rounds that do not draft leave a part of the drafter behind the text.
+template <class DrafterT>
+constexpr bool may_fall_behind() {
+  return []<std::size_t... Index>(std::index_sequence<Index...>) {
+    return (FallsBehind<part_type<DrafterT, Index>> || ...);
   }
   (std::make_index_sequence<n_parts<DrafterT>>());
 }

@@ -295,7 +295,7 @@ class text_rounds : public text_caches<DrafterT, KVStoreT, BackendT> {
  public:
   using number = typename backend_type::number;
   // True if rounds that do not draft leave the drafter behind the text.
-  static constexpr bool draft_falls_behind = asks_by_steps<drafter_type>();
+  static constexpr bool draft_falls_behind = may_fall_behind<drafter_type>();
 
   using arrival = round_arrival;
   using processor_type = ProcessorT;

@@ -18,6 +18,7 @@
 #include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/prompt_chunk.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
+#include "espalier/cuda/forward/prefill.cuh"
 #include "espalier/drafter/block_diffusion.hpp"
 
 namespace espalier::cuda {
@@ -27,6 +28,12 @@ namespace detail {
 template <class ModelT>
 concept Corrects = requires(ModelT& model, const text_batch& texts, node_list nodes, cudaStream_t stream) {
   model.corrected(model.make_context(1), texts, nodes, stream);
+};
+
+template <class ModelT>
+concept ReadsTokens = requires(ModelT& model, prefill& passes, text_view text, std::int32_t n, cudaStream_t stream,
+                               decltype(std::declval<ModelT&>().make_context(1, 1))& context) {
+  model.begin(passes, context, n, text, n, n, stream);
 };
 
 }  // namespace detail
@@ -41,15 +48,19 @@ concept Corrects = requires(ModelT& model, const text_batch& texts, node_list no
 //!   tokens() -> const token_id*, columns() -> int    if they are there: as BlockDrafter's
 //!   corrects(), reserve_corrections(context, max_nodes, max_texts), corrected(context, texts, nodes, stream)   if they
 //!                                                    are there: as ConditionedBlockDrafter's, for the last forward()
+//!   make_context(max_texts, n_behind), begin(prefill, context, place, text, n_tokens, n_known, stream)   if they are
+//!                                                    there: the model also has rows of a text's tokens. forward()
+//!                                                    makes the last n_behind of each text, begin() those before them
 //!
 //! Shapes      propose_block: [lanes][block_length][vocab]
-//! Complexity  propose_block: one pass of the model. No synchronisation, no allocation
+//! Complexity  propose_block: one pass of the model. begin: passes over the tokens that were not read before, if the
+//!             model has rows of them. No synchronisation, no allocation in a round
 //! Law         BlockDrafter's. Each token's states are read once, when its row enters the target's cache: by
 //!             read(backend, place, first, n) after a pass of a prefill, by read(backend, texts, path, lanes) in a
 //!             round before the texts grow, and by read(backend, chunks, n_chunks, n_rows) for prompts that the round
 //!             reads. The tokens whose states were read are those that the target's cache holds
-//! Errors      input_error for an empty context; option_error for a length beyond the model's, or more texts than the
-//!             model was made for
+//! Errors      input_error for an empty context; option_error for a length beyond the model's, or more texts, or more
+//!             rows of a pass, than the model was made for
 //! Pre         trees are no deeper than block_length(); in a joint, no deeper than block_length() or the number that
 //!             was given to catch_up(), whichever is larger
 //! Source      Chen et al., DFlash
@@ -59,6 +70,9 @@ class block_diffusion {
   using context_type = decltype(std::declval<model_type&>().make_context(1));
 
  public:
+  //! Whether a round that does not ask the drafter leaves it behind the text, as Drafter says.
+  static constexpr bool falls_behind = detail::ReadsTokens<model_type>;
+
   explicit block_diffusion(ModelT&& model, block_diffusion_options options = {})
       : model_(std::forward<ModelT>(model)), context_(model_.make_context(1)) {
     require_option("length of a block", options.length, 0, model_.block_length());
@@ -82,7 +96,11 @@ class block_diffusion {
   void catch_up(std::int32_t n_tokens) { deepest_ = (std::max)(length_, n_tokens); }
 
   void reserve(std::int32_t, std::int32_t max_texts, fault* found) {
-    if (max_texts > 1) context_ = model_.make_context(max_texts);
+    if constexpr (falls_behind) {
+      context_ = model_.make_context(max_texts, deepest_ + 1);
+    } else if (max_texts > 1) {
+      context_ = model_.make_context(max_texts);
+    }
     found_ = found;
   }
 
@@ -94,8 +112,11 @@ class block_diffusion {
     return model_.corrected(context_, texts, nodes, stream);
   }
 
-  void begin(std::int32_t, text_view, std::span<const token_id> context, std::int32_t, cudaStream_t) const {
+  void begin([[maybe_unused]] std::int32_t place, [[maybe_unused]] text_view text, std::span<const token_id> context,
+             [[maybe_unused]] std::int32_t n_known, [[maybe_unused]] cudaStream_t stream) {
     if (context.empty()) raise<input_error>("the context is empty; a drafter needs at least one token to go on from.");
+    if constexpr (falls_behind)
+      model_.begin(prefill_, context_, place, text, static_cast<std::int32_t>(context.size()), n_known, stream);
   }
 
   void ensure(std::int32_t, std::int32_t, cudaStream_t) const {}
@@ -134,6 +155,7 @@ class block_diffusion {
  private:
   ModelT model_;
   context_type context_;
+  prefill prefill_;
   std::int32_t length_ = 0;
   std::int32_t deepest_ = 0;  // largest depth of the accepted paths whose states are read
   fault* found_ = nullptr;

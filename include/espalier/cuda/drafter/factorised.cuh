@@ -103,13 +103,17 @@ class factorised {
   std::int32_t vocab_size() const { return inner_.vocab_size(); }
   std::int32_t capacity() const { return inner_.capacity(); }
 
-  //! Prepares for rounds that accept up to n_tokens tokens that this drafter was not asked about. Called before
-  //! reserve().
-  void catch_up(std::int32_t n_tokens) requires CatchingUpDrafter<inner_type> { inner_.catch_up(n_tokens); }
+  //! Prepares for rounds whose trees are no deeper than n, and may be deeper than the block. Called before reserve();
+  //! without it they may be as deep as they may have nodes.
+  void limit_depth(std::int32_t n) requires CatchingUpDrafter<inner_type> {
+    inner_.catch_up(n);
+    is_limited_ = true;
+  }
 
   void reserve(std::int32_t max_nodes, std::int32_t max_texts, fault* found) {
-    // A tree may be deeper than the block.
-    if constexpr (CatchingUpDrafter<inner_type>) inner_.catch_up(max_nodes);
+    if constexpr (CatchingUpDrafter<inner_type>) {
+      if (!is_limited_) inner_.catch_up(max_nodes);
+    }
     inner_.reserve(max_nodes, max_texts, found);
     found_ = found;
     n_nodes_ = max_nodes + 1;
@@ -211,6 +215,7 @@ class factorised {
   device_array<std::int32_t> row_of_;  // [places][n_nodes]
   device_array<std::int32_t> spare_;   // [places][n_nodes]
   device_array<std::int32_t> made_;    // [places][n_rows] the sampler's notes about rows by depth, which nobody reads
+  bool is_limited_ = false;            // whether limit_depth() was called
   bool is_open_ = false;               // whether nodes were asked about in the round that is being enqueued
 };
 

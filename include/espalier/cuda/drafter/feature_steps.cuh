@@ -87,11 +87,8 @@ class feature_steps {
              cudaStream_t stream) {
     if (context.empty()) raise<input_error>("the context is empty; a drafter needs at least one token to go on from.");
     is_open_ = false;
-    // Row i is token i + 1's. The first pass of a round makes the last n_pending_ rows in any case.
-    const std::int32_t held = (std::min)(static_cast<std::int32_t>(context.size()), capacity());
-    const std::int32_t last = (std::max)(0, held - 1 - n_pending_);
-    const std::int32_t first = (std::min)((std::max)(0, n_known - n_pending_), last);
-    prefill_.run(model_, context_, place, {text.tokens + 1, text.state, text.capacity - 1}, first, last, stream);
+    prefill_.run_head(model_, context_, place, text, static_cast<std::int32_t>(context.size()), n_known, n_pending_,
+                      stream);
   }
 
   void ensure(std::int32_t, std::int32_t, cudaStream_t) const {}

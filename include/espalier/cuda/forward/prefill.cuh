@@ -170,6 +170,18 @@ class prefill {
     run(backend, kv, sequence, text, first, end, stream, [](std::int32_t, std::int32_t) {});
   }
 
+  //! Forwards the rows of a draft head that a text of n_tokens tokens needs before a round, which itself makes the last
+  //! n_behind rows. Row i is token i + 1's. Of the first n_known tokens, the cache may lack the last n_behind rows.
+  //!
+  //! Pre         the states of the tokens before the rows were read
+  template <class HeadT, class ContextT>
+  void run_head(HeadT& head, ContextT& context, std::int32_t place, text_view text, std::int32_t n_tokens,
+                std::int32_t n_known, std::int32_t n_behind, cudaStream_t stream) {
+    const std::int32_t end = (std::max)(0, (std::min)(n_tokens, head.max_positions()) - 1 - n_behind);
+    const std::int32_t first = (std::min)((std::max)(0, n_known - n_behind), end);
+    run(head, context, place, {text.tokens + 1, text.state, text.capacity - 1}, first, end, stream);
+  }
+
   //! Returns the next pass of run(), which the caller makes: over the tokens from number `first` on, as many as there
   //! are before `end`, but at most max_rows, at most `chunk`, and at most as many as rows_of_pass() allows. The next
   //! call overwrites the batch, in the order of the stream.

@@ -242,8 +242,7 @@ struct block_draft_config : model_config {
   static block_draft_config parse_speculators(const detail::json_reader& json) {
     const std::string type = json.text_or("speculators_model_type", "");
     const bool is_dflash2 = type == "dflash2";
-    if (type == "peagle")
-      raise<model_error>(json.where(), " is of a P-EAGLE head: parallel_head_model reads it, on the host alone.");
+    if (type == "peagle") raise<model_error>(json.where(), " is of a P-EAGLE head: parallel_head_model reads it.");
     if (type != "dflash" && type != "dspark" && !is_dflash2) {
       json.refuse("speculators_model_type", *json.find("speculators_model_type"),
                   "\"dflash\", \"dflash2\" or \"dspark\"");

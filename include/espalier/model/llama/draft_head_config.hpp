@@ -2,6 +2,7 @@
 // Tested by tests/model/llama/draft_head_model.cpp
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -57,6 +58,25 @@ struct draft_head_config : model_config {
   //! Number of numbers that the projection reads: a token's states, or for an MTP head an embedding and a state.
   int projection_inputs() const {
     return is_mtp() ? 2 * hidden_size : static_cast<int>(hidden_layers.size()) * state_size();
+  }
+
+  //! Returns the number of tokens that a text may have, if a P-EAGLE head on its target has this number of positions:
+  //! the last rows of a block stand behind the text.
+  int positions_before_block(int positions) const { return (std::max)(1, positions - block_length + 1); }
+
+  //! Checks that the head is a P-EAGLE head, or that it is none.
+  //!
+  //! Errors      model_error for a head of the other kind, and for a P-EAGLE head that drafts more tokens at once than
+  //!             it has positions
+  void require_parallel(bool parallel) const {
+    const char* const is = " is of a P-EAGLE head, which drafts all tokens in one pass: parallel_head_model reads it.";
+    if (is_parallel() && !parallel) raise<model_error>(where, is);
+    if (!parallel) return;
+    if (!is_parallel()) raise<model_error>(where, " is of no P-EAGLE head: draft_head_model reads it.");
+    if (max_positions < block_length) {
+      raise<model_error>(where, ": \"max_position_embeddings\" is ", max_positions,
+                         ", but must be at least the tokens that the head drafts at once, ", block_length, ".");
+    }
   }
 
   //! Reads path/config.json, of a head or of a target whose files hold a head; or the metadata of a GGUF file.

@@ -2,9 +2,12 @@
 // Tested by tests/model/llama/draft_head_model.cpp
 #pragma once
 
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -67,6 +70,18 @@ struct draft_head_norms {
   std::vector<float> state_norm;       //!< [hidden_size]
   std::vector<float> token_norm;       //!< [hidden_size]; empty: the first layer's attention_norm is used
 
+  //! Calls norm(part, n, scale) for each part of a token's states that is normalised by itself before the states are
+  //! projected: an RMSNorm of n numbers from `part` on.
+  //!
+  //! Shapes      states [states read * state_size]
+  template <class NormT>
+  void norm_states(const draft_head_config& c, float* states, const NormT& norm) const {
+    const float* scale = projection_norm.data();
+    const int all = static_cast<int>(projection_norm.size()), each = c.norm_each ? c.state_size() : all;
+    for (float* part = states; part < states + all; part += each, scale += each)
+      norm(part, each, scale);
+  }
+
   //! Reads the norms from the tensors of a head.
   //!
   //! Errors      model_error for a norm that is missing or has another shape than the config asks for, and for one that
@@ -122,6 +137,30 @@ weight_type read_projection(const draft_head_config& c, tensor_source& file, boo
                            : c.is_mtp()                                      ? "mtp_layers.0.input_proj.weight"
                                                                              : "fc.weight";
   return tensor_reader(file, only_check).matrix(name, c.hidden_size, c.projection_inputs(), visit);
+}
+
+// Reads the learned state that stands before a mask token of a P-EAGLE head, normalises it as the head does with the
+// target's states, and projects it.
+//
+// Shapes: [hidden_size]
+// Errors: model_error for a state that is missing or has another shape than the config asks for; those of
+// read_projection()
+inline std::vector<float> read_masked(const draft_head_config& c, tensor_source& file, const draft_head_norms& norms) {
+  const int inputs = c.projection_inputs();
+  std::vector<float> states, row(static_cast<std::size_t>(inputs)), masked;
+  tensor_reader(file).numbers("mask_hidden", {1, 1, static_cast<std::uint64_t>(inputs)},
+                              [&](const float* values) { states.assign(values, values + inputs); });
+  norms.norm_states(c, states.data(), [&](float* part, int n, const float* scale) {
+    const double squares = std::inner_product(part, part + n, part, 0.0);
+    const double factor = 1.0 / std::sqrt(squares / n + c.norm_epsilon);
+    for (int i = 0; i < n; ++i)
+      part[i] = static_cast<float>(part[i] * factor * scale[i]);
+  });
+  read_projection(c, file, false, [&](int, const weight_row& values) {
+    values.decode(row.data());
+    masked.push_back(static_cast<float>(std::inner_product(row.begin(), row.end(), states.begin(), 0.0)));
+  });
+  return masked;
 }
 
 }  // namespace detail

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -43,22 +42,12 @@ struct draft_head_weights : model_weights, draft_head_norms {
   std::vector<token_id> tokens;  //!< [head_size] the token of each row of the head; empty: row i is of token i
   std::vector<float> masked;     //!< [hidden_size] a P-EAGLE head's learned state, projected; empty in other heads
 
-  //! Normalises the states of a token before they are projected, as the head does.
-  //!
-  //! Shapes      states [states read][state_size]
-  void norm_states(const draft_head_config& c, float* states) const {
-    const float* norm = projection_norm.data();
-    const int all = static_cast<int>(projection_norm.size()), each = c.norm_each ? c.state_size() : all;
-    for (float* part = states; part < states + all; part += each, norm += each)
-      detail::rms_norm(part, each, norm, c.norm_epsilon, part);
-  }
-
   static draft_head_weights load(const draft_head_config& config, tensor_source& file) {
     draft_head_weights weights;
     static_cast<model_weights&>(weights) = model_weights::load(config, file);
     weights.read_projection(config, file);
     static_cast<draft_head_norms&>(weights) = draft_head_norms::read(config, file);
-    if (config.is_parallel()) weights.read_masked(config, file);
+    if (config.is_parallel()) weights.masked = detail::read_masked(config, file, weights);
     weights.tokens = detail::read_draft_tokens(config, file);
     return weights;
   }
@@ -71,20 +60,6 @@ struct draft_head_weights : model_weights, draft_head_norms {
     projection.place(own.take(projection.storage_floats()));
     detail::read_projection(c, file, false,
                             [&](int row, const weight_row& values) { projection.set_row(row, values); });
-  }
-
-  // Reads the learned state that stands before a mask token, and projects it.
-  void read_masked(const draft_head_config& c, tensor_source& file) {
-    const int inputs = c.projection_inputs();
-    std::vector<float> states(static_cast<std::size_t>(inputs)), row(states.size());
-    detail::tensor_reader(file).numbers("mask_hidden", {1, 1, static_cast<std::uint64_t>(inputs)},
-                                        [&](const float* values) { std::copy_n(values, inputs, states.data()); });
-    norm_states(c, states.data());
-    masked.resize(static_cast<std::size_t>(c.hidden_size));
-    for (int i = 0; i < c.hidden_size; ++i) {
-      projection.get_row(i, row.data());
-      masked[static_cast<std::size_t>(i)] = std::inner_product(row.begin(), row.end(), states.begin(), 0.0F);
-    }
   }
 };
 
@@ -121,10 +96,7 @@ class draft_head_model {
 
   static draft_head_model load(const std::string& path, const draft_target& target) {
     draft_head_config config = draft_head_config::load(path);
-    if (config.is_parallel()) {
-      raise<model_error>(config.where, " is of a P-EAGLE head, which drafts all tokens in one pass: ",
-                         "parallel_head_model reads it.");
-    }
+    config.require_parallel(false);
     return load(std::move(config), path, target);
   }
 
@@ -262,7 +234,9 @@ class draft_head_model {
     }
     if (config_.layout == model_config::layout_type::mtp_beside)
       detail::rms_norm(begin, width, target_->final_norm.scale, config_.norm_epsilon, begin);
-    weights_.norm_states(config_, begin);
+    weights_.norm_states(config_, begin, [&](float* part, int n, const float* scale) {
+      detail::rms_norm(part, n, scale, config_.norm_epsilon, part);
+    });
   }
 
   // Writes the thread's rows of the stream before the first layer, and of the pairs (embedding, state) that the first

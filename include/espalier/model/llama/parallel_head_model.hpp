@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "espalier/core/error.hpp"
 #include "espalier/core/forward_batch.hpp"
 #include "espalier/core/probabilities.hpp"
 #include "espalier/core/token.hpp"
@@ -57,11 +56,7 @@ class parallel_head_model {
 
   static parallel_head_model load(const std::string& path, const draft_target& target) {
     draft_head_config config = draft_head_config::load(path);
-    if (!config.is_parallel()) raise<model_error>(config.where, " is of no P-EAGLE head: draft_head_model reads it.");
-    if (config.max_positions < config.block_length) {
-      raise<model_error>(config.where, ": \"max_position_embeddings\" is ", config.max_positions,
-                         ", but must be at least the tokens that the head drafts at once, ", config.block_length, ".");
-    }
+    config.require_parallel(true);
     return parallel_head_model(draft_head_model::load(std::move(config), path, target));
   }
 
@@ -69,8 +64,8 @@ class parallel_head_model {
 
   int vocab_size() const { return head_.vocab_size(); }
   int block_length() const { return head_.config().block_length; }
-  //! Returns the number of tokens that a text may have: the last rows of a block stand behind it.
-  int max_positions() const { return (std::max)(1, head_.max_positions() - block_length() + 1); }
+  //! Returns the number of tokens that a text may have.
+  int max_positions() const { return head_.config().positions_before_block(head_.max_positions()); }
   std::span<const token_id> tokens() const { return head_.tokens(); }
   const draft_head_config& config() const { return head_.config(); }
   std::size_t weight_bytes() const { return head_.weight_bytes(); }

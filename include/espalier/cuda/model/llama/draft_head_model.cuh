@@ -47,7 +47,8 @@
 
 namespace espalier::cuda::detail {
 
-// The states of drafted rows of each text, by the scratch row of the draft's cache.
+// The states of drafted rows of each text, by the scratch row of the draft's cache. With a max_columns of 0 all texts
+// have the same states.
 //
 // Shapes: states [places][max_columns][width]
 template <class NumberT>
@@ -150,8 +151,7 @@ namespace espalier::cuda {
 //! NumberT, row by row, norms as float.
 //!
 //! Complexity  load: as model_weights
-//! Errors      those of model_weights; model_error for a P-EAGLE head, which the device does not compute, and for
-//!             tensors that contradict the config or one another
+//! Errors      those of model_weights; model_error for tensors that contradict the config or one another
 template <class NumberT>
 struct draft_head_weights : model_weights<NumberT> {
   device_array<NumberT> projection;     //!< [hidden_size][projection_inputs()]
@@ -159,6 +159,7 @@ struct draft_head_weights : model_weights<NumberT> {
   device_array<float> state_norm;       //!< [hidden_size]
   device_array<float> token_norm;       //!< [hidden_size]; empty: the first layer's attention_norm is used
   device_array<token_id> tokens;  //!< [head_size] the token of each column of the logits; empty: columns are tokens
+  device_array<NumberT> masked;   //!< [hidden_size] a P-EAGLE head's learned state, projected; empty in other heads
 
   std::size_t bytes() const {
     return model_weights<NumberT>::bytes() + projection.size() * sizeof(NumberT) +
@@ -166,13 +167,6 @@ struct draft_head_weights : model_weights<NumberT> {
   }
 
   static draft_head_weights load(const draft_head_config& config, espalier::tensor_source& file) {
-    if (config.is_parallel())
-      raise<model_error>(config.where, " is of a P-EAGLE head: parallel_head_model reads it, on the host alone.");
-    if (config.attention_gate || config.mixture.experts > 0) {
-      raise<model_error>(config.where, " is of a head with ",
-                         config.attention_gate ? "gates behind attention" : "a mixture of experts",
-                         ", which heads on the device do not compute; the host's, espalier::draft_head_model, does.");
-    }
     draft_head_weights weights;
     static_cast<model_weights<NumberT>&>(weights) = model_weights<NumberT>::load(config, file);
     weights.read_projection(config, file);
@@ -184,6 +178,12 @@ struct draft_head_weights : model_weights<NumberT> {
     upload(norms.state_norm, weights.state_norm);
     upload(norms.token_norm, weights.token_norm);
     upload(espalier::detail::read_draft_tokens(config, file), weights.tokens);
+    if (!config.is_parallel()) return weights;
+    const std::vector<float> masked = espalier::detail::read_masked(config, file, norms);
+    weights.masked = device_array<NumberT>(masked.size());
+    detail::row_upload<NumberT> rows;
+    rows.add(weights.masked.data(), masked.data(), masked.size());
+    rows.flush();
     return weights;
   }
 
@@ -213,12 +213,12 @@ struct draft_head_weights : model_weights<NumberT> {
 //! are lower by one than the tokens' own, since the first token has no row: attention depends on distances alone.
 //!
 //! Complexity  read: 2 launches and, but for an MTP head, a product for each max_rows() rows. forward: a pass of
-//!             5 + 9 n_layers launches and products, one more a layer if attention divides the context. No allocation,
-//!             no synchronisation: a graph can capture both
+//!             5 + 9 n_layers launches and products, and those that llama_backend names besides. No allocation, no
+//!             synchronisation: a graph can capture both
 //! Law         a text's numbers do not depend on the numbers of other texts
-//! Errors      load: model_error for files that cannot be read, that do not fit the target or one another, or that
-//!             hold a head which the device does not compute; cuda_error. load and the constructor: option_error for a
-//!             target whose option hidden_layers lacks a layer, and for max_rows out of range
+//! Errors      load: model_error for files that cannot be read, or that do not fit the target or one another;
+//!             cuda_error. load and the constructor: option_error for a target whose option hidden_layers lacks a
+//!             layer, and for max_rows out of range
 //! Source      as espalier::draft_head_model
 template <class NumberT, class LogitT = float, class AttentionT = tree_attention<NumberT>>
 class draft_head_model {
@@ -243,7 +243,16 @@ class draft_head_model {
   //! Loads a head whose passes have at most max_rows rows.
   template <class TargetT>
   static draft_head_model load(const std::string& path, const TargetT& target, std::int32_t max_rows = 257) {
-    const auto files = draft_head_files::open(draft_head_config::load(path), path, target.config(), "in use");
+    draft_head_config config = draft_head_config::load(path);
+    config.require_parallel(false);
+    return load(std::move(config), path, target, max_rows);
+  }
+
+  //! Loads the head of a config that was read from the same path.
+  template <class TargetT>
+  static draft_head_model load(draft_head_config config, const std::string& path, const TargetT& target,
+                               std::int32_t max_rows = 257) {
+    const auto files = draft_head_files::open(std::move(config), path, target.config(), "in use");
     return draft_head_model(files.config, weights_type::load(files.config, *files.tensors), target, max_rows);
   }
 
@@ -306,17 +315,17 @@ class draft_head_model {
 
   //! Computes a pass, and returns the logits of its outputs. If `reads` is given, it says which state each row reads,
   //! as draft_batch::reads() does, and the outputs' own states are kept for later rows. Else all rows read states of
-  //! the target.
+  //! the target. A P-EAGLE head keeps no states, and state 0 is its learned state.
   //!
   //! Shapes      [n_outputs][columns], at the same address always
   //! Pre         batch.n_rows <= max_rows(); the target's states before the rows of texts were read
   vocab_rows<LogitT> forward(context_type& context, const forward_batch_view& batch, cudaStream_t stream,
                              const std::int32_t* reads = nullptr) {
-    place here{*this, context, reads};
+    place here{{products_, memory_}, *this, context, reads};
     detail::step_launcher<NumberT, LogitT, AttentionT, weights_type, place>{
         steps_, shape_, products_, numbers_, rotary_, &attention_, weights_, memory_, 0, here}
         .run(steps_.all(), view_of(context), batch, stream);
-    if (reads != nullptr && batch.n_outputs > 0) {
+    if (reads != nullptr && batch.n_outputs > 0 && !config_.is_parallel()) {
       launch("keep_drafted", detail::keep_drafted<NumberT>,
              {.grid = static_cast<unsigned>(batch.n_outputs), .threads = detail::drafted_threads}, stream,
              drafted_of(context), config_.norm_output ? memory_.normed : nullptr, kept_, batch);
@@ -325,8 +334,6 @@ class draft_head_model {
   }
 
  private:
-  using linear_type = typename weights_type::linear_type;
-
   // Returns the shape of the head's transformer; its vocabulary is the columns of the logits.
   static model_config shape_of(const draft_head_config& config) {
     model_config shape = config;
@@ -339,8 +346,8 @@ class draft_head_model {
     return config_.norm_output ? std::vector<int>() : std::vector<int>{config_.n_layers - 1};
   }
 
-  // The PlaceT of step_launcher for a head: it has the whole of each matrix, and begin_rows() fills its stream.
-  struct place {
+  // The PlaceT of step_launcher for a head, whose stream begin_rows() fills.
+  struct place : detail::whole_place<NumberT, LogitT> {
     const draft_head_model& of;
     const context_type& context;
     const std::int32_t* reads;
@@ -348,11 +355,6 @@ class draft_head_model {
     void embed(const forward_batch_view& batch, cudaStream_t stream) const {
       of.begin_rows(context, reads, batch, stream);
     }
-    void add(const detail::model_step& step, int number, const linear_type& linear, const NumberT* x, int rows,
-             cudaStream_t stream) const {
-      of.products_.multiply(number, linear.matrix, x, step.adds ? of.memory_.stream : of.memory_.output, rows, stream);
-    }
-    void stream_changed() const {}
     float* kept(int) const { return of.kept_; }
   };
 
@@ -366,22 +368,18 @@ class draft_head_model {
     shape.head_dim = config_.head_dim;
     shape.max_rows = max_rows_;
     shape.max_context = slots();
-    shape.query_stride = config_.query_size() + 2 * config_.kv_size();
+    shape.query_stride = config_.projected_size();
     return shape;
   }
 
   void add_products() {
     const int width = config_.hidden_size;
-    const bool adds = config_.adds_products();
     constexpr cudaDataType_t numbers = detail::data_type_of<NumberT>;
     // An EAGLE-3 head's projection gives states, an MTP head's the stream.
     projection_ = products_.add(width, config_.projection_inputs(), config_.is_mtp() ? CUDA_R_32F : numbers, false);
-    numbers_.query_key_value = products_.add(config_.projected_size(), width, numbers, false);
+    numbers_.add_layers(products_, config_, numbers);
     if (config_.paired_input)
       numbers_.paired_query_key_value = products_.add(config_.projected_size(), 2 * width, numbers, false);
-    numbers_.attention_out = products_.add(width, config_.query_size(), CUDA_R_32F, adds);
-    numbers_.widen = products_.add(2 * config_.intermediate_size, width, numbers, false);
-    numbers_.down = products_.add(width, config_.intermediate_size, CUDA_R_32F, adds);
     numbers_.head = products_.add(shape_.vocab_size, width, detail::data_type_of<LogitT>, false);
   }
 
@@ -389,13 +387,7 @@ class draft_head_model {
     const auto rows = [&](int width) { return static_cast<std::size_t>(max_rows_) * static_cast<std::size_t>(width); };
     if (!config_.is_mtp()) gathered_ = activations_.take(rows(config_.projection_inputs()));
     memory_.paired = activations_.take(rows(2 * config_.hidden_size));
-    memory_.normed = activations_.take(rows(config_.hidden_size));
-    memory_.projected = activations_.take(rows(config_.projected_size()));
-    memory_.mixed = activations_.take(rows(config_.query_size()));
-    memory_.widened = activations_.take(rows(2 * config_.intermediate_size));
-    memory_.activated = activations_.take(rows(config_.intermediate_size));
-    memory_.stream = floats_.take(rows(config_.hidden_size));
-    if (!config_.adds_products()) memory_.output = floats_.take(rows(config_.hidden_size));
+    memory_.take_layers(config_, max_rows_, activations_, floats_, integers_);
     if (!config_.norm_output) kept_ = floats_.take(rows(config_.hidden_size));
     memory_.logits = logits_memory_.take(rows(shape_.vocab_size));
     static_assert(sizeof(batch_sequence) % sizeof(std::int32_t) == 0);
@@ -417,6 +409,7 @@ class draft_head_model {
   }
 
   detail::drafted_states<NumberT> drafted_of(const context_type& context) const {
+    if (config_.is_parallel()) return {weights_.masked.data(), 0, config_.hidden_size};
     return {context.drafted.data(), context.max_columns, config_.hidden_size};
   }
 

@@ -31,11 +31,9 @@
 #include "espalier/cuda/model/llama/rotate.cuh"
 #include "espalier/cuda/model/llama/step_launcher.cuh"
 #include "espalier/model/llama/host_kv_store.hpp"
-#include "espalier/model/llama/mixture_shape.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_files.hpp"
 #include "espalier/model/llama/model_steps.hpp"
-#include "espalier/model/llama/recurrent_block_shape.hpp"
 
 namespace espalier::cuda {
 
@@ -189,7 +187,6 @@ class llama_backend {
   const float* hidden_states() const { return hidden(config_.n_layers - 1); }
 
  private:
-  using linear_type = typename weights_type::linear_type;
   using memory_type = detail::model_memory<NumberT, LogitT>;
   using pass_type = persistent_pass<NumberT, LogitT>;
 
@@ -226,48 +223,13 @@ class llama_backend {
   }
 
   void add_products() {
-    const int hidden = config_.hidden_size;
-    const bool adds = config_.adds_products();
-    constexpr cudaDataType_t numbers = detail::data_type_of<NumberT>;
-    const recurrent_block_shape& recurrence = config_.recurrence;
-    const mixture_shape& mixture = config_.mixture;
-    const int gates = config_.gated_mlp ? 2 : 1;
-    numbers_.query_key_value = products_.add(config_.projected_size(), hidden, numbers, false);
-    numbers_.attention_out = products_.add(hidden, config_.query_size(), CUDA_R_32F, adds);
-    if (config_.is_hybrid()) {
-      numbers_.recurrent_in = products_.add(recurrence.projected(), hidden, numbers, false);
-      numbers_.recurrent_out = products_.add(hidden, recurrence.inner(), CUDA_R_32F, adds);
-    }
-    numbers_.widen = products_.add(gates * config_.intermediate_size, hidden, numbers, false);
-    numbers_.down = products_.add(hidden, config_.intermediate_size, CUDA_R_32F, adds);
-    if (config_.has_mixtures()) numbers_.router = products_.add(mixture.routed_size(), hidden, CUDA_R_32F, false);
-    if (mixture.shared_size > 0) {
-      numbers_.shared_widen = products_.add(gates * mixture.shared_size, hidden, numbers, false);
-      numbers_.shared_down = products_.add(hidden, mixture.shared_size, CUDA_R_32F, adds);
-    }
-    numbers_.head = products_.add(config_.vocab_size, hidden, detail::data_type_of<LogitT>, false);
+    numbers_.add_layers(products_, config_, detail::data_type_of<NumberT>);
+    numbers_.head = products_.add(config_.vocab_size, config_.hidden_size, detail::data_type_of<LogitT>, false);
   }
 
   void place_buffers() {
     const auto size = [&](int width) { return static_cast<std::size_t>(max_rows_) * static_cast<std::size_t>(width); };
-    memory_.normed = activations_.take(size(config_.hidden_size));
-    if (config_.parallel_residual) memory_.mlp_normed = activations_.take(size(config_.hidden_size));
-    const recurrent_block_shape& recurrence = config_.recurrence;
-    memory_.projected = activations_.take(size((std::max)(config_.projected_size(), recurrence.projected())));
-    memory_.mixed = activations_.take(size(config_.mixed_size()));
-    if (config_.is_hybrid()) memory_.read = floats_.take(size(recurrence.inner()));
-    memory_.widened = activations_.take(size((config_.gated_mlp ? 2 : 1) * config_.activated_size()));
-    const mixture_shape& mixture = config_.mixture;
-    memory_.activated = activations_.take(
-        (std::max)(size(config_.activated_size()), size(mixture.used) * static_cast<std::size_t>(mixture.size)));
-    if (config_.has_mixtures()) {
-      memory_.routed = floats_.take(size(mixture.routed_size()));
-      memory_.factors = floats_.take(size(mixture.used));
-      memory_.outputs = floats_.take(size(mixture.used) * static_cast<std::size_t>(config_.hidden_size));
-      memory_.chosen = chosen_.take(size(mixture.used));
-    }
-    memory_.stream = floats_.take(size(config_.hidden_size));
-    if (!config_.adds_products()) memory_.output = floats_.take(size(config_.hidden_size));
+    memory_.take_layers(config_, max_rows_, activations_, floats_, chosen_);
     hidden_ = floats_.take(size(config_.hidden_size) * hidden_layers_.size());
     memory_.logits = logits_memory_.take(size(config_.vocab_size));
   }
@@ -294,14 +256,14 @@ class llama_backend {
     if constexpr (may_persist) {
       if (persistent_) return persistent_->run(kv, batch, stream);
     }
-    place here{*this, states};
+    place here{{products_, memory_}, *this, states};
     detail::step_launcher<NumberT, LogitT, AttentionT, weights_type, place>{
         steps_, config_, products_, numbers_, rotary_, &attention_, *weights_, memory_, read_ahead_bytes_, here}
         .run(steps_.all(), kv, batch, stream);
   }
 
-  // The PlaceT of step_launcher for a model on one device, which has the whole of each matrix.
-  struct place {
+  // The PlaceT of step_launcher.
+  struct place : detail::whole_place<NumberT, LogitT> {
     const llama_backend& of;
     const recurrent_view& states;
 
@@ -311,18 +273,7 @@ class llama_backend {
           {batch.tokens, of.weights_->embedding, c.vocab_size, c.hidden_size, of.memory_.stream, 0, c.embedding_scale},
           batch.n_rows, stream);
     }
-    void add(const detail::model_step& step, int number, const linear_type& linear, const NumberT* x, int rows,
-             cudaStream_t stream) const {
-      of.products_.multiply(number, linear.matrix, x, step.adds ? of.memory_.stream : of.memory_.output, rows, stream);
-    }
-    void stream_changed() const {}
     float* kept(int layer) const { return of.kept(layer); }
-    void dispatch(const detail::mixture_job<NumberT>& job, cudaStream_t stream) const {
-      const detail::mixture_launcher<NumberT> mixture{job, stream};
-      mixture.widen();
-      mixture.narrow();
-      mixture.add();
-    }
   };
 
   model_config config_;

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include "espalier/cuda/kv_store/kv_view.cuh"
 #include "espalier/cuda/model/attention/attention_arguments.cuh"
 #include "espalier/cuda/model/llama/activate.cuh"
+#include "espalier/cuda/model/llama/array_pieces.cuh"
 #include "espalier/cuda/model/llama/convolve.cuh"
 #include "espalier/cuda/model/llama/expert_mixture.cuh"
 #include "espalier/cuda/model/llama/matrix_products.cuh"
@@ -23,9 +25,11 @@
 #include "espalier/cuda/model/llama/number.cuh"
 #include "espalier/cuda/model/llama/recurrent_block.cuh"
 #include "espalier/cuda/model/llama/rotate.cuh"
+#include "espalier/model/llama/mixture_shape.hpp"
 #include "espalier/model/llama/model_config.hpp"
 #include "espalier/model/llama/model_steps.hpp"
 #include "espalier/model/llama/model_tensors.hpp"
+#include "espalier/model/llama/recurrent_block_shape.hpp"
 
 namespace espalier::cuda::detail {
 
@@ -42,6 +46,28 @@ struct step_products {
   int conv_factors = -1;                      // of attention and of the MLP
   int recurrent_in = -1, recurrent_out = -1;  // query_key_value and attention_out of recurrent layers
   int shared_widen = -1, shared_down = -1;    // of shared experts
+
+  // Adds the products of the layers of a model on one device, which has the whole of each matrix. `numbers` is the type
+  // of weights and activations.
+  void add_layers(matrix_products& products, const model_config& config, cudaDataType_t numbers) {
+    const int hidden = config.hidden_size, gates = config.gated_mlp ? 2 : 1;
+    const bool adds = config.adds_products();
+    const recurrent_block_shape& recurrence = config.recurrence;
+    const mixture_shape& mixture = config.mixture;
+    query_key_value = products.add(config.projected_size(), hidden, numbers, false);
+    attention_out = products.add(hidden, config.query_size(), CUDA_R_32F, adds);
+    if (config.is_hybrid()) {
+      recurrent_in = products.add(recurrence.projected(), hidden, numbers, false);
+      recurrent_out = products.add(hidden, recurrence.inner(), CUDA_R_32F, adds);
+    }
+    widen = products.add(gates * config.intermediate_size, hidden, numbers, false);
+    down = products.add(hidden, config.intermediate_size, CUDA_R_32F, adds);
+    if (config.has_mixtures()) router = products.add(mixture.routed_size(), hidden, CUDA_R_32F, false);
+    if (mixture.shared_size > 0) {
+      shared_widen = products.add(gates * mixture.shared_size, hidden, numbers, false);
+      shared_down = products.add(hidden, mixture.shared_size, CUDA_R_32F, adds);
+    }
+  }
 
   int of(const model_step& step, const model_config& config) const {
     if (step.from == step_rows::paired) return paired_query_key_value;
@@ -90,6 +116,30 @@ struct model_memory {
   float* outputs = nullptr;        // [rows * used][hidden_size] outputs of experts
   LogitT* logits = nullptr;
 
+  // Takes the arrays of the layers of a model on one device, which has the whole of each matrix, for this many rows.
+  void take_layers(const model_config& config, int rows, array_pieces<NumberT>& numbers, array_pieces<float>& floats,
+                   array_pieces<std::int32_t>& integers) {
+    const auto size = [&](int width) { return static_cast<std::size_t>(rows) * static_cast<std::size_t>(width); };
+    const recurrent_block_shape& recurrence = config.recurrence;
+    const mixture_shape& mixture = config.mixture;
+    normed = numbers.take(size(config.hidden_size));
+    if (config.parallel_residual) mlp_normed = numbers.take(size(config.hidden_size));
+    projected = numbers.take(size((std::max)(config.projected_size(), recurrence.projected())));
+    mixed = numbers.take(size(config.mixed_size()));
+    if (config.is_hybrid()) read = floats.take(size(recurrence.inner()));
+    widened = numbers.take(size((config.gated_mlp ? 2 : 1) * config.activated_size()));
+    activated = numbers.take(
+        (std::max)(size(config.activated_size()), size(mixture.used) * static_cast<std::size_t>(mixture.size)));
+    if (config.has_mixtures()) {
+      routed = floats.take(size(mixture.routed_size()));
+      factors = floats.take(size(mixture.used));
+      outputs = floats.take(size(mixture.used) * static_cast<std::size_t>(config.hidden_size));
+      chosen = integers.take(size(mixture.used));
+    }
+    stream = floats.take(size(config.hidden_size));
+    if (!config.adds_products()) output = floats.take(size(config.hidden_size));
+  }
+
   NumberT* operator[](step_rows which) const {
     switch (which) {
       case step_rows::normed:
@@ -118,6 +168,27 @@ ESPALIER_KERNEL void cap_numbers(NumberT* numbers, std::int64_t n, float cap) {
   const std::int64_t i = std::int64_t{blockIdx.x} * cap_threads + threadIdx.x;
   if (i < n) numbers[i] = NumberT(cap * tanhf(static_cast<float>(numbers[i]) / cap));
 }
+
+// The members of a PlaceT of step_launcher that are the same for all models on one device, which has the whole of each
+// matrix.
+template <class NumberT, class LogitT>
+struct whole_place {
+  const matrix_products& products;
+  const model_memory<NumberT, LogitT>& memory;
+
+  template <class LinearT>
+  void add(const model_step& step, int number, const LinearT& linear, const NumberT* x, int rows,
+           cudaStream_t stream) const {
+    products.multiply(number, linear.matrix, x, step.adds ? memory.stream : memory.output, rows, stream);
+  }
+  void stream_changed() const {}
+  void dispatch(const mixture_job<NumberT>& job, cudaStream_t stream) const {
+    const mixture_launcher<NumberT> mixture{job, stream};
+    mixture.widen();
+    mixture.narrow();
+    mixture.add();
+  }
+};
 
 // Launches the steps of a transformer on one device, for one pass. A step is a product, a kernel, or a part of the
 // kernel that comes next. The kernel of a norm also does what the steps before it have left undone: it adds a product's
