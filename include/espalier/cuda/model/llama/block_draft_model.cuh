@@ -58,6 +58,8 @@ namespace espalier::cuda::detail {
 //
 // Errors: model_error
 inline void require_on_device(const block_draft_config& c) {
+  if (c.refiner_rank > 0)
+    raise<model_error>(c.where, " is of an XPress block: block_draft_model of the host reads it, the device does not.");
   const auto require = [&](const char* key, int value, int most) {
     if (value <= most) return;
     raise<model_error>(c.where, ": \"", key, "\" is ", value, ", but the device computes at most ", most,
