@@ -21,6 +21,7 @@ ENTRIES = {
     "dspark": Entry("a DSpark draft as speculators writes them", "dspark of speculators"),
     "dflash2": Entry("a DFlash2 draft as z-lab publishes them", "dflash2"),
     "dflash2-speculators": Entry("a DFlash2 draft as speculators writes them", "dflash2 of speculators"),
+    "xpress": Entry("an XPress draft as speculators writes them", "xpress of speculators"),
     "eagle3": Entry("an EAGLE-3 head as SafeAILab and SpecForge publish them", "eagle3", part="draft"),
     "eagle3-speculators": Entry("an EAGLE-3 head as speculators writes them", "eagle3 of speculators", part="draft"),
     "eagle3-gguf": Entry("an EAGLE-3 head as llama.cpp's converter writes them", "GGUF", part="draft"),

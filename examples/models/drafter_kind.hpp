@@ -34,7 +34,7 @@ inline constexpr auto known_values<models::drafter_kind> =
                                                  "an MTP head on them, which may be in the target's own folder"},
                known_value<models::drafter_kind>{models::drafter_kind::block, "block",
                                                  "a model that drafts all depths in one pass: DFlash, DFlash2, "
-                                                 "DSpark, P-EAGLE"},
+                                                 "DSpark, XPress, P-EAGLE"},
                known_value<models::drafter_kind>{models::drafter_kind::self, "self",
                                                  "the target itself, with passes that --self.* make cheaper"},
                known_value<models::drafter_kind>{models::drafter_kind::text, "text",

@@ -454,7 +454,8 @@ class GpuCheck(unittest.TestCase):
         self.assertIn("--tokens 1024", command)
         report = self.scene.report()
         self.assertNotIn("(--published qwen3-8b-dflash=", report)
-        for name in ("dflash", "dflash-speculators", "dflash-gguf", "dspark", "dflash2", "dflash2-speculators"):
+        blocks = ("dflash", "dflash-speculators", "dflash-gguf", "dspark", "dflash2", "dflash2-speculators", "xpress")
+        for name in blocks:
             self.assertIn(
                 f"not measured, since the files are not given (--published {name}=TARGET,block=DRAFT).", report
             )

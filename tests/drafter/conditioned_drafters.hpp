@@ -30,6 +30,17 @@ struct biased_drafter : marginal_drafter<NumberT> {
   void correct(espalier::tree_view tree, espalier::node_id u, std::span<NumberT> row) { add_bias(tree.token[u], row); }
 };
 
+// A block drafter whose rows depend on every token of the path and on where it stands, as XPress's do.
+template <class NumberT>
+struct refining_drafter : marginal_drafter<NumberT> {
+  using marginal_drafter<NumberT>::marginal_drafter;
+  void correct(espalier::tree_view tree, espalier::node_id u, std::span<NumberT> row) {
+    for (; u != espalier::root_node; u = tree.parent[u])
+      add_bias(tree.token[u] + tree.depth[u], row);
+    add_bias(tree.token[u], row);
+  }
+};
+
 // A block drafter that gives its rows as columns of some tokens alone, here all but token 1 and in falling order.
 template <class BlockT>
 struct narrow_drafter : BlockT {

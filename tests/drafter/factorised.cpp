@@ -153,17 +153,17 @@ TEST_CASE("Drafter laws: factorised over a block drafter that corrects its rows 
 TEMPLATE_TEST_CASE(
     "one round over a block whose rows are corrected by path, or of some tokens alone, or both, writes "
     "the target's distribution to 1e-12",
-    "", biased_drafter<double>, choosing_drafter<double>, narrow_drafter<marginal_drafter<double>>,
-    narrow_drafter<biased_drafter<double>>) {
+    "", biased_drafter<double>, refining_drafter<double>, choosing_drafter<double>,
+    narrow_drafter<marginal_drafter<double>>, narrow_drafter<biased_drafter<double>>) {
   using block = TestType;
   std::int64_t outcomes = 0;
   for (const espalier::testing::tiny_model& w : espalier::testing::tiny_models()) {
     INFO(w.name);
     // Other worlds have rows of the draft with a single possible token, which these blocks may leave out.
     const auto is = [&](const char* name) { return w.name.find(name) == 0; };
-    if (!std::is_same_v<block, biased_drafter<double>> &&
-        (w.vocab < 3 || !(is("unlike") || is("p = q") || is("zeros in p") || is("ties"))))
-      continue;
+    constexpr bool in_all =
+        std::is_same_v<block, biased_drafter<double>> || std::is_same_v<block, refining_drafter<double>>;
+    if (!in_all && (w.vocab < 3 || !(is("unlike") || is("p = q") || is("zeros in p") || is("ties")))) continue;
     for (const std::int32_t length : {1, 3}) {
       REQUIRE(bias<block>(w, sampled_chain({.length = 3}), block_verification(), length, outcomes) < 1e-12);
       REQUIRE(bias<block>(w, iid_paths({.paths = 2, .length = 2}), specinfer(), length, outcomes) < 1e-12);

@@ -152,8 +152,9 @@ TEST_CASE("two rounds over a head on hidden states write the target's distributi
 TEST_CASE(
     "two rounds over a block of some tokens' columns, corrected by path, write the target's distribution to 1e-12: "
     "every pair") {
-  check_two_rounds("a block of some tokens' columns",
-                   [](const tiny_model& w) { return factorised(block_of<narrow_drafter<biased_drafter<double>>>(w)); });
+  check_two_rounds("a block of some tokens' columns", [](const tiny_model& w) {
+    return factorised(block_of<narrow_drafter<refining_drafter<double>>>(w));
+  });
 }
 
 TEST_CASE(

@@ -66,8 +66,8 @@ TEST_CASE("a head drafts what the target writes alone, whichever flags name it",
 TEST_CASE("a block of any kind drafts what the target writes alone, whatever its file", "[generate][heads]") {
   const std::string usual = after(model_of("target"));
   const nlohmann::json plain = writes(usual + "--method plain");
-  for (const char* block :
-       {"heads/dspark_rnn", "heads/dflash_few", "heads/dflash2_zlab", "heads/peagle", "head_gguf/dspark.gguf"}) {
+  for (const char* block : {"heads/dspark_rnn", "heads/dflash_few", "heads/dflash2_zlab", "heads/xpress",
+                            "heads/peagle", "head_gguf/dspark.gguf"}) {
     for (const char* flags : {" --method best-first", " --drafter block --method dynatree"}) {
       const nlohmann::json drafted = writes(usual + "--draft '" + ESPALIER_TEST_DATA "/golden/" + block + "'" + flags);
       CHECK(tokens_of(drafted) == tokens_of(plain));
@@ -109,9 +109,9 @@ TEST_CASE("a head that cannot be used is named, beside what it does not fit", "[
   const std::string other = scratch() + "/head_other";
   files::copy(heads + "/plain", other);
   nlohmann::json config = nlohmann::json::parse(contents(other + "/config.json"));
-  config["speculators_model_type"] = "xpress";
+  config["speculators_model_type"] = "medusa";
   std::ofstream(other + "/config.json") << config;
   CHECK(contains(
       refused(usual + "--draft '" + other + "'"),
-      other + "/config.json: \"speculators_model_type\" is \"xpress\", but must be \"eagle3\", \"peagle\" or"));
+      other + "/config.json: \"speculators_model_type\" is \"medusa\", but must be \"eagle3\", \"peagle\" or"));
 }

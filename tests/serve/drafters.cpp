@@ -79,6 +79,7 @@ TEST_CASE("Heads, blocks and other models draft what a hybrid writes alone", "[s
                                                     {"--draft", heads + "/plain", "--policy", "dynatree"},
                                                     {"--draft", heads + "/mtp", "--policy", "chain"},
                                                     {"--draft", heads + "/dspark_rnn", "--policy", "chain"},
+                                                    {"--draft", heads + "/xpress_few", "--policy", "dynatree"},
                                                     {"--draft", heads + "/dflash_few", "--policy", "dynatree"}}) {
     INFO(arguments[1]);
     const written_texts drafted = written(arguments, target, prompts);

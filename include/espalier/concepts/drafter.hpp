@@ -352,7 +352,8 @@ concept BlockDrafter = Drafter<DrafterT> && requires(DrafterT& drafter) {
 
 //! A block drafter whose row of a node depends on the path to it, too: it is the block's row of the node's depth,
 //! corrected for the tokens before it without another pass. Such corrections are a bias that depends on the token
-//! before (DSpark), and a choice among candidates that depends on it (DFlash2).
+//! before (DSpark) or on the whole path (XPress), and a choice among candidates that depends on the token before
+//! (DFlash2).
 //!
 //! Minimal definition, besides BlockDrafter
 //!   correct(tree, node, row)   changes `row`, the logits of the node's depth in the last block, a number a column, to

@@ -384,7 +384,7 @@ TEST_CASE(
     "A block that corrects has the rows of its own class along every path, on a text of its own or among others") {
   static_assert(gpu::ConditionedBlockDrafter<gpu::block_diffusion<model_type<float>>>);
   static_assert(!gpu::ConditionedBlockDrafter<gpu::block_diffusion<noting_model>>);
-  for (const char* name : {"dspark", "dspark_gated", "dspark_rnn", "dspark_few", "dflash2"}) {
+  for (const char* name : {"dspark", "dspark_gated", "dspark_rnn", "dspark_few", "dflash2", "xpress", "xpress_few"}) {
     const std::string folder = golden + "heads/" + name;
     const nlohmann::json cases = json_of(folder + "/golden.json");
     CHECK(difference_along_paths(folder, cases, cases["blocks"]) < 1e-4);
@@ -393,9 +393,64 @@ TEST_CASE(
   CHECK(difference_along_paths(golden + "head_gguf/dspark.gguf", few, few["blocks"]) < 1e-4);
   const nlohmann::json dflash2 = json_of(golden + "heads/dflash2/golden.json");
   CHECK(difference_along_paths(golden + "head_gguf/dflash2.gguf", dflash2, dflash2["blocks"]) < 1e-4);
-  const nlohmann::json variant = json_of(golden + "heads/dflash2/variants.json")[0];
-  const changed_folder from_pending(golden + "heads/dflash2", variant["config"]);
-  CHECK(difference_along_paths(from_pending.path(), dflash2, variant["blocks"]) < 1e-4);
+  for (const char* name : {"dflash2", "xpress", "xpress_few"}) {
+    const std::string folder = golden + "heads/" + name;
+    for (const nlohmann::json& variant : json_of(folder + "/variants.json")) {
+      INFO(name << " with " << variant["config"].dump());
+      const changed_folder other(folder, variant["config"]);
+      CHECK(difference_along_paths(other.path(), json_of(folder + "/golden.json"), variant["blocks"]) < 1e-4);
+    }
+  }
+}
+
+TEMPLATE_TEST_CASE("Rows of an XPress block by node are those of their paths, below the last row, too", "", float,
+                   __nv_bfloat16) {
+  const std::string folder = golden + "heads/xpress";
+  const nlohmann::json cases = json_of(folder + "/golden.json");
+  const auto text = cases["text"].get<std::vector<token_id>>();
+  const auto size = static_cast<int>(text.size());
+  auto target = target_of_heads<TestType>(block_draft_config::load(folder));
+  auto model = model_type<TestType>::load(folder, target, 2);
+  gpu::block_diffusion drafter(model);
+  drafter.reserve(8, 2, nullptr);
+  drafter.reserve_corrections(8, 2);
+  read_before(drafter, target, text, size - 1);
+  // The tokens of a golden path, which is greedy; beside it another path, and nodes below the last row, at depth 2.
+  const nlohmann::json& block = cases["blocks"].at(cases["blocks"].size() - 2);
+  REQUIRE(block["pending_at"] == size - 1);
+  const auto path = block["path"].get<std::vector<token_id>>();
+  tree<> t(8);
+  t.reset(text.back());
+  const node_id a = t.append(root_node, path[0], 0), aa = t.append(a, path[1], 0), b = t.append(root_node, 7, 0),
+                ba = t.append(b, path[1], 0), ac = t.append(a, 5, 0), below = t.append(aa, 5, 0),
+                wrong = t.append(b, 96, 0);
+  const device_text on_device(text, {size, 1});
+  espalier_test::device_sequences trees(2, 8);
+  trees.set(0, t.view(), size), trees.set(1, t.view(), 1);
+  const gpu::text_batch texts = on_device.with(trees);
+  drafter.propose_block(texts, nullptr);
+  const auto nodes = to_device(std::vector<node_id>{aa, ba, below, no_node, root_node, ac, wrong, a});
+  const vocab_rows<float> corrected = drafter.corrected(texts, {nodes.data(), 8, 0}, nullptr);
+  const std::vector<row_type> rows = device_rows(corrected);
+  const auto expected = block["logits"].get<std::vector<row_type>>();
+  const double tolerance = std::is_same_v<TestType, float> ? 1e-4 : 0.5;
+  CHECK(most_apart(rows[4], expected[0]) < tolerance);
+  CHECK(most_apart(rows[7], expected[1]) < tolerance);
+  CHECK(most_apart(rows[0], expected[2]) < tolerance);
+  CHECK(most_apart(rows[1], expected[2]) > 1e-3);
+  CHECK(rows[2] == rows[5]);  // `below` has the row of depth 2 with its own token before it
+  CHECK(std::all_of(rows[6].begin(), rows[6].end(), [](float x) { return std::isnan(x); }));
+  const gpu::stream stream;
+  const gpu::graph graph(stream.get(), [&] {
+    drafter.propose_block(texts, stream.get());
+    drafter.corrected(texts, {nodes.data(), 8, 0}, stream.get());
+  });
+  gpu::require(cudaMemset(const_cast<float*>(corrected.data), 0, rows.size() * 96 * sizeof(float)), "cudaMemset");
+  graph.launch(stream.get());
+  gpu::require(cudaStreamSynchronize(stream.get()), "cudaStreamSynchronize");
+  const std::vector<row_type> again = device_rows(corrected);
+  for (const std::size_t i : {0U, 1U, 2U, 4U, 5U, 7U})
+    CHECK(again[i] == rows[i]);
 }
 
 TEST_CASE("What the device does not compute of a block is refused by name, loaded or made from a config") {

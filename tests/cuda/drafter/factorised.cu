@@ -51,7 +51,7 @@ row_type probabilities(const row_type& logits, const std::vector<token_id>& toke
 }  // namespace
 
 TEST_CASE("The row of a node is the block's at its depth, corrected by its path, over the target's vocabulary") {
-  for (const char* name : {"dflash", "dflash_few", "dspark_gated", "dspark_few"}) {
+  for (const char* name : {"dflash", "dflash_few", "dspark_gated", "dspark_few", "xpress", "xpress_few"}) {
     const std::string folder = golden + "heads/" + name;
     const nlohmann::json cases = json_of(folder + "/golden.json");
     const auto text = cases["text"].get<std::vector<token_id>>();
@@ -103,7 +103,7 @@ TEST_CASE("The row of a node is the block's at its depth, corrected by its path,
 
 TEST_CASE("Trees over published blocks write the target's greedy text, deeper than the block, too") {
   const std::vector<token_id> prompt{5, 17, 3, 40};
-  for (const char* name : {"dflash_few", "dspark_rnn"}) {
+  for (const char* name : {"dflash_few", "dspark_rnn", "xpress_few"}) {
     const std::string folder = golden + "heads/" + name;
     auto target = target_of_heads<float>(block_draft_config::load(folder));
     auto model = model_type<float>::load(folder, target);

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSL-1.0
 """make_head_golden.py: writes heads/: a tiny random target, EAGLE-3, P-EAGLE and MTP heads on it in every layout and with
-every switch, another target whose own files hold an MTP head, DFlash and DFlash2 blocks in both of their layouts, and
-DSpark blocks with each kind of Markov head, with what speculators' and dflash's own classes compute with them.
+every switch, another target whose own files hold an MTP head, DFlash and DFlash2 blocks in both of their layouts,
+DSpark blocks with each kind of Markov head, and XPress blocks, with what speculators' and dflash's own classes compute with them.
 
 Needs speculators 0.9.0 and dflash 0.1.0 with torch, transformers, safetensors. In golden.json, logits[k][j] is the row of the head after
 the text's first j + 2 tokens and the k tokens after them as a drafted path; drafts[j] is what the head drafts greedily
 after the first j + 2 tokens, as tokens of the target. For a block, "blocks" has the rows after a pending token; those of
-a DSpark or DFlash2 block are along the drafted tokens of "path", as tokens of the target, and null is minus infinity.
+a DSpark, DFlash2 or XPress block are along the drafted tokens of "path", as tokens of the target, and null is minus infinity.
 "tokens" has the token of each column, if columns are not tokens. variants.json has what the same weights give with
 changes to the config, each a JSON merge patch.
 """
@@ -19,6 +19,7 @@ import speculators.models.dflash.core as dflash_core
 import speculators.models.dflash2.core as dflash2_core
 import speculators.models.dspark.core as dspark_core
 import speculators.models.peagle.core as peagle_core
+import speculators.models.xpress.core as xpress_core
 import torch
 from dflash.model import DFlash2DraftModel, DFlashDraftModel
 from safetensors.torch import load_file, save_file
@@ -32,6 +33,7 @@ from speculators.models.dspark import DSparkDraftModel, DSparkSpeculatorConfig
 from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig
 from speculators.models.mtp import MTPDraftModel, MTPSpeculatorConfig
 from speculators.models.peagle import PEagleDraftModel, PEagleSpeculatorConfig
+from speculators.models.xpress import XPressDraftModel, XPressSpeculatorConfig
 from speculators.proposals.greedy import GreedyTokenProposalConfig
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
@@ -322,7 +324,8 @@ def block_of_speculators(name, kind, states, embedding, output, seed, block=4, c
     algorithm, cls, config_cls, core = {
         "dflash": ("dflash", SpeculatorsDFlash, DFlashSpeculatorConfig, dflash_core),
         "dflash2": ("dflash2", SpeculatorsDFlash2, DFlash2SpeculatorConfig, dflash2_core),
-        "dspark": ("dspark", DSparkDraftModel, DSparkSpeculatorConfig, dspark_core)}[kind]
+        "dspark": ("dspark", DSparkDraftModel, DSparkSpeculatorConfig, dspark_core),
+        "xpress": ("xpress", XPressDraftModel, XPressSpeculatorConfig, xpress_core)}[kind]
 
     def made(layer, switches):
         transformer = shape(Qwen3Config, layers, **layer)
@@ -331,6 +334,10 @@ def block_of_speculators(name, kind, states, embedding, output, seed, block=4, c
                                mask_token_id=94, aux_hidden_state_layer_ids=[2, 5],
                                speculators_config=speculating(algorithm), **switches)).double().eval()
         randomise(model, seed)
+        if kind == "xpress":  # else its rows have numbers near 100, for which a float is too coarse
+            refiner = model.refiner_head
+            for weight in (refiner.mix_l, refiner.mlp_gate.weight, refiner.mlp_up.weight):
+                weight.data *= 0.5
         model.embed_tokens.weight.data = embedding.clone()
         if columns == VOCAB:
             model.lm_head.weight.data = output.clone()
@@ -340,15 +347,17 @@ def block_of_speculators(name, kind, states, embedding, output, seed, block=4, c
         config = model.config
         features = torch.cat([states[2], states[5]], dim=-1)
         length = block if config.sample_from_anchor else block - 1
-        logits = []
+        logits, last_pass = [], []
 
-        def keep(rows=None, *_, unary_logits=None, candidate_logits=None, training_candidate_ids=None, **__):
+        def keep(rows=None, passes=None, *_, unary_logits=None, candidate_logits=None, training_candidate_ids=None, **__):
             if unary_logits is not None:  # the candidates' scores, and nothing else
                 k = config.selector_top_k
                 best = unary_logits.topk(k, dim=-1).indices
                 scores = model.candidate_selector.score_candidates(*scored, best)
                 rows = torch.full_like(unary_logits, -torch.inf).scatter(-1, best, scores)
             logits.append(rows[0, block - length :].detach())
+            if kind == "xpress":
+                last_pass[:] = passes[-1][0, block - length :].detach()
             return None, {}
 
         core.compute_metrics = keep
@@ -369,9 +378,10 @@ def block_of_speculators(name, kind, states, embedding, output, seed, block=4, c
             known[:, :at] = features[:, :at]
             anchor = torch.zeros(1, len(text))
             anchor[0, at] = 1
+            more = {"consistency_passes": block} if kind == "xpress" else {}
             with torch.no_grad():
                 model(known, torch.tensor([text]), anchor, torch.zeros(1, len(text), WIDTH, dtype=torch.float64),
-                      torch.zeros(1, len(text), dtype=torch.long), max_anchors=1)
+                      torch.zeros(1, len(text), dtype=torch.long), max_anchors=1, **more)
             return logits.pop()
 
         blocks = []
@@ -379,6 +389,8 @@ def block_of_speculators(name, kind, states, embedding, output, seed, block=4, c
             greedy = []
             while len(greedy) < length:
                 greedy.append(int(tokens[rows_along(at, greedy)[len(greedy)].argmax()]))
+            if kind == "xpress":  # where the passes of its inference end
+                assert torch.allclose(rows_along(at, greedy), torch.stack(last_pass))
             for path in (greedy, [7, 90, 33, 51][:length]):
                 blocks.append({"pending_at": at, "path": path, "is_greedy": path is greedy,
                                "logits": short(rows_along(at, path))})
@@ -449,6 +461,10 @@ def main():
         {"transformer_layer_config": windows, "sliding_window_non_causal": True}))
     selector = {"conv_kernel_size": 3, "conv_group_size": 8, "selector_rank": 6, "selector_top_k": 5}
     block2 = block_of("dflash2", "dflash2", 14, **selector, variants=({"sample_from_anchor": True},))
+    block_of("xpress", "xpress", 17, xpress_rank=6, variants=({"sample_from_anchor": True, "num_jacobi_passes": 2},))
+    block_of("xpress_few", "xpress", 18, columns=40, layers=2, xpress_rank=8, xpress_mlp_ratio=4,
+             sample_from_anchor=True, variants=(
+                 {"sample_from_anchor": False}, {"transformer_layer_config": windows, "sliding_window_non_causal": True}))
     dflash2_of_zlab("dflash2_zlab", block2, states, embedding, output)
     peagle("peagle", LlamaConfig, states, 15, draft_vocab=40)
     peagle("peagle_each", Qwen3Config, states, 16, layers=2, layer_ids=[1, 4], fc_norm=True, norm_before_residual=True)

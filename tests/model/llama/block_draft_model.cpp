@@ -213,7 +213,8 @@ TEST_CASE("a DFlash block's logits and greedy drafts are those of its own code, 
 
 TEST_CASE("a block has the rows of speculators' own class along every path, and drafts its tokens") {
   static_assert(ConditionedBlockDrafter<block_diffusion<block_draft_model>>);
-  for (const char* name : {"dspark", "dspark_gated", "dspark_rnn", "dspark_few", "dflash_few", "dflash2"}) {
+  for (const char* name :
+       {"dspark", "dspark_gated", "dspark_rnn", "dspark_few", "dflash_few", "dflash2", "xpress", "xpress_few"}) {
     const nlohmann::json golden_of = nlohmann::json::parse(contents(golden + "heads/" + name + "/golden.json"));
     check_paths(golden + "heads/" + name, golden_of, golden_of["blocks"]);
   }
@@ -221,13 +222,18 @@ TEST_CASE("a block has the rows of speculators' own class along every path, and 
   CHECK(block_draft_config::load(golden + "heads/dspark_rnn").markov == block_draft_config::markov_kind::rnn);
   CHECK(block_draft_config::load(golden + "heads/dflash_few").head_size == 64);
   CHECK(block_draft_config::load(golden + "heads/dflash2").selector_candidates == 5);
-  for (const char* name : {"dspark", "dflash_few", "dflash2", "dflash2_zlab"})
+  const block_draft_config xpress = block_draft_config::load(golden + "heads/xpress");
+  CHECK(xpress.refiner_rank == 6);
+  CHECK(xpress.refiner_inner == 12);
+  CHECK(xpress.block_length == 3);
+  CHECK(block_draft_config::load(golden + "heads/xpress_few").refiner_inner == 32);
+  for (const char* name : {"dspark", "dflash_few", "dflash2", "dflash2_zlab", "xpress"})
     CHECK(draft_kind_of(golden + "heads/" + name) == draft_kind::block);
 }
 
 TEST_CASE("causal blocks, windows, scaled angles and logits give the rows of z-lab's and speculators' own classes") {
   int variants = 0;
-  for (const char* name : {"dflash", "dflash_few", "dflash2"}) {
+  for (const char* name : {"dflash", "dflash_few", "dflash2", "xpress", "xpress_few"}) {
     const std::string folder = golden + "heads/" + name;
     const nlohmann::json golden_of = nlohmann::json::parse(contents(folder + "/golden.json"));
     for (const nlohmann::json& variant : nlohmann::json::parse(contents(folder + "/variants.json"))) {
@@ -244,7 +250,7 @@ TEST_CASE("causal blocks, windows, scaled angles and logits give the rows of z-l
       ++variants;
     }
   }
-  CHECK(variants == 9);
+  CHECK(variants == 12);
 }
 
 TEST_CASE("a DFlash2 block of z-lab's layout drafts the paths of its own class") {
@@ -339,8 +345,9 @@ TEST_CASE("trees over a block with a reduced vocabulary draft its tokens alone, 
     CHECK((row[static_cast<std::size_t>(t)] > 0) == (std::find(tokens.begin(), tokens.end(), t) != tokens.end()));
 }
 
-TEST_CASE("a greedy chain over a DSpark block drafts the tokens of speculators' own class, with no allocation") {
-  const std::string folder = golden + "heads/dspark_rnn";
+TEST_CASE("a greedy chain over a block that corrects drafts the tokens of speculators' own class, with no allocation") {
+  const std::string folder = golden + "heads/" + GENERATE("dspark_rnn", "xpress", "xpress_few");
+  INFO(folder);
   const nlohmann::json cases = nlohmann::json::parse(contents(folder + "/golden.json"));
   const auto text = cases["text"].get<std::vector<token_id>>();
   const auto config = block_draft_config::load(folder);
@@ -359,7 +366,7 @@ TEST_CASE("a greedy chain over a DSpark block drafts the tokens of speculators' 
   node_id node = root_node;
   const allocation_count count;
   std::int64_t allocations = 0;
-  for (int depth = 0; depth < 4; ++depth) {
+  for (int depth = 0; depth < config.block_length; ++depth) {
     drafter.propose(chain, std::span(&node, 1));
     const std::span<const float> row = drafter.rows().row(node);
     allocations = count.so_far();
@@ -375,6 +382,118 @@ TEST_CASE("a greedy chain over a DSpark block drafts the tokens of speculators' 
   auto model = block_draft_model::load(folder, target);
   std::vector<float> row(96);
   CHECK(says(message_of<input_error>([&] { model.correct(0, wrong, outside, row); }), "token 96", "ends at 95"));
+}
+
+TEST_CASE("a row of an XPress block depends on the node's path alone, in whatever order nodes are asked about") {
+  const std::string folder = golden + "heads/" + GENERATE("xpress", "xpress_few");
+  INFO(folder);
+  const nlohmann::json cases = nlohmann::json::parse(contents(folder + "/golden.json"));
+  const auto text = cases["text"].get<std::vector<token_id>>();
+  const auto at = static_cast<int>(text.size()) - 1;
+  // Two paths that share their first token, another one, and nodes below the last row.
+  tree<> t(16);
+  t.reset(text.back());
+  const node_id a = t.append(root_node, 7, 0), b = t.append(root_node, 90, 0), aa = t.append(a, 33, 0),
+                ab = t.append(a, 51, 0), ba = t.append(b, 33, 0), aaa = t.append(aa, 12, 0), aba = t.append(ab, 12, 0),
+                deep = t.append(aaa, 4, 0), deeper = t.append(deep, 5, 0), a_last = t.append(a, 12, 0),
+                aa_last = t.append(aa, 4, 0);
+  std::vector<std::vector<row_type>> found;
+  for (const int threads : {1, 3}) {
+    llama_backend target = llama_backend::load(golden + "heads/target", {.threads = threads});
+    auto model = block_draft_model::load(folder, target);
+    const int length = model.block_length();
+    const auto row_of = [&](node_id node) {
+      row_type row(static_cast<std::size_t>(model.config().columns()));
+      model.correct(0, t, node, row);
+      return row;
+    };
+    std::vector<row_type> alone;
+    auto context = model.make_context();
+    pass_over(target, text);
+    model.read(context, target, numbers_from(0, at), 0);
+    const block_draft_request request{&context, text};
+    for (node_id node = 0; node < t.view().n_nodes; ++node) {
+      model.forward(std::span(&request, 1), length);
+      alone.push_back(row_of(node));
+    }
+    std::vector<node_id> order{deeper, aba, root_node, aaa, b, aa, ba, a, ab, deep, aaa, aba, aaa, root_node, deeper};
+    for (const node_id node : order)
+      CHECK(row_of(node) == alone[static_cast<std::size_t>(node)]);
+    // A path that was refused leaves nothing behind.
+    tree<> wrong(8);
+    wrong.reset(96);
+    const node_id below = wrong.append(wrong.append(root_node, 3, 0), 4, 0);
+    row_type row(alone.front().size());
+    CHECK(says(message_of<input_error>([&] { model.correct(0, wrong, below, row); }), "token 96", "ends at 95"));
+    for (const node_id node : order)
+      CHECK(row_of(node) == alone[static_cast<std::size_t>(node)]);
+    const auto differ = [&](node_id x, node_id y) {
+      return alone[static_cast<std::size_t>(x)] != alone[static_cast<std::size_t>(y)];
+    };
+    CHECK(differ(aa, ba));  // they have the same token, at the same depth
+    CHECK(differ(deep, deeper));
+    // A node below the last row has the row of a node at the last row's depth with its token.
+    CHECK(!differ(length == 3 ? aaa : deep, length == 3 ? a_last : aa_last));
+    found.push_back(alone);
+  }
+  CHECK(found[0] == found[1]);
+}
+
+TEST_CASE("the token before the pending one, which a refiner reads, must be one of the vocabulary") {
+  llama_backend target = llama_backend::load(golden + "heads/target", {.threads = 1});
+  auto model = block_draft_model::load(golden + "heads/xpress", target);
+  auto context = model.make_context();
+  const std::vector<token_id> text{96, 3};
+  pass_over(target, {1, 3});
+  model.read(context, target, numbers_from(0, 1), 0);
+  const block_draft_request request{&context, text};
+  model.forward(std::span(&request, 1), 3);
+  tree<> t(2);
+  t.reset(3);
+  std::vector<float> row(96);
+  CHECK(says(message_of<input_error>([&] { model.correct(0, t, root_node, row); }), "token 96", "ends at 95"));
+}
+
+TEST_CASE("what an XPress block needs and is not computed is refused by its name, and so are tensors that do not fit") {
+  const auto with = [&](const char* key, const nlohmann::json& value) {
+    nlohmann::json config = nlohmann::json::parse(contents(golden + "heads/xpress/config.json"));
+    config[key] = value;
+    return config;
+  };
+  const auto refused = [&](const char* key, const nlohmann::json& value) {
+    return message_of<model_error>([&] { block_draft_config::parse(with(key, value).dump(), "config.json"); });
+  };
+  CHECK(says(refused("xpress_rank", 0), "\"xpress_rank\" is 0", "from 1"));
+  CHECK(says(refused("xpress_mlp_ratio", 0.5), "\"xpress_mlp_ratio\" is 0.5", "from 1"));
+  CHECK(says(refused("num_jacobi_passes", 0), "\"num_jacobi_passes\" is 0", "from 1"));
+  nlohmann::json large = with("block_size", 1024);
+  large["xpress_rank"] = 257;
+  CHECK(says(message_of<model_error>([&] { block_draft_config::parse(large.dump(), "config.json"); }),
+             "\"xpress_rank\" is 257, but must be at most 256 with a \"block_size\" of 1024."));
+
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / "espalier_xpress";
+  llama_backend target = llama_backend::load(golden + "heads/target", {.threads = 1});
+  const auto loading = [&](const nlohmann::json& config, const std::string& weights = "xpress") {
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "config.json") << config;
+    std::filesystem::copy_file(golden + "heads/" + weights + "/model.safetensors", folder / "model.safetensors",
+                               std::filesystem::copy_options::overwrite_existing);
+    const std::string message = message_of<model_error>([&] { block_draft_model::load(folder.string(), target); });
+    std::filesystem::remove_all(folder);
+    return message;
+  };
+  CHECK(loading(with("num_jacobi_passes", 1)).empty());
+  CHECK(says(loading(with("block_size", 5)),
+             "xpress/model.safetensors: tensor \"refiner_head.mix_l\" has shape [6, 4, 4]",
+             "xpress/config.json makes it [6, 5, 5]."));
+  CHECK(says(loading(with("xpress_rank", 5)), "\"refiner_head.token_embed.weight\"", "[96, 6]", "[96, 5]"));
+  CHECK(says(loading(with("xpress_mlp_ratio", 3)), "\"refiner_head.mlp_gate.weight\"", "[12, 6]", "[18, 6]"));
+  CHECK(says(loading(with("draft_vocab_size", 64)), "lacks tensor \"lm_head.weight\"", "heads/target", "96", "64"));
+  CHECK(says(loading(with("speculators_model_type", "dflash")), "\"refiner_head.down_g.weight\" (and 8 more)",
+             "has no place in what", "xpress/config.json makes"));
+  nlohmann::json of_other = nlohmann::json::parse(contents(golden + "heads/dspark/config.json"));
+  of_other["speculators_model_type"] = "xpress";
+  CHECK(says(loading(of_other, "dspark"), "model.safetensors lacks tensor \"refiner_head.token_embed.weight\""));
 }
 
 TEST_CASE("what a DSpark block needs and is not computed is refused by its name, and so are tensors that do not fit") {
@@ -438,8 +557,8 @@ TEST_CASE("what a DFlash block needs and is not computed is refused by its name"
     CHECK(says(with("dflash", pointer, 0.5), "\"partial_rotary_factor\"", "4 of 8 dimensions", "must all be"));
   CHECK(says(with("dflash_speculators", "/transformer_layer_config/partial_rotary_factor", 0.5),
              "transformer_layer_config", "partial_rotary_factor"));
-  CHECK(says(with("dflash_speculators", "/speculators_model_type", "xpress"),
-             "\"xpress\", but must be \"dflash\", \"dflash2\" or \"dspark\""));
+  CHECK(says(with("dflash_speculators", "/speculators_model_type", "medusa"),
+             "\"medusa\", but must be \"dflash\", \"dflash2\", \"dspark\" or \"xpress\""));
   CHECK(
       says(with("dflash_speculators", "/aux_hidden_state_layer_ids", {0, 2}), "aux_hidden_state_layer_ids", "from 1"));
   // Layers that the file does not name are at equal distances.

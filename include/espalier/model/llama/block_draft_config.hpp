@@ -28,15 +28,15 @@ namespace espalier {
 //! The shape of a block draft, as the config.json beside its weights gives it, or a GGUF file: a transformer with the
 //! target's hidden size. All dimensions of its heads must be rotated.
 //!
-//! Five layouts are read: the library's own, whose "model_type" is "espalier_block"; DFlash's, as z-lab publishes it
+//! Six layouts are read: the library's own, whose "model_type" is "espalier_block"; DFlash's, as z-lab publishes it
 //! ("dflash_config", or DFlash in "architectures") and as speculators writes it ("speculators_model_type"); DFlash2's,
-//! which is DFlash's with convolutions and a selector, in both of these; DSpark's as speculators writes it, which is
-//! DFlash's with a Markov head; and the GGUF files that llama.cpp's converter makes of any of these
-//! ("general.architecture" is "dflash").
+//! which is DFlash's with convolutions and a selector, in both of these; DSpark's and XPress's as speculators writes
+//! them, which are DFlash's with a Markov head and with a refiner; and the GGUF files that llama.cpp's converter makes
+//! of any of these but the last ("general.architecture" is "dflash").
 //!
 //! Errors      model_error that names the file, the key, its value and what is allowed
-//! Source      dflash 0.1.0, model.py; speculators 0.9.0, models/dflash, models/dflash2 and models/dspark;
-//!             llama-cpp-python 0.3.36, llama.cpp's src/models/dflash.cpp and conversion/qwen.py
+//! Source      dflash 0.1.0, model.py; speculators 0.9.0, models/dflash, models/dflash2, models/dspark and
+//!             models/xpress; llama-cpp-python 0.3.36, llama.cpp's src/models/dflash.cpp and conversion/qwen.py
 struct block_draft_config : model_config {
   //! Kinds of Markov heads. A Markov head adds to the logits of a row the product of its output matrix with a vector of
   //! markov_rank numbers; the kind says which vector.
@@ -63,6 +63,9 @@ struct block_draft_config : model_config {
   int selector_candidates = 0;  //!< number of tokens of a row that the selector chooses among: those with the greatest
                                 //!< logits. Other tokens are not drafted
 
+  int refiner_rank = 0;   //!< rank of XPress's refiner; 0: there is none
+  int refiner_inner = 0;  //!< numbers between the two products of its MLP
+
   bool causal = false;           //!< in layers without a window, a row sees no later row of its block
   bool windowed_causal = false;  //!< in layers with a window, likewise
   //! Layers with a window: true if a row sees the last `window` tokens before the pending token, and rows of its block
@@ -75,7 +78,7 @@ struct block_draft_config : model_config {
 
   bool is_dflash() const { return mask_token >= 0; }
   //! Returns whether rows are corrected by path.
-  bool corrects() const { return markov_rank > 0 || selector_rank > 0; }
+  bool corrects() const { return markov_rank > 0 || selector_rank > 0 || refiner_rank > 0; }
   //! Numbers of a row that gates or a recurrent unit read from its state.
   int markov_gates() const {
     return markov == markov_kind::vanilla ? 0 : (markov == markov_kind::gated ? 1 : 3) * markov_rank;
@@ -170,6 +173,8 @@ struct block_draft_config : model_config {
  private:
   static constexpr int most_length = 1 << 10;  // rows of a block
   static constexpr int most_rank = 1 << 14;
+  static constexpr int most_mlp_ratio = 64;
+  static constexpr int most_mixed = 1 << 28;  // numbers of a refiner's mixer
   static constexpr int most_taps = 64;
   static constexpr int most_layers = 64;  // layers of the target whose states are read
 
@@ -243,9 +248,9 @@ struct block_draft_config : model_config {
     const std::string type = json.text_or("speculators_model_type", "");
     const bool is_dflash2 = type == "dflash2";
     if (type == "peagle") raise<model_error>(json.where(), " is of a P-EAGLE head: parallel_head_model reads it.");
-    if (type != "dflash" && type != "dspark" && !is_dflash2) {
+    if (type != "dflash" && type != "dspark" && type != "xpress" && !is_dflash2) {
       json.refuse("speculators_model_type", *json.find("speculators_model_type"),
-                  "\"dflash\", \"dflash2\" or \"dspark\"");
+                  "\"dflash\", \"dflash2\", \"dspark\" or \"xpress\"");
     }
     const nlohmann::json layer = detail::speculators_layer(json);
     if (detail::json_reader(layer, json.where()).flag_or("is_causal", false))
@@ -265,6 +270,7 @@ struct block_draft_config : model_config {
     }
     if (!config.from_pending) --config.block_length;
     if (type == "dspark") config.read_markov_head(json);
+    if (type == "xpress") config.read_refiner(json);
     config.read_mask_token(json);
     config.read_layers(json, "aux_hidden_state_layer_ids", 1);
     return config;
@@ -323,6 +329,20 @@ struct block_draft_config : model_config {
     if (with_markov && markov_rank == 0)
       json.refuse("markov_rank", 0, "1 or more, since \"confidence_head_with_markov\" is true");
     confidence_inputs = hidden_size + (with_markov ? markov_rank : 0);
+  }
+
+  // Reads XPress's keys. "num_jacobi_passes" says how often an engine that drafts a chain corrects all rows at once,
+  // each time for the tokens that it chose the time before. Rows of a tree are corrected for the tokens of their own
+  // paths, which is where such passes end: the number changes nothing, and is only checked.
+  void read_refiner(const detail::json_reader& json) {
+    refiner_rank = json.integer_or("xpress_rank", 256, 1, most_rank);
+    refiner_inner = refiner_rank * json.integer_or("xpress_mlp_ratio", 2, 1, most_mlp_ratio);
+    json.integer_or("num_jacobi_passes", 6, 1, most_length);
+    const int rows = rows_of(block_length);
+    if (refiner_rank > most_mixed / rows / rows) {
+      json.refuse("xpress_rank", refiner_rank, "at most ", most_mixed / rows / rows, " with a \"block_size\" of ",
+                  rows);
+    }
   }
 
   void read_mask_token(const detail::json_reader& json) {

@@ -49,7 +49,8 @@ struct block_draft_context {
 //! must have been given to read(); if there are none, the block sees itself alone.
 struct block_draft_request {
   block_draft_context* context;
-  std::span<const token_id> text;  //!< 1 to max_positions() tokens, the last of which is the pending one
+  std::span<const token_id> text;  //!< 1 to max_positions() tokens, the last of which is the pending one; the one
+                                   //!< before it is read by a refiner alone, and the others are not read
   int place = 0;                   //!< index of the block in logits(); the requests of one pass have different ones
 
   token_id pending() const { return text.back(); }
@@ -92,8 +93,8 @@ struct block_draft_caches {
 //! the file has its own, and the same threads as the target. The output matrix may have rows for some tokens alone. The
 //! constructor makes the target keep the states that the draft reads.
 //!
-//! With a Markov head (DSpark), correct() adds to a row what depends on the drafted tokens before it. With a selector
-//! (DFlash2), it scores the row's candidates by the token before.
+//! With a Markov head (DSpark) or a refiner (XPress), correct() adds to a row what depends on the drafted tokens before
+//! it. With a selector (DFlash2), it scores the row's candidates by the token before.
 //!
 //!     auto target = llama_backend::load("models/target");
 //!     block_diffusion drafter(block_draft_model::load("models/block", target));
@@ -102,14 +103,14 @@ struct block_draft_caches {
 //! Complexity  read: a copy, and a pass for each 64 rows of a text; forward: a pass for each 64 rows that all its texts
 //!             have left unread, then one pass with at most length + 1 rows for each text; no allocation if an earlier
 //!             forward, or reserve, was for as many texts, and an earlier forward had as high a place. correct: a
-//!             product with the Markov head's [columns][markov_rank]; or one of selector_rank numbers for each
-//!             candidate, which are found when a row is first corrected
+//!             product with the Markov head's [columns][markov_rank], or with the refiner's matrices (block_refiner);
+//!             or one of selector_rank numbers for each candidate, which are found when a row is first corrected
 //! Law         bitwise: no logit depends on the number of threads, on other texts, or on how many rows each read() gets
 //! Errors      load: model_error for files that cannot be read, or that do not fit the target. read: input_error for
 //!             states of another width. forward: input_error for a token outside the vocabulary. NaN weights give NaN
 //!             logits
-//! Source      Chen et al., DFlash; speculators 0.9.0, models/dspark; dflash 0.1.0, for DFlash2. The library's own
-//!             layout adds a matrix for the pending token; its reference is examples/models/block.py
+//! Source      Chen et al., DFlash; speculators 0.9.0, models/dspark and models/xpress; dflash 0.1.0, for DFlash2. The
+//!             library's own layout adds a matrix for the pending token; its reference is examples/models/block.py
 class block_draft_model {
  public:
   using context_type = block_draft_context;
@@ -212,7 +213,7 @@ class block_draft_model {
               [](const request_type& x, const request_type& y) { return x.place < y.place; });
     for (const request_type& r : requests_) {
       take_unread(*r.context);
-      corrections_.begin(r.place, length);
+      corrections_.begin(r.place, length, r.text);
     }
     compute_reads();
     detail::block_draft_caches caches{requests_, slots()};
@@ -232,15 +233,15 @@ class block_draft_model {
     return {logits_.data() + size_of_place() * place, length, config_.columns()};
   }
 
-  //! Returns whether correct() changes rows: the draft has a Markov head, or a selector.
+  //! Returns whether correct() changes rows: the draft has a Markov head, a selector or a refiner.
   bool corrects() const { return config_.corrects(); }
 
   //! Corrects a row of logits, the row of the node's depth in the last block that was computed for this place, for the
-  //! tokens from the pending one to the node's. A node below the last row has the last row's state. A Markov head adds
-  //! to the row; a selector gives its candidates their scores, and minus infinity to all other tokens.
+  //! tokens from the pending one to the node's. A node below the last row has the last row's state. A Markov head and a
+  //! refiner add to the row; a selector gives its candidates their scores, and minus infinity to all other tokens.
   //!
   //! Shapes      row [columns]
-  //! Errors      input_error for a token of the path outside the vocabulary
+  //! Errors      input_error for a token of the path, or one before it that a refiner reads, outside the vocabulary
   void correct(int place, tree_view tree, node_id node, std::span<float> row) {
     if (corrects()) corrections_.correct(pass_, weights_, place, logits(place, config_.block_length), tree, node, row);
   }
@@ -393,6 +394,11 @@ class block_draft_model {
       pass_.multiply(thread, weights_.head.matrix, states, rows, to, false, after);
       scale_logits(thread, to, rows);
       corrections_.read_states(pass_, thread, weights_, place, states, rows, after);
+    }
+    const int n = config_.rows_of(length);
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      corrections_.read_stream(pass_, thread, weights_, requests_[i].place, stream(static_cast<int>(i) * n),
+                               weights_.layers.front().query.matrix);
     }
   }
 

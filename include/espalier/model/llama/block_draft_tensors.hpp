@@ -13,6 +13,15 @@
 
 namespace espalier::detail {
 
+// Writes the mixer of a refiner, [rank][rows][rows] in the file, as [rows][rows][rank].
+inline void turn_mixer(const float* from, int rank, int rows, float* to) {
+  const auto cells = static_cast<std::ptrdiff_t>(rows) * rows;
+  for (std::ptrdiff_t cell = 0; cell < cells; ++cell) {
+    for (int i = 0; i < rank; ++i)
+      to[cell * rank + i] = from[i * cells + cell];
+  }
+}
+
 // A reader of the tensors of a block draft. It gives them to the object `weights`, which has
 //   expect_rows(place, first, rows, type)  gets the type in which the file stores rows first, first + 1, ... of a
 //                                          matrix
@@ -27,7 +36,8 @@ class block_draft_tensors {
       : c_(config),
         names_(names_of(config.layout)),
         file_(file),
-        tensors_(file, only_check, config.is_gguf() ? "the metadata makes" : "the config makes"),
+        maker_(config.is_gguf() ? "the metadata makes" : config.where + " makes"),
+        tensors_(file, only_check, maker_.c_str()),
         weights_(weights),
         only_check_(only_check) {}
 
@@ -56,6 +66,7 @@ class block_draft_tensors {
       matrix(named("candidate_selector.hidden_projection.weight", "selector_hidden.weight"),
              {model_part::selector_state}, 0, rank, width);
     }
+    if (c_.refiner_rank > 0) read_refiner();
     // Read by read_draft_tokens(), and divisors of the angles, which are read with the metadata.
     const auto is_idle = [&](const std::string& name) {
       return name == "d2t" || name == "t2d" || (c_.is_gguf() && name == "rope_freqs.weight");
@@ -122,6 +133,25 @@ class block_draft_tensors {
     if (!c_.is_gguf() || file_.find(confidence + "bias")) norm(confidence + "bias", {model_part::unused}, 1);
   }
 
+  void read_refiner() {
+    const int rank = c_.refiner_rank, inner = c_.refiner_inner, rows = c_.rows_of(c_.block_length);
+    const auto part = [&](const char* name, model_part place, int outputs, int inputs) {
+      matrix("refiner_head." + of_model(name), {place}, 0, outputs, inputs);
+    };
+    part("token_embed", model_part::refiner_tokens, c_.vocab_size, rank);
+    part("down_h", model_part::refiner_state, rank, c_.hidden_size);
+    part("down_g", model_part::refiner_mean, rank, c_.hidden_size);
+    part("in_proj", model_part::refiner_in, rank, 3 * rank);
+    const auto extent = [](int size) { return static_cast<std::uint64_t>(size); };
+    tensors_.numbers("refiner_head.mix_l", {extent(rank), extent(rows), extent(rows)}, [&](const float* values) {
+      weights_.set_vector({model_part::refiner_mixer}, values, rank * rows * rows);
+    });
+    part("mlp_gate", model_part::refiner_gate, inner, rank);
+    part("mlp_up", model_part::refiner_up, inner, rank);
+    part("mlp_down", model_part::refiner_down, rank, inner);
+    part("readout", model_part::refiner_out, c_.columns(), rank);
+  }
+
   void matrix(const std::string& name, part_place place, int first, int rows, int columns) {
     const weight_type type = tensors_.matrix(name, rows, columns, [&](int row, const weight_row& weights) {
       weights_.set_row(place, first + row, weights);
@@ -136,6 +166,7 @@ class block_draft_tensors {
   const block_draft_config& c_;
   const tensor_names& names_;
   const tensor_source& file_;
+  std::string maker_;  // what prescribes the shapes, in messages
   tensor_reader tensors_;
   WeightsT& weights_;
   bool only_check_;

@@ -68,6 +68,28 @@ struct block_draft_weights {
     weight_matrix of_state;   //!< [selector_rank][hidden_size]
   } selector;
 
+  //! The parts of a refiner. Each row of a block has a vector: the product of `in` with the products of of_state with
+  //! its state and of of_mean with the mean of all states, and with the embedding of the token before the row. `mixer`
+  //! adds to the vector multiples of this and of earlier rows' vectors, number by number; an MLP adds to that; and the
+  //! product of `out` with the sum is what the row's logits have added.
+  struct {
+    float* tokens = nullptr;          //!< [vocab_size][refiner_rank] the embeddings of the tokens before
+    float* mixer = nullptr;           //!< [rows][rows][refiner_rank]: by row, then by the row whose vector is added
+    weight_matrix of_state, of_mean;  //!< [refiner_rank][hidden_size]
+    //! The columns of `in`, [refiner_rank][3 * refiner_rank], by what they read.
+    weight_matrix in_state, in_mean, in_token;
+    weight_matrix gate, up;  //!< [refiner_inner][refiner_rank]
+    weight_matrix down;      //!< [refiner_rank][refiner_inner]
+    weight_matrix out;       //!< [columns][refiner_rank]
+
+    //! Calls visit(matrix) for each matrix.
+    template <class VisitT>
+    void each_matrix(const VisitT& visit) {
+      for (weight_matrix* matrix : {&of_state, &of_mean, &in_state, &in_mean, &in_token, &gate, &up, &down, &out})
+        visit(*matrix);
+    }
+  } refiner;
+
   std::size_t bytes() const { return block.used() * sizeof(float); }
 
   static block_draft_weights load(const block_draft_config& config, tensor_source& file) {
@@ -96,6 +118,13 @@ struct block_draft_weights {
     if (c.markov_gates() > 0) markov.gate_of_state = weight_matrix(c.markov_gates(), c.hidden_size);
     if (c.markov_rank > 0) markov.out = weight_matrix(c.columns(), c.markov_rank);
     if (c.selector_rank > 0) selector.of_state = weight_matrix(c.selector_rank, c.hidden_size);
+    if (const int rank = c.refiner_rank, inner = c.refiner_inner; rank > 0) {
+      refiner.of_state = refiner.of_mean = weight_matrix(rank, c.hidden_size);
+      refiner.in_state = refiner.in_mean = refiner.in_token = weight_matrix(rank, rank);
+      refiner.gate = refiner.up = weight_matrix(inner, rank);
+      refiner.down = weight_matrix(rank, inner);
+      refiner.out = weight_matrix(c.columns(), rank);
+    }
     if (c.has_embedding) embedding = weight_rows(c.vocab_size, c.hidden_size);
     if (c.has_head) head.matrix = weight_matrix(c.columns(), c.hidden_size);
     if (!c.is_dflash()) matrix({detail::model_part::pending});
@@ -142,6 +171,12 @@ struct block_draft_weights {
       selector.after = floats(c.vocab_size, c.selector_rank);
       selector.of_state.place(block.take(selector.of_state.storage_floats()));
     }
+    if (c.refiner_rank > 0) {
+      const int rows = c.rows_of(c.block_length);
+      refiner.tokens = floats(c.vocab_size, c.refiner_rank);
+      refiner.mixer = floats(rows * rows, c.refiner_rank);
+      refiner.each_matrix([&](weight_matrix& matrix) { matrix.place(block.take(matrix.storage_floats())); });
+    }
     if (c.markov_rank == 0) return;
     markov.tokens = floats(c.vocab_size, c.markov_rank);
     markov.out.place(block.take(markov.out.storage_floats()));
@@ -155,7 +190,7 @@ struct block_draft_weights {
     using base = detail::weight_loader<block_draft_weights, detail::whole_model>;
 
     const block_draft_config& config;
-    std::vector<float> gate_row{};
+    std::vector<float> row_values{};
 
     static bool is_own(detail::model_part part) {
       return part == detail::model_part::masked || part >= detail::model_part::markov_tokens;
@@ -166,6 +201,7 @@ struct block_draft_weights {
     void set_row(detail::part_place place, int row, const weight_row& read) {
       using enum detail::model_part;
       auto& markov = weights.markov;
+      auto& refiner = weights.refiner;
       const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(row) * read.n;
       if (!is_own(place.part)) return base::set_row(place, row, read);
       if (place.part == masked) read.decode(weights.masked + first);
@@ -175,20 +211,41 @@ struct block_draft_weights {
       if (place.part == markov_tokens) read.decode(markov.tokens + first);
       if (place.part == markov_out) markov.out.set_row(row, read);
       if (place.part == markov_gate) set_gate(row, read);
+      if (place.part == refiner_tokens) read.decode(refiner.tokens + first);
+      if (place.part == refiner_state) refiner.of_state.set_row(row, read);
+      if (place.part == refiner_mean) refiner.of_mean.set_row(row, read);
+      if (place.part == refiner_gate) refiner.gate.set_row(row, read);
+      if (place.part == refiner_up) refiner.up.set_row(row, read);
+      if (place.part == refiner_down) refiner.down.set_row(row, read);
+      if (place.part == refiner_out) refiner.out.set_row(row, read);
+      if (place.part == refiner_in) {
+        decode(read);
+        const int rank = config.refiner_rank;
+        set_part(refiner.in_state, row, 0, rank), set_part(refiner.in_mean, row, rank, rank);
+        set_part(refiner.in_token, row, 2 * rank, rank);
+      }
     }
     void set_vector(detail::part_place place, const float* from, int n) {
       if (!is_own(place.part)) return base::set_vector(place, from, n);
       if (place.part == detail::model_part::markov_gate_bias) std::copy_n(from, n, weights.markov.gate_bias);
+      if (place.part == detail::model_part::refiner_mixer)
+        detail::turn_mixer(from, config.refiner_rank, config.rows_of(config.block_length), weights.refiner.mixer);
+    }
+    void decode(const weight_row& read) {
+      row_values.resize(static_cast<std::size_t>(read.n));
+      read.decode(row_values.data());
+    }
+    // Stores n numbers of the decoded row, from number `first` on, as a row of a matrix.
+    void set_part(weight_matrix& matrix, int row, int first, int n) {
+      matrix.set_row(row, weight_row::of(row_values.data() + first, n));
     }
     // Divides a row of the gates' matrix.
     void set_gate(int row, const weight_row& read) {
-      gate_row.resize(static_cast<std::size_t>(read.n));
-      read.decode(gate_row.data());
+      decode(read);
       const int n = config.path_inputs();
       const auto [of_path, of_state] = config.gate_columns();
-      std::copy_n(gate_row.data() + of_path, n, weights.markov.gate_of_path + static_cast<std::ptrdiff_t>(row) * n);
-      const std::span<const float> state(gate_row.data() + of_state, static_cast<std::size_t>(config.hidden_size));
-      weights.markov.gate_of_state.set_row(row, {weight_type::f32, std::as_bytes(state), config.hidden_size});
+      std::copy_n(row_values.data() + of_path, n, weights.markov.gate_of_path + static_cast<std::ptrdiff_t>(row) * n);
+      set_part(weights.markov.gate_of_state, row, of_state, config.hidden_size);
     }
   };
 };

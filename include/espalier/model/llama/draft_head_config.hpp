@@ -183,7 +183,8 @@ struct draft_head_config : model_config {
     const std::string type = json.text_or("speculators_model_type", "");
     if (type != "eagle3" && type != "peagle" && type != "mtp") {
       json.refuse("speculators_model_type", *json.find("speculators_model_type"),
-                  "\"eagle3\", \"peagle\" or \"mtp\", or that of a block: \"dflash\", \"dflash2\" or \"dspark\"");
+                  "\"eagle3\", \"peagle\" or \"mtp\", or that of a block: \"dflash\", \"dflash2\", \"dspark\" or "
+                  "\"xpress\"");
     }
     draft_head_config config =
         of_layer(detail::speculators_layer(json), json.where() + ": \"transformer_layer_config\"");

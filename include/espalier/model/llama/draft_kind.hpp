@@ -44,7 +44,7 @@ inline draft_kind draft_kind_in(const nlohmann::json& config) {
   const std::string speculator = text("speculators_model_type");
   if (speculator == "peagle") return draft_kind::peagle;
   if (text("model_type") == "espalier_block" || speculator == "dflash" || speculator == "dflash2" ||
-      speculator == "dspark")
+      speculator == "dspark" || speculator == "xpress")
     return draft_kind::block;
   if (!config.contains("speculators_model_type") && (config.contains("dflash_config") || is_named("DFlash")))
     return draft_kind::block;

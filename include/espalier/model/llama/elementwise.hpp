@@ -156,6 +156,14 @@ inline void add_multiple(const float* x, int n, float factor, float* to) {
   });
 }
 
+// to += x * y.
+inline void add_products(const float* x, const float* y, int n, float* to) {
+  in_lanes(n, [&](int i, auto many) {
+    const simd_float sum = simd_load_run(to + i, many);
+    simd_store_run(to + i, multiply_add(simd_load_run(x + i, many), simd_load_run(y + i, many), sum), many);
+  });
+}
+
 // Turns scores into e^(score - greatest) and returns their sum. Overwrites the memory behind them up to a whole vector.
 inline float exponentials(float* scores, int n) {
   simd_float greatest = simd_broadcast(-INFINITY);

@@ -61,6 +61,15 @@ enum class model_part : std::uint8_t {
   selector_before,  // the numbers of the token before, of a selector
   selector_state,   // its matrix over a row's state
   selector_after,   // the numbers of each candidate
+  refiner_tokens,   // the embeddings of a refiner
+  refiner_state,    // its matrix over a row's state
+  refiner_mean,     // its matrix over the mean of the states
+  refiner_in,       // the matrix over the products of these two and an embedding
+  refiner_mixer,
+  refiner_gate,
+  refiner_up,
+  refiner_down,
+  refiner_out,
   unused            // a tensor that has a place in the file, but is not computed
 };
 

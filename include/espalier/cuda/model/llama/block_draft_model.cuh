@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -30,6 +31,7 @@
 #include "espalier/cuda/model/attention/attention_arguments.cuh"
 #include "espalier/cuda/model/attention/tree_attention.cuh"
 #include "espalier/cuda/model/llama/array_pieces.cuh"
+#include "espalier/cuda/model/llama/block_refiner.cuh"
 #include "espalier/cuda/model/llama/candidate_selector.cuh"
 #include "espalier/cuda/model/llama/correction_memory.cuh"
 #include "espalier/cuda/model/llama/embed.cuh"
@@ -218,6 +220,7 @@ struct block_draft_weights {
   device_array<token_id> tokens;  //!< [columns] the token of each column of the logits; empty: columns are tokens
   detail::markov_weights<NumberT> markov;
   detail::candidate_weights<NumberT> selector;
+  detail::refiner_weights<NumberT> refiner;
 
   std::size_t bytes() const { return matrices.bytes() + vectors.bytes(); }
 
@@ -266,6 +269,17 @@ struct block_draft_weights {
       selector.after = matrix(c.vocab_size, c.selector_rank);
       selector.of_state = matrix(c.selector_rank, c.hidden_size);
     }
+    if (const int rank = c.refiner_rank, inner = c.refiner_inner; rank > 0) {
+      const int rows = c.rows_of(c.block_length);
+      refiner.tokens = matrix(c.vocab_size, rank);
+      refiner.mixer = vectors.take(size(rows * rows) * size(rank));
+      refiner.of_state = matrix(rank, c.hidden_size), refiner.of_mean = matrix(rank, c.hidden_size);
+      refiner.in_state = matrix(rank, rank), refiner.in_mean = matrix(rank, rank),
+      refiner.in_token = matrix(rank, rank);
+      refiner.widen = matrix(2 * inner, rank);
+      refiner.down = matrix(rank, inner);
+      refiner.out = matrix(c.columns(), rank);
+    }
     if (c.markov_gates() > 0) {
       markov.gate_of_path = matrix(c.markov_gates(), c.path_inputs());
       markov.gate_of_state = matrix(c.markov_gates(), c.hidden_size);
@@ -310,20 +324,43 @@ struct block_draft_weights {
         this->add_row(to.markov.gate_of_path, row, values, path, n);
         return this->add_row(to.markov.gate_of_state, row, values, state, draft.hidden_size);
       }
+      if (place.part >= refiner_tokens && place.part <= refiner_out) return set_refiner_row(place.part, row, values);
       if (place.part != unused) base::set_row(place, row, values);
     }
     void set_vector(espalier::detail::part_place place, const float* values, int n) {
       using enum espalier::detail::model_part;
       if (place.part == markov_gate_bias) return detail::upload_vector(this->weights.markov.gate_bias, values, n);
+      if (place.part == refiner_mixer) {
+        std::vector<float> turned(static_cast<std::size_t>(n));
+        espalier::detail::turn_mixer(values, draft.refiner_rank, draft.rows_of(draft.block_length), turned.data());
+        return detail::upload_vector(this->weights.refiner.mixer, turned.data(), n);
+      }
       if (place.part != unused) base::set_vector(place, values, n);
+    }
+    void set_refiner_row(espalier::detail::model_part which, int row, const weight_row& values) {
+      using enum espalier::detail::model_part;
+      const auto& to = this->weights.refiner;
+      const int rank = draft.refiner_rank;
+      if (which == refiner_in) {
+        this->add_row(to.in_state, row, values, 0, rank);
+        this->add_row(to.in_mean, row, values, rank, rank);
+        return this->add_row(to.in_token, row, values, 2 * rank, rank);
+      }
+      NumberT* const matrix = which == refiner_tokens  ? to.tokens
+                              : which == refiner_state ? to.of_state
+                              : which == refiner_mean  ? to.of_mean
+                              : which == refiner_down  ? to.down
+                              : which == refiner_out   ? to.out
+                                                       : to.widen;
+      this->add_row(matrix, which == refiner_up ? draft.refiner_inner + row : row, values, 0, values.n);
     }
   };
 };
 
 //! A block-diffusion draft on the device. It loads the files that espalier::block_draft_model loads on the host. It
 //! uses the target's embedding and output matrix, unless the file has its own. The output matrix may have rows for some
-//! tokens alone. With a Markov head (DSpark) or a selector (DFlash2), corrected() gives rows that also depend on the
-//! drafted tokens before them.
+//! tokens alone. With a Markov head (DSpark), a selector (DFlash2) or a refiner (XPress), corrected() gives rows that
+//! also depend on the drafted tokens before them.
 //!
 //!     auto target = cuda::llama_backend<__half>::load("models/target", {.hidden_layers = {1, 3, 5}});
 //!     cuda::block_diffusion drafter(cuda::block_draft_model<__half>::load("models/block", target));
@@ -386,6 +423,7 @@ class block_draft_model {
     espalier::detail::check_block_draft_target(config, target);
     detail::require_kept_layers("block draft", config.hidden_layers, target.hidden_layers());
     if (!config.has_head) weights_.head = target_->head;
+    if (config.refiner_rank > 0) refiner_.emplace(config, shape_.vocab_size, weights_.refiner, max_texts);
     read_shape_.n_heads = 0;
     add_products();
     for (int lanes = 1, last = 0; last < max_texts; lanes *= 2) {
@@ -468,15 +506,19 @@ class block_draft_model {
     scale_logits(batch.n_outputs, stream);
     markov_.read_states(memory_.normed, texts.n, length, stream);
     selector_.read_block(memory_.normed, memory_.logits, texts, length, stream);
+    if (refiner_) {
+      refiner_->read_stream(memory_.stream, weights_.final_norm.scale, config_.norm_epsilon, texts.n, n, stream);
+    }
     return {memory_.logits, batch.n_outputs, shape_.vocab_size};
   }
 
-  //! Whether rows are corrected by path: the draft has a Markov head or a selector.
+  //! Whether rows are corrected by path: the draft has a Markov head, a selector or a refiner.
   bool corrects() const { return config_.corrects(); }
 
   //! Takes memory for calls of corrected() about at most max_nodes nodes of each of n_texts trees. Pre: corrects()
   void reserve_corrections(context_type& context, std::int32_t max_nodes, std::int32_t n_texts) {
     if (selector_.is_there()) return selector_.reserve(context.corrected, max_nodes, n_texts);
+    if (refiner_) return refiner_->reserve(context.corrected, max_nodes, n_texts);
     markov_.reserve(context.corrected, max_nodes, n_texts);
   }
 
@@ -488,6 +530,7 @@ class block_draft_model {
   vocab_rows<LogitT> corrected(const context_type& context, const text_batch& texts, node_list nodes,
                                cudaStream_t stream) const {
     if (selector_.is_there()) return selector_.after(context.corrected, texts, nodes, stream);
+    if (refiner_) return refiner_->after(context.corrected, texts, nodes, memory_.logits, stream);
     return markov_.after(context.corrected, texts, nodes, memory_.logits, stream);
   }
 
@@ -691,6 +734,7 @@ class block_draft_model {
   matrix_products products_;
   detail::markov_head<NumberT, LogitT> markov_;
   detail::candidate_selector<NumberT, LogitT> selector_;
+  std::optional<detail::block_refiner<NumberT, LogitT>> refiner_;
   int features_product_ = 0, pending_product_ = 0;  // the latter in the library's own layout alone
   detail::step_products numbers_;
   device_array<std::int32_t> written_;  // [block_length][max_texts * block_length], as written_rows has it

@@ -118,24 +118,6 @@ ESPALIER_KERNEL void markov_vectors(markov_job<NumberT> job, text_batch texts, n
     out[k] = NumberT(tanhf(gates[2 * rank + k]));
 }
 
-// Copies, for each node of the lists, the row of a block at the node's depth: block (i, lane) works for entry i of a
-// lane. Nodes below the last row have the last row.
-//
-// Shapes: block [lanes][length][columns]; to [lanes][nodes.n][columns]
-template <class LogitT>
-ESPALIER_KERNEL void copy_rows_of_nodes(text_batch texts, node_list nodes, const LogitT* block, std::int32_t length,
-                                        LogitT* to, std::int32_t columns) {
-  const text_in_batch here = texts.here();
-  const auto entry = static_cast<std::int32_t>(blockIdx.x);
-  const node_id node = here.place < 0 ? no_node : nodes.of(here.place)[entry];
-  const std::int32_t depth = node == no_node ? 0 : here.tree.depth[node];
-  const std::int64_t row = here.lane * length + (depth < length ? depth : length - 1);
-  const LogitT* from = block + row * columns;
-  to += (std::int64_t{here.lane} * nodes.n + entry) * columns;
-  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < columns; i += static_cast<std::int32_t>(blockDim.x))
-    to[i] = from[i];
-}
-
 // The Markov head of a block draft (DSpark) at work: it adds to a row of logits numbers that depend on the tokens
 // before it, as espalier::detail::block_corrections does on the host.
 //
