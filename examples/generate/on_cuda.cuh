@@ -25,6 +25,7 @@
 #include "espalier/cuda/model/llama/draft_head_model.cuh"
 #include "espalier/cuda/model/llama/llama_backend.cuh"
 #include "espalier/cuda/registry.cuh"
+#include "espalier/model/files/head_tokens.hpp"
 #include "espalier/model/llama/model_files.hpp"
 #include "espalier/selector/neural_delayed.hpp"
 #include "part_with.hpp"
@@ -55,7 +56,7 @@ struct device_models {
 
   device_models(const models::model_paths& paths, std::int32_t max_rows)
       : rows(max_rows), context(context_of(paths.model)), target(load(paths.model, models::layers_read(paths))) {
-    if (!paths.draft.empty()) draft.emplace(load(paths.draft, {}));
+    if (!paths.draft.empty()) draft.emplace(load(paths.draft, {}, paths.head_tokens));
     if (!paths.block.empty()) block.emplace(block_model::load(paths.block, target, rows));
     if (!paths.head.empty()) head.emplace(head_model::load(paths.head, target, rows));
   }
@@ -64,14 +65,16 @@ struct device_models {
   static std::int32_t context_of(const std::string& path) {
     return espalier::model_files::open(path).config.max_positions;
   }
-  backend load(const std::string& path, const std::vector<int>& hidden_layers) const {
+  backend load(const std::string& path, const std::vector<int>& hidden_layers, const std::string& tokens = {}) const {
     const std::int32_t positions = (std::min)(context, context_of(path));
     // With 16 bits a rounding may choose another token: at temperature 0 all methods must write the same text.
-    return backend::load(path, {.max_rows = rows,
-                                .max_positions = positions,
-                                .max_context = positions,
-                                .hidden_layers = hidden_layers,
-                                .batch_invariant = sizeof(NumberT) == 2});
+    return backend::load(
+        path, {.max_rows = rows,
+               .max_positions = positions,
+               .max_context = positions,
+               .hidden_layers = hidden_layers,
+               .head_tokens = tokens.empty() ? std::vector<espalier::token_id>() : espalier::read_head_tokens(tokens),
+               .batch_invariant = sizeof(NumberT) == 2});
   }
   cache make_cache(const backend& model) const {
     // Room for two passes after a recurrent state; a draft's have two pending tokens beside the nodes.

@@ -45,6 +45,8 @@ concept KeepsFailure = requires(PartT& part) {
 //!                                 logits will be, one for each output of the batch: the same address for the same
 //!                                 shapes. A text's processor changes the rows in place
 //! Optional
+//!   tokens() -> const token_id*, columns() -> int   of a draft alone: the token of each column of the logits, in the
+//!                                 memory of the device, and their number; null, as without it: columns are tokens
 //!   raise_failure()               throws the first exception of work on the host, or between ranks, since the last
 //!                                 call, if there is one; a drafter over such a backend has it, too
 //!   static constexpr bool is_outside   true if an engine makes the passes, between two halves of a step: forward()

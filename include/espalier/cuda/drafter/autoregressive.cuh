@@ -28,8 +28,8 @@
 #include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/drafter/draft_batch.cuh"
+#include "espalier/cuda/drafter/token_rows.cuh"
 #include "espalier/cuda/forward/prefill.cuh"
-#include "espalier/cuda/sampling/sampler.cuh"
 #include "espalier/sampling/sampler.hpp"
 
 namespace espalier::cuda {
@@ -45,7 +45,8 @@ namespace espalier::cuda {
 //! Complexity  propose: one pass over as many rows for each lane as the list has entries, padding included. For the
 //!             root there are two rows, the text's last two tokens; in a joint whose other drafters may have brought in
 //!             n tokens there are n + 1 rows, and at least two. No synchronisation, no allocation
-//! Law         StepDrafter's; given the same logits, the rows are the host's
+//! Law         StepDrafter's; given the same logits, the rows are the host's. Over a model with columns for some tokens
+//!             alone, a text's processor does not change them: tokens that it forbids may be drafted, and fall then
 //! Errors      option_error if `sequence` is no sequence of the store, the model takes fewer rows than rounds of all
 //!             texts may ask about, or the store has fewer sequences, from `sequence` on, than there are texts, or too
 //!             little room after a recurrent state; input_error for an empty context; faults of the draft's logits
@@ -67,7 +68,7 @@ class autoregressive {
                  std::int32_t sequence = 0)
       : backend_(std::forward<BackendT>(backend)),
         kv_(std::forward<KVStoreT>(kv)),
-        sampler_(sampling),
+        rows_(sampling),
         sequence_(sequence) {
     require_option("sequence", sequence, 0, kv_.n_sequences() - 1);
   }
@@ -94,8 +95,7 @@ class autoregressive {
     batch_ = draft_batch(nodes, max_texts, sequence_, capacity(), n_pending_, keeps_states_);
     n_nodes_ = nodes + 1;
     row_of_ = device_array<std::int32_t>(static_cast<std::size_t>(n_nodes_) * static_cast<std::size_t>(max_texts));
-    rows_ = device_array<float>(row_of_.size() * static_cast<std::size_t>(vocab_size()));
-    sampler_.reserve(n_nodes_, vocab_size());
+    rows_.reserve(n_nodes_, max_texts, vocab_size(), columns(), tokens());
   }
 
   void begin(std::int32_t place, text_view text, std::span<const token_id> context, std::int32_t n_known,
@@ -141,13 +141,13 @@ class autoregressive {
     is_open_ = true;
     const vocab_rows<number> logits = backend_.forward(kv_, batch, stream);
     const node_list asked = batch_.asked(batch.n_outputs / texts.n);
-    if (process_) process_(texts, asked, logits, stream);
-    sampler_.run(logits, texts, asked, rows_.data(), row_of_.data(), n_nodes_, found_,
-                 row_origin::after_node(row_origin::model::draft, sequence_, root_node), stream);
+    if (process_ && tokens() == nullptr) process_(texts, asked, logits, stream);
+    rows_.make(logits, texts, asked, row_of_.data(), found_,
+               row_origin::after_node(row_origin::model::draft, sequence_, root_node), stream);
     if (opens && keeps_states_) {
       // These rows pass through no processor. Faults of them name the row, since its token is no node.
-      sampler_.run(logits, texts, batch_.before(), rows_.data(), row_of_.data(), n_nodes_, found_,
-                   row_origin(row_origin::model::draft, row_origin::kind::row, 0, sequence_), stream);
+      rows_.make(logits, texts, batch_.before(), row_of_.data(), found_,
+                 row_origin(row_origin::model::draft, row_origin::kind::row, 0, sequence_), stream);
     }
   }
 
@@ -156,9 +156,7 @@ class autoregressive {
   //! Pre         keep_states() was called before reserve()
   detail::draft_states states() const { return {rows(), n_nodes_ - 1, detail::hidden_rows_of(backend_), n_pending_}; }
 
-  text_rows rows() const {
-    return {{rows_.data(), static_cast<std::int32_t>(row_of_.size()), vocab_size()}, row_of_.data(), n_nodes_};
-  }
+  text_rows rows() const { return {rows_.all(), row_of_.data(), n_nodes_}; }
 
   void renumber(const text_batch& texts, moved_nodes moved, cudaStream_t stream) const {
     batch_.renumber(texts, moved, row_of_.data(), stream);
@@ -170,15 +168,23 @@ class autoregressive {
   }
 
  private:
+  const token_id* tokens() const {
+    if constexpr (requires { backend_.tokens(); }) return backend_.tokens();
+    return nullptr;
+  }
+  std::int32_t columns() const {
+    if constexpr (requires { backend_.columns(); }) return backend_.columns();
+    return vocab_size();
+  }
+
   BackendT backend_;
   KVStoreT kv_;
-  sampler<number> sampler_;
+  detail::token_rows<number> rows_;
   std::int32_t sequence_;
   fault* found_ = nullptr;
   row_processor<number> process_;
   draft_batch batch_;
   prefill prefill_;
-  device_array<float> rows_;
   device_array<std::int32_t> row_of_;
   std::int32_t n_nodes_ = 0;
   std::int32_t n_pending_ = 2;  // number of tokens that the draft's cache may lack when a round begins

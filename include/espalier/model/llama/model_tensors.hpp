@@ -180,6 +180,25 @@ inline matrix_size size_of(const model_config& c, part_place place) {
   }
 }
 
+// Returns whether memory has the rows of some tokens alone of this matrix.
+inline bool has_few_rows(const model_config& c, part_place place) {
+  return place.part == model_part::head && !c.head_tokens.empty();
+}
+
+// Returns the size of a matrix in memory, which may have fewer rows than in the file.
+inline matrix_size held_size_of(const model_config& c, part_place place) {
+  matrix_size size = size_of(c, place);
+  if (has_few_rows(c, place)) size.outputs = c.columns();
+  return size;
+}
+
+// Returns the number in memory of a row of a matrix in the file; -1: memory does not have it.
+inline int held_row_of(const model_config& c, part_place place, int row) {
+  if (!has_few_rows(c, place)) return row;
+  const auto found = std::lower_bound(c.head_tokens.begin(), c.head_tokens.end(), row);
+  return found != c.head_tokens.end() && *found == row ? static_cast<int>(found - c.head_tokens.begin()) : -1;
+}
+
 // A reader of the tensors of a model, by the names that each kind of file gives them. It gives them to the object
 // `weights`, which has
 //   expect_rows(place, first, rows, type)  gets the type in which the file stores rows first, first + 1, ... of a

@@ -83,27 +83,15 @@ namespace detail {
 struct whole_model {
   const model_config& config;
 
-  matrix_size held(part_place place) const {
-    matrix_size size = size_of(config, place);
-    if (has_few_rows(place)) size.outputs = config.columns();
-    return size;
-  }
+  matrix_size held(part_place place) const { return held_size_of(config, place); }
   int n_biases(part_place place) const { return held(place).outputs; }
-  int own_row(part_place place, int row) const {
-    if (!has_few_rows(place)) return row;
-    const std::vector<token_id>& tokens = config.head_tokens;
-    const auto found = std::lower_bound(tokens.begin(), tokens.end(), row);
-    return found != tokens.end() && *found == row ? static_cast<int>(found - tokens.begin()) : -1;
-  }
+  int own_row(part_place place, int row) const { return held_row_of(config, place, row); }
   int own_output(part_place, int row) const { return row; }
   bool is_cut(part_place) const { return false; }
   column_range inputs_of(part_place place) const { return {0, inputs_in_file(place)}; }
   int inputs_in_file(part_place place) const { return held(place).inputs; }
   column_range inputs_to_read(part_place place, weight_type) const { return inputs_of(place); }
   column_range numbers_of(part_place, int n) const { return {0, n}; }
-
- private:
-  bool has_few_rows(part_place place) const { return place.part == model_part::head && !config.head_tokens.empty(); }
 };
 
 // The receiver of the tensors that model_tensors or block_draft_tensors reads. It stores in `weights` the part of each

@@ -135,6 +135,33 @@ TEST_CASE("Logits may have the type of the weights") {
   CHECK(device_rows(narrow.forward(kv, batch.view(), nullptr)) == expected);
 }
 
+TEST_CASE("With tokens of the head's own, logits are those of these tokens") {
+  for (const std::string folder : {"llama", "llama_tied", "llama_int8_rows", "gemma2"}) {
+    INFO(folder);
+    const std::vector<token_id> tokens{2, 3, 17, 39};
+    auto all = plain_llama<float>::load(path_of(folder));
+    auto few = plain_llama<float>::load(path_of(folder), {.head_tokens = tokens});
+    CHECK(all.tokens() == nullptr);
+    CHECK(all.columns() == all.vocab_size());
+    CHECK(few.columns() == 4);
+    CHECK(few.vocab_size() == all.vocab_size());
+    CHECK(espalier_test::to_host(few.tokens(), 4) == tokens);
+    auto kv = cache_for(all, 1, 16), few_kv = cache_for(few, 1, 16);
+    std::mt19937 random(6);
+    const device_batch batch(one_tree(random, all.vocab_size(), 0, 7).view());
+    const auto expected = device_rows(all.forward(kv, batch.view(), nullptr));
+    const auto rows = device_rows(few.forward(few_kv, batch.view(), nullptr));
+    REQUIRE(rows.size() == expected.size());
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+      REQUIRE(rows[r].size() == tokens.size());
+      for (std::size_t i = 0; i < tokens.size(); ++i)
+        CHECK(rows[r][i] == Approx(expected[r][static_cast<std::size_t>(tokens[i])]).margin(1e-5));
+    }
+  }
+  CHECK_THROWS_WITH(plain_llama<float>::load(path_of("llama"), {.head_tokens = {3, 2}}),
+                    Catch::Matchers::StartsWith("option head_tokens has token 2 at place 1: tokens must ascend"));
+}
+
 TEST_CASE("Without a list of outputs every row has logits, and -1 in it asks for none") {
   std::mt19937 random(4);
   auto backend = plain_llama<float>::load(path_of("qwen3"));

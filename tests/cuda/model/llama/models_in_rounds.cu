@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <iterator>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -101,6 +103,15 @@ TEST_CASE("A transformer on the device writes its plain text with a draft and a 
       device::make_decoder(device::autoregressive(draft, draft_kv), device::chain({.length = 4}), greedy(), kv, target);
   CHECK(write(decode, prompt, 30) == expected);
   CHECK(decode.current().round() < 30);
+  // A draft of half of these tokens alone.
+  const std::set<token_id> written(expected.begin(), expected.end());
+  const std::vector<token_id> some(written.begin(), std::next(written.begin(), std::ssize(written) / 2));
+  auto few = device::llama_backend<float>::load(golden + "llama_int8_rows", {.max_rows = 17, .head_tokens = some});
+  device::contiguous_kv<float> few_kv(2, 16, 1, 64);
+  auto decode_few =
+      device::make_decoder(device::autoregressive(few, few_kv), device::dynatree({.budget = 8}), greedy(), kv, target);
+  CHECK(write(decode_few, prompt, 30) == expected);
+  CHECK(decode_few.current().round() < 30);
 }
 
 TEST_CASE("With batch_invariant greedy texts of 16-bit models are those of plain decoding") {

@@ -179,6 +179,25 @@ TEMPLATE_TEST_CASE("The persistent pass gives the host's logits, hidden states a
   llama_scenes::compare_with_host<model<TestType>>(large.path, 16, 32, rounding<TestType>);
 }
 
+TEST_CASE("With tokens of the head's own, the persistent pass gives the logits of these tokens") {
+  const random_folder folder(64);
+  std::vector<token_id> tokens;
+  for (token_id token = 3; tokens.size() < 24; token += 7)
+    tokens.push_back(token);
+  auto all = model<__half>::load(folder.path, {.max_rows = 16});
+  auto few = model<__half>::load(folder.path, {.max_rows = 16, .head_tokens = tokens});
+  auto kv = cache_for(all, 1, 16), few_kv = cache_for(few, 1, 16);
+  std::mt19937 random(6);
+  const llama_driver::device_batch batch(one_tree(random, all.vocab_size(), 0, 7).view());
+  const auto expected = llama_driver::device_rows(all.forward(kv, batch.view(), nullptr));
+  const auto rows = llama_driver::device_rows(few.forward(few_kv, batch.view(), nullptr));
+  for (std::size_t r = 0; r < rows.size(); ++r) {
+    REQUIRE(rows[r].size() == tokens.size());
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      CHECK(rows[r][i] == expected[r][static_cast<std::size_t>(tokens[i])]);
+  }
+}
+
 TEST_CASE("In the persistent pass a row's bits depend on its text alone") {
   {
     const random_folder folder(32);

@@ -43,10 +43,13 @@ struct llama_options {
   int max_positions = 0;             //!< positions that are computed; 0: as many as the model has
   int max_context = 0;               //!< slots of a sequence of the cache; 0: 1025 more than the positions
   std::vector<int> hidden_layers{};  //!< layers, from 0, whose output stays readable after a forward pass
-  bool batch_invariant = false;      //!< a row's bits do not depend on the batch: see the law of llama_backend
-  int read_ahead_bytes = -1;         //!< bytes of the next product's weights that the kernel before the product brings
-                                     //!< into the second-level cache; -1: a quarter of that cache, but 0 before
-                                     //!< compute capability 9.0
+  //! tokens whose logits a pass gives, ascending, for a draft that proposes no others; empty: all. load() then reads
+  //! no other rows of the output matrix
+  std::vector<token_id> head_tokens{};
+  bool batch_invariant = false;  //!< a row's bits do not depend on the batch: see the law of llama_backend
+  int read_ahead_bytes = -1;     //!< bytes of the next product's weights that the kernel before the product brings
+                                 //!< into the second-level cache; -1: a quarter of that cache, but 0 before
+                                 //!< compute capability 9.0
 
   static constexpr void describe(auto see) {
     see(option{"max_rows", &llama_options::max_rows, "rows of the longest forward pass", 1, 1 << 16});
@@ -72,7 +75,7 @@ struct llama_options {
 //!
 //!     auto target = cuda::llama_backend<__nv_bfloat16>::load("models/target", {.max_rows = 257});
 //!
-//! Shapes      path: what model_files::open takes; logits [n_outputs][vocab_size]
+//! Shapes      path: what model_files::open takes; logits [n_outputs][columns()]
 //! Complexity  a pass is 3 + 9 n_layers launches and products, whatever the batch holds. GPT-NeoX with a parallel
 //!             residual has one a layer fewer, OLMo one a layer more, mixtures of experts two, or five with a shared
 //!             expert, recurrent layers two or three, gates behind attention one. There is one more if the last layer
@@ -104,13 +107,15 @@ class llama_backend {
 
   static llama_backend load(const std::string& path, const llama_options& options = {}) {
     const model_files files = model_files::open(path);
-    return llama_backend(files.config, weights_type::load(files.config, *files.tensors), options);
+    const model_config config = files.config.with_head_tokens(options.head_tokens);
+    return llama_backend(config, weights_type::load(config, *files.tensors), options);
   }
 
   llama_backend(const model_config& config, weights_type weights, const llama_options& options = {})
       : llama_backend(config, std::make_shared<const weights_type>(std::move(weights)), options) {}
 
-  //! Makes a transformer that shares another one's weights, so that memory holds them once.
+  //! Makes a transformer that shares another one's weights, so that memory holds them once. It does not use option
+  //! head_tokens: the config has it.
   llama_backend(const model_config& config, std::shared_ptr<const weights_type> weights,
                 const llama_options& options = {})
       : config_(config),
@@ -125,6 +130,7 @@ class llama_backend {
         products_(detail::data_type_of<NumberT>, options.batch_invariant) {
     for (const int layer : hidden_layers_)
       require_option("hidden_layers", layer, 0, config_.n_layers - 1);
+    if (!config.head_tokens.empty()) tokens_ = device_array<token_id>(std::span<const token_id>(config.head_tokens));
     place_buffers();
     activations_.allocate(), floats_.allocate(), logits_memory_.allocate(), chosen_.allocate();
     place_buffers();
@@ -139,6 +145,10 @@ class llama_backend {
   }
 
   int vocab_size() const { return config_.vocab_size; }
+  //! Number of columns of the logits.
+  int columns() const { return config_.columns(); }
+  //! The token of each column of the logits, in the memory of the device; null: columns are tokens.
+  const token_id* tokens() const { return tokens_.data(); }
   int max_rows() const { return max_rows_; }
   int max_positions() const { return max_positions_; }
   const model_config& config() const { return config_; }
@@ -167,7 +177,7 @@ class llama_backend {
     recurrent_view states;
     if constexpr (requires { kv.states(); }) states = kv.states();
     if (batch.n_rows > 0) run(cache, states, batch, stream);
-    return {memory_.logits, batch.n_outputs, config_.vocab_size};
+    return {memory_.logits, batch.n_outputs, columns()};
   }
 
   //! The residual stream after `layer`, before the final norm, of the rows of the last batch.
@@ -224,14 +234,14 @@ class llama_backend {
 
   void add_products() {
     numbers_.add_layers(products_, config_, detail::data_type_of<NumberT>);
-    numbers_.head = products_.add(config_.vocab_size, config_.hidden_size, detail::data_type_of<LogitT>, false);
+    numbers_.head = products_.add(columns(), config_.hidden_size, detail::data_type_of<LogitT>, false);
   }
 
   void place_buffers() {
     const auto size = [&](int width) { return static_cast<std::size_t>(max_rows_) * static_cast<std::size_t>(width); };
     memory_.take_layers(config_, max_rows_, activations_, floats_, chosen_);
     hidden_ = floats_.take(size(config_.hidden_size) * hidden_layers_.size());
-    memory_.logits = logits_memory_.take(size(config_.vocab_size));
+    memory_.logits = logits_memory_.take(size(columns()));
   }
 
   float* kept(int layer) const {
@@ -287,6 +297,8 @@ class llama_backend {
   AttentionT attention_;
   matrix_products products_;
   detail::step_products numbers_;
+
+  device_array<token_id> tokens_;
 
   detail::array_pieces<NumberT> activations_;
   detail::array_pieces<float> floats_;

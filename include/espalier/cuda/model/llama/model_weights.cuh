@@ -48,9 +48,11 @@ struct whole_rows {
   const model_config& config;
 
   espalier::detail::matrix_size held(espalier::detail::part_place place) const {
-    return espalier::detail::size_of(config, place);
+    return espalier::detail::held_size_of(config, place);
   }
-  int own_row(espalier::detail::part_place, int row) const { return row; }
+  int own_row(espalier::detail::part_place place, int row) const {
+    return espalier::detail::held_row_of(config, place, row);
+  }
   int own_output(espalier::detail::part_place, int row) const { return row; }
   espalier::detail::column_range numbers_of(espalier::detail::part_place, int n) const { return {0, n}; }
   bool is_cut(espalier::detail::part_place) const { return false; }
@@ -128,7 +130,7 @@ struct weight_upload {
 //!
 //! Query, key and value projections are one matrix, rows in that order; so are gate and up. The matrices `gate` of all
 //! experts of a layer follow one another, and so do their biases; likewise `up` and `down`. A tied embedding is held
-//! once.
+//! once, unless the output matrix has the rows of some tokens alone.
 //!
 //! Shapes      matrix [outputs][inputs]; pointers to parts that a model, or its file, does not have are null
 //! Complexity  load: reads the file once; host memory for 2^21 numbers; int8 rows are multiplied by their scales on the
@@ -234,10 +236,10 @@ struct model_weights {
       return linear_type{matrix(outputs, inputs), vector(has_bias, c.hidden_size), inputs};
     };
     if (c.has_head) head = linear({model_part::head}, false);
-    if (c.tied_embeddings) {
-      embedding = head.matrix;
-    } else if (c.has_embedding) {
+    if (c.holds_embedding()) {
       embedding = matrix(part.held({model_part::embedding}).outputs, c.hidden_size);
+    } else if (c.tied_embeddings) {
+      embedding = head.matrix;
     }
     for (int i = 0; i < c.n_layers; ++i) {
       layer_type& layer = layers[size(i)];

@@ -96,7 +96,7 @@ class pass_block {
       run_layer(i);
     if (batch.n_outputs == 0) return;
     multiply_rows(job.head_product, memory, job.head, batch.n_outputs, output_rows{memory.rows, memory.outputs},
-                  normed(stream_load{job.stream, job.hidden}), logit_target<LogitT>{job.logits, job.vocab});
+                  normed(stream_load{job.stream, job.hidden}), logit_target<LogitT>{job.logits, job.columns});
   }
 
  private:
@@ -246,7 +246,7 @@ class persistent_pass {
                        !c.mlp_bias && !c.query_key_norm && c.rotary_dims == c.head_dim && c.embedding_scale == 1.0F &&
                        c.attention_scale == 0.0F && !c.attention_sinks &&
                        std::all_of(steps.all().begin(), steps.all().end(), knows);
-    const bool whole = c.hidden_size % 8 == 0 && c.intermediate_size % 8 == 0 && c.vocab_size % 8 == 0 &&
+    const bool whole = c.hidden_size % 8 == 0 && c.intermediate_size % 8 == 0 && c.columns() % 8 == 0 &&
                        (c.head_dim == 32 || c.head_dim == 64) && c.n_heads / c.n_kv_heads <= detail::pass_queries &&
                        c.n_layers <= detail::pass_max_layers;
     if (!plain || !whole) return false;
@@ -302,7 +302,7 @@ class persistent_pass {
   static double weight_bytes(const model_config& c) {
     const double hidden = c.hidden_size;
     return sizeof(NumberT) * hidden *
-           (c.vocab_size + c.n_layers * (2.0 * c.query_size() + 2.0 * c.kv_size() + 3.0 * c.intermediate_size));
+           (c.columns() + c.n_layers * (2.0 * c.query_size() + 2.0 * c.kv_size() + 3.0 * c.intermediate_size));
   }
 
   static std::size_t shared_bytes(const model_config& c, int n_rows, int n_outputs, std::size_t weight_bytes,
@@ -373,13 +373,13 @@ class persistent_pass {
     job_.attention_out_product = {c.hidden_size / 8, c.query_size()};
     job_.gate_up_product = {c.intermediate_size / 4, c.hidden_size, c.intermediate_size / 4, 0, c.intermediate_size};
     job_.down_product = {c.hidden_size / 8, c.intermediate_size};
-    job_.head_product = {c.vocab_size / 8, c.hidden_size};
+    job_.head_product = {c.columns() / 8, c.hidden_size};
     job_.n_layers = c.n_layers;
     job_.hidden = c.hidden_size;
     job_.n_heads = c.n_heads;
     job_.n_kv_heads = c.n_kv_heads;
     job_.intermediate = c.intermediate_size;
-    job_.vocab = c.vocab_size;
+    job_.vocab = c.vocab_size, job_.columns = c.columns();
     job_.max_positions = rotary.positions;
     job_.query_stride = heads * c.head_dim;
     job_.epsilon = static_cast<float>(c.norm_epsilon);

@@ -450,7 +450,7 @@ class step_launcher {
   }
 
   void cap_logits(float cap, int n_outputs, cudaStream_t stream) const {
-    const std::int64_t n = std::int64_t{n_outputs} * config.vocab_size;
+    const std::int64_t n = std::int64_t{n_outputs} * config.columns();
     if (n == 0) return;
     launch("cap_numbers", cap_numbers<LogitT>,
            {.grid = static_cast<unsigned>((n + cap_threads - 1) / cap_threads), .threads = cap_threads}, stream,
@@ -475,7 +475,7 @@ class step_launcher {
       case model_part::up:
         return (product.gated ? 2 : 1) * activated_size(product);
       case model_part::head:
-        return config.vocab_size;
+        return config.columns();
       case model_part::attention_factors:
       case model_part::mlp_factors:
         return config.conv_factors();

@@ -64,9 +64,9 @@ struct pass_layer {
 
 // The arguments of a pass, except the cache and the batch.
 //
-// Shapes: embedding, head [vocab][hidden]; cosine, sine [max_positions][head_dim / 2]; stream [rows][hidden]; queries
-// [rows][n_heads head_dim], with query_stride numbers from one row to the next; attended [rows][n_heads head_dim];
-// activated [rows][intermediate]; logits [n_outputs][vocab]
+// Shapes: embedding [vocab][hidden]; head [columns][hidden]; cosine, sine [max_positions][head_dim / 2]; stream
+// [rows][hidden]; queries [rows][n_heads head_dim], with query_stride numbers from one row to the next; attended
+// [rows][n_heads head_dim]; activated [rows][intermediate]; logits [n_outputs][columns]
 template <class NumberT, class LogitT>
 struct pass_job {
   pass_layer<NumberT> layers[pass_max_layers];
@@ -88,6 +88,7 @@ struct pass_job {
   std::int32_t n_kv_heads = 0;
   std::int32_t intermediate = 0;
   std::int32_t vocab = 0;
+  std::int32_t columns = 0;  // of the logits
   std::int32_t max_positions = 0;  // a position outside 0 to max_positions - 1 gives NaN
   std::int32_t query_stride = 0;
   std::int32_t attention_rows = 1;  // rows whose attention, for one key-value head, a block computes together

@@ -326,12 +326,12 @@ struct logit_target {
   struct ready_type {};
 
   LogitT* logits;
-  std::int32_t vocab;
+  std::int32_t columns;
 
   __device__ ready_type prepare(std::int32_t, std::int32_t, std::int32_t) const { return {}; }
   __device__ void store(ready_type, std::int32_t output, std::int32_t, std::int32_t unit, std::int32_t i,
                         const float (&sum)[2]) const {
-    LogitT* const to = logits + static_cast<std::int64_t>(output) * vocab + 8 * unit + i;
+    LogitT* const to = logits + static_cast<std::int64_t>(output) * columns + 8 * unit + i;
     to[0] = LogitT(sum[0]), to[4] = LogitT(sum[1]);
   }
 };
