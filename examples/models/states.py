@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from block import agreement
-from distil import angles_of, positions_of, target_of, write_all
+from distil import angles_of, positions_of, target_of, usual_tokens, write_all
 from model import Optimizer, Trainer, begin, dequantised, write_folder
 
 
@@ -118,15 +118,6 @@ class Texts:
         at = torch.arange(length)[None]
         use = (at >= self.size[drawn, None] - 1) & (at < valid[:, None] - 1)
         return self.rows[drawn, :length].long(), self.states.of(drawn, length), use, self.stage
-
-
-def usual_tokens(rows, valid, count, vocab):
-    """The tokens that texts have most often, ascending, the share of the texts that they are, and the token that texts have
-    least often."""
-    use = torch.arange(rows.shape[1])[None] < valid[:, None]
-    counts = torch.bincount(rows[use].long(), minlength=vocab)
-    kept = counts.argsort(descending=True, stable=True)[:count].sort().values
-    return kept, float(counts[kept].sum() / counts.sum()), int(counts.argmin())
 
 
 def divergence_of_rows(q, p, total, hard):

@@ -568,6 +568,7 @@ def main():
         return c
 
     o = for_any_target("distil", distil, "distils a draft for any target, or resumes", 20, 0.003)
+    o.add_argument("--vocab", type=int, default=8192, help="tokens that can be drafted: the texts' usual ones; 0: all")
     o.add_argument("--width", type=int, default=192, help="of the draft")
     o.add_argument("--layers", type=int, default=4)
     o.add_argument("--heads", type=int, default=3)

@@ -60,6 +60,8 @@ with tempfile.TemporaryDirectory() as folder:
             prompts,
             "--out",
             out,
+            "--vocab",
+            "20",
             *more,
         )
 
@@ -67,6 +69,10 @@ with tempfile.TemporaryDirectory() as folder:
     losses = [float(x) for x in re.findall(r"divergence (\S+)", said)]
     assert losses[-1] < 0.8 * losses[0], losses
     assert "on 3 prompts kept apart: first choice" in said, said
+    assert "20 tokens of 64 are drafted: " in said, said
+    with open(os.path.join(out, "head_tokens.json")) as f:
+        listed = json.load(f)["head_tokens"]
+    assert len(listed) == 20 and listed == sorted(set(listed)) and listed[-1] < 64, listed
 
     # Where the texts are cut short they are written again, the whole ones kept; the training goes on.
     path = os.path.join(work, "texts.jsonl")
