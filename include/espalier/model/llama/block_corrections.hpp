@@ -123,8 +123,7 @@ class block_refiner {
         pass.multiply(thread, own.in_token, own.tokens + at(made.before, rank_), 1, vectors + at(made.row, rank_), true,
                       own.in_token);
       }
-      pass.team().barrier();
-      const auto [first, last] = pass.team().share(thread, rank_, weight_matrix::granule);
+      const auto [first, last] = pass.products().outputs_of(thread, own.in_token);
       std::copy(vectors + at(row, rank_) + first, vectors + at(row, rank_) + last, mixed_.begin() + first);
       for (int other = 0; other <= row; ++other)
         add_products(factors + at(other, rank_) + first, vectors + at(other, rank_) + first, last - first,

@@ -93,7 +93,6 @@ struct block_draft_config : model_config {
     if (markov == markov_kind::gated) return {hidden_size, 0};
     return {0, path_inputs()};
   }
-  //! Number of columns of the logits: tokens that can be drafted.
   //! Rows of a pass for one text that drafts `length` tokens. The last `length` of them have logits.
   int rows_of(int length) const { return length + (from_pending ? 0 : 1); }
   //! Whether some layers have a window, or their own order of rows: see sight().
