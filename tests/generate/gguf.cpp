@@ -306,7 +306,7 @@ TEST_CASE("a model that cannot be used is named, with what can", "[generate][ggu
             {"--translation is for a smaller model that drafts: there is none"}},
            {"--model " + model + " --drafter text --map m",
             {"--map is for a smaller model that drafts: there is none"}},
-           {"--model " + model + " --drafter self --head-tokens m",
+           {"--model " + model + " --drafter self --self.layers 1 --head-tokens m",
             {"--head-tokens is for a smaller model that drafts: there is none"}},
            {with_tokens("[0, 1]"), {"tokens.json is not a JSON object"}},
            {with_tokens(R"({"head_tokens": []})"), {"tokens.json must be an object with one key, \"head_tokens\""}},
