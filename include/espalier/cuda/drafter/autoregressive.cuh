@@ -46,7 +46,8 @@ namespace espalier::cuda {
 //!             root there are two rows, the text's last two tokens; in a joint whose other drafters may have brought in
 //!             n tokens there are n + 1 rows, and at least two. No synchronisation, no allocation
 //! Law         StepDrafter's; given the same logits, the rows are the host's. Over a model with columns for some tokens
-//!             alone, a text's processor does not change them: tokens that it forbids may be drafted, and are rejected then
+//!             alone, a text's processor does not change them: tokens that it forbids may be drafted, and are then
+//!             rejected
 //! Errors      option_error if `sequence` is no sequence of the store, the model takes fewer rows than rounds of all
 //!             texts may ask about, or the store has fewer sequences, from `sequence` on, than there are texts, or too
 //!             little room after a recurrent state; input_error for an empty context; faults of the draft's logits
