@@ -72,7 +72,7 @@ struct block_draft_weights {
   //! its state and of of_mean with the mean of all states, and with the embedding of the token before the row. `mixer`
   //! adds to the vector multiples of this and of earlier rows' vectors, number by number; an MLP adds to that; and the
   //! product of `out` with the sum is what the row's logits have added.
-  struct {
+  struct refiner_type {
     float* tokens = nullptr;          //!< [vocab_size][refiner_rank] the embeddings of the tokens before
     float* mixer = nullptr;           //!< [rows][rows][refiner_rank]: by row, then by the row whose vector is added
     weight_matrix of_state, of_mean;  //!< [refiner_rank][hidden_size]
@@ -88,7 +88,8 @@ struct block_draft_weights {
       for (weight_matrix* matrix : {&of_state, &of_mean, &in_state, &in_mean, &in_token, &gate, &up, &down, &out})
         visit(*matrix);
     }
-  } refiner;
+  };
+  refiner_type refiner;
 
   std::size_t bytes() const { return block.used() * sizeof(float); }
 
