@@ -32,6 +32,7 @@
 #include "espalier/tree_policy/fixed.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/specinfer.hpp"
+#include "model_costs.hpp"
 #include "model_set.hpp"
 #include "prompts_file.hpp"
 
@@ -176,7 +177,7 @@ int main(int argc, char** argv) {
   return program.run(argc, argv, [&] {
     auto models = models::model_set::load({folder}, {.threads = threads, .max_rows = most_nodes + 64});
     espalier::measure_options options{.target = espalier::model_identity(models.paths.model),
-                                      .draft = espalier::model_identity(models.paths.draft),
+                                      .draft = models::draft_identity(models),
                                       .hardware = espalier::hardware_name(threads),
                                       .most_rows = most_nodes + 1};
     const std::vector<token_id> text = text_of(folder, models);

@@ -27,7 +27,9 @@
 
 #include "decoding_method.hpp"
 #include "espalier/kv_store/sink_window.hpp"
+#include "espalier/model/files/head_tokens.hpp"
 #include "espalier/model/llama/key_turner.hpp"
+#include "espalier/model/llama/model_files.hpp"
 #include "heat_map.hpp"
 #include "interval.hpp"
 #include "line_plot.hpp"
@@ -284,13 +286,16 @@ double write_alone(const decoding_method& method, const arguments& a) {
   const espalier::tokenizer text = models::detail::tokenizer_of(a.models.model);
   const models::prompt first = models::read_prompts(a.prompts).front();
   const auto prompt = first.tokens.empty() ? text.encode_prompt(first.text) : first.tokens;
-  const auto load = [&](const std::string& path) {
-    return espalier::llama_backend::load(path, {.threads = a.threads, .max_rows = most_rows});
+  const auto load = [&](const std::string& path, const std::string& tokens) {
+    espalier::llama_options options{.threads = a.threads, .max_rows = most_rows};
+    const int vocab = espalier::model_files::open(path).config.vocab_size;
+    if (!tokens.empty()) options.head_tokens = espalier::read_head_tokens(tokens, vocab);
+    return espalier::llama_backend::load(path, options);
   };
   const auto cache = [&](const espalier::llama_backend& model) {
     return espalier::host_cache(model.config(), 1, model.max_positions(), {.rows = 2 * most_rows});
   };
-  espalier::llama_backend target = load(paths.model);
+  espalier::llama_backend target = load(paths.model, "");
   espalier::recurrent_kv kv = cache(target);
   const auto write = [&](auto drafter, auto policy) {
     auto decode = espalier::make_decoder(std::move(drafter), std::move(policy), espalier::greedy(), kv, target);
@@ -302,7 +307,7 @@ double write_alone(const decoding_method& method, const arguments& a) {
         if constexpr (std::is_same_v<OptionsT, espalier::plain>) {
           return write(espalier::no_drafter(), options);
         } else {
-          espalier::llama_backend draft = load(paths.draft);
+          espalier::llama_backend draft = load(paths.draft, paths.head_tokens);
           const espalier::sampling_options at_one{.temperature = 1.0F};
           if constexpr (std::is_same_v<OptionsT, bench::streaming_chain>) {
             const espalier::model_config& c = draft.config();

@@ -30,7 +30,7 @@ inline espalier::cost_model pair_costs(models::model_set& models, const std::str
       [](double share, std::string_view what) { progress(fmt::format("measuring: {:.0f} %, {}", 100 * share, what)); });
   progress("");
   costs.target = espalier::model_identity(models.paths.model);
-  costs.draft = models::draft_in_costs(models);
+  costs.draft = models::draft_identity(models);
   return costs;
 }
 

@@ -66,15 +66,17 @@ struct device_models {
     return espalier::model_files::open(path).config.max_positions;
   }
   backend load(const std::string& path, const std::vector<int>& hidden_layers, const std::string& tokens = {}) const {
-    const std::int32_t positions = (std::min)(context, context_of(path));
+    const espalier::model_config config = espalier::model_files::open(path).config;
+    const std::int32_t positions = (std::min)(context, config.max_positions);
+    std::vector<espalier::token_id> head_tokens;
+    if (!tokens.empty()) head_tokens = espalier::read_head_tokens(tokens, config.vocab_size);
     // With 16 bits a rounding may choose another token: at temperature 0 all methods must write the same text.
-    return backend::load(
-        path, {.max_rows = rows,
-               .max_positions = positions,
-               .max_context = positions,
-               .hidden_layers = hidden_layers,
-               .head_tokens = tokens.empty() ? std::vector<espalier::token_id>() : espalier::read_head_tokens(tokens),
-               .batch_invariant = sizeof(NumberT) == 2});
+    return backend::load(path, {.max_rows = rows,
+                                .max_positions = positions,
+                                .max_context = positions,
+                                .hidden_layers = hidden_layers,
+                                .head_tokens = std::move(head_tokens),
+                                .batch_invariant = sizeof(NumberT) == 2});
   }
   cache make_cache(const backend& model) const {
     // Room for two passes after a recurrent state; a draft's have two pending tokens beside the nodes.

@@ -362,9 +362,12 @@ def distil(args):
         {"architectures": ["LlamaForCausalLM"], "model_type": "llama", **config},
     )
     print(f"{args.out}: parameters {sum(p.numel() for p in model.parameters())} file {size} bytes")
-    if args.vocab > 0:
+    listed = os.path.join(args.out, "head_tokens.json")
+    if os.path.exists(listed):
+        os.remove(listed)
+    if 0 < args.vocab < target.vocab:
         usual, share, _ = usual_tokens(rows, valid, args.vocab, target.vocab)
-        with open(os.path.join(args.out, "head_tokens.json"), "w") as f:
+        with open(listed, "w") as f:
             json.dump({"head_tokens": usual.tolist()}, f)
         print(f"{len(usual)} tokens of {target.vocab} are drafted: {100 * share:.2f} % of the texts", flush=True)
     found = measured(exported(args.out, config), *held_out)

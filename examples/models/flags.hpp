@@ -100,7 +100,7 @@ inline void add_model_paths(flags& f, const char* group, model_paths& paths) {
   add("--draft", paths.draft,
       "what drafts: a smaller model, or a head or a block draft made for this one [draft in the folder of --model]");
   add("--head-tokens", paths.head_tokens,
-      "a file of the tokens that a smaller model drafts [head_tokens.json in its folder, or else all]");
+      "a file of the tokens that a smaller model drafts, or all [head_tokens.json in its folder, or else all]");
   add("--map", paths.map,
       "a file that keeps the map between two tokenizers; it is made if it does not exist [made anew each time]");
   f.add_option(group, "", espalier::option_of(&model_paths::translation), paths.translation);

@@ -125,9 +125,9 @@ espalier::cost_model measure_model_costs(model_set& models, espalier::measure_op
   return espalier::measure_costs(translating, models.target, target_kv, options, progress);
 }
 
-//! Returns the name of what drafts, for costs: its identity, with the number of tokens if a smaller model drafts some
-//! alone; empty if no model drafts.
-inline std::string draft_in_costs(const model_set& models) {
+//! Returns the model_identity of what drafts, with the number of the tokens, though not which they are, if a smaller
+//! model drafts some alone; empty if no model drafts.
+inline std::string draft_identity(const model_set& models) {
   const model_paths& paths = models.paths;
   const std::string& draft = paths.by_level().empty() ? paths.block : paths.by_level();
   if (draft.empty()) return {};
@@ -141,7 +141,7 @@ inline std::string draft_in_costs(const model_set& models) {
 //! Errors      those of load_costs and mismatch
 inline espalier::cost_model read_model_costs(const model_set& models, const std::string& file) {
   espalier::cost_model costs = espalier::load_costs(file);
-  const std::string draft = draft_in_costs(models);
+  const std::string draft = draft_identity(models);
   if (draft.empty()) costs = costs.without_draft();
   const std::string warning = espalier::mismatch(costs, espalier::hardware_name(models.target.n_threads()),
                                                  espalier::model_identity(models.paths.model), draft);

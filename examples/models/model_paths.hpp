@@ -38,7 +38,8 @@ struct model_paths {
   std::string draft{};  //!< a model that drafts, of any kind; empty: the smaller model of DIR, if there is one
   std::string block{};  //!< a block draft or a P-EAGLE head; empty: that of DIR, if there is one
   std::string head{};   //!< a head on the target's hidden states
-  //! File of the tokens that a smaller model drafts; empty: head_tokens.json in its folder, or if there is none, all.
+  //! File of the tokens that a smaller model drafts, or "all"; empty: head_tokens.json in its folder, or if there is none,
+  //! all.
   std::string head_tokens{};
   std::string map{};  //!< file of the map between two tokenizers, made if it does not exist; empty: it is not kept
   translation_kind translation = translation_kind::automatic;
@@ -80,7 +81,11 @@ struct model_paths {
       if (each.block.empty() && files::is_directory(model + "/block")) each.block = model + "/block";
     }
     const std::string beside = each.draft + "/head_tokens.json";
-    if (head_tokens.empty() && !each.draft.empty() && files::exists(beside)) each.head_tokens = beside;
+    if (head_tokens == "all") {
+      each.head_tokens.clear();
+    } else if (head_tokens.empty() && !each.draft.empty() && files::exists(beside)) {
+      each.head_tokens = beside;
+    }
     if (draft.empty() && each.draft.empty() && files::is_directory(each.model) && espalier::has_head_beside(each.model))
       each.head = each.model;
     return each;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 #include "model_set.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -55,8 +56,11 @@ model_set model_set::load(const model_paths& given, const espalier::llama_option
     models.map = map_to_draft(models.text, given.model, paths);
     if (models.map && cuts_text(*models.map, paths)) models.draft_text = detail::tokenizer_of(paths.draft);
     if (!models.map) draft_options.vocab_size = config.vocab_size;
-    if (!paths.head_tokens.empty()) draft_options.head_tokens = espalier::read_head_tokens(paths.head_tokens);
-    // A model that drafts for itself is loaded only once.
+    if (!paths.head_tokens.empty()) {
+      const int vocab = models.map ? draft_config.vocab_size : (std::min)(draft_config.vocab_size, config.vocab_size);
+      draft_options.head_tokens = espalier::read_head_tokens(paths.head_tokens, vocab);
+    }
+    // A model that drafts for itself is loaded only once, unless it drafts some tokens alone.
     const bool is_target = std::filesystem::equivalent(paths.model, paths.draft) && paths.head_tokens.empty();
     if (is_target) {
       models.draft.emplace(models.target.config(), models.target.weights(), draft_options);

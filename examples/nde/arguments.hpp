@@ -77,7 +77,7 @@ struct replay_arguments {
 
 struct head_tokens_arguments {
   std::string texts;
-  std::string tokenizer = NDE_MODELS;
+  std::string tokenizer;
   std::string out;
   int count = 8192;
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "../models/model_costs.hpp"
 #include "../models/model_set.hpp"
 #include "arguments.hpp"
 #include "collector.hpp"
@@ -37,7 +38,7 @@ std::map<std::string, std::string> settings_of(const collect_arguments& a, const
     names += (names.empty() ? "" : ",") + verifier.name;
   return {{"format", trace_format},
           {"target", espalier::model_identity(models.paths.model)},
-          {"draft", espalier::model_identity(models.paths.draft)},
+          {"draft", models::draft_identity(models)},
           {"vocab", std::to_string(models.target.vocab_size())},
           {"verifiers", names},
           {"samples", std::to_string(a.how.samples)},

@@ -25,7 +25,7 @@ int costs(const costs_arguments& a) {
       a.models, {.threads = a.n_threads(), .max_rows = std::max(a.rows, 64), .arithmetic = a.arithmetic});
   models.any_draft_model();  // says so if there is none
   const espalier::measure_options how{.target = espalier::model_identity(models.paths.model),
-                                      .draft = models::draft_in_costs(models),
+                                      .draft = models::draft_identity(models),
                                       .most_rows = a.rows,
                                       .seconds = a.seconds};
   int shown = -1;

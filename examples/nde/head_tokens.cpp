@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -21,8 +22,13 @@ namespace nde {
 int head_tokens(const head_tokens_arguments& a) {
   const espalier::tokenizer tokenizer = models::detail::tokenizer_of(a.tokenizer);
   std::vector<std::int64_t> counts(static_cast<std::size_t>(tokenizer.size()), 0);
-  for (const models::prompt& text : models::read_prompts(a.texts)) {
-    for (const espalier::token_id token : text.tokens.empty() ? tokenizer.encode(text.text) : text.tokens) {
+  for (models::prompt& text : models::read_prompts(a.texts)) {
+    if (text.tokens.empty()) {
+      text.tokens = tokenizer.encode(text.text);
+      for (const espalier::token_id end : tokenizer.ends_of_text())
+        text.tokens.push_back(end);
+    }
+    for (const espalier::token_id token : text.tokens) {
       if (token >= tokenizer.size()) {
         espalier::raise<espalier::input_error>(a.texts, ", line ", text.line, " has token ", token,
                                                ", but the vocabulary of ", a.tokenizer, " ends at ",
@@ -44,6 +50,8 @@ int head_tokens(const head_tokens_arguments& a) {
   std::ofstream file(a.out, std::ios::binary);
   file << nlohmann::json({{"head_tokens", tokens}}).dump() << '\n';
   if (!file.flush()) espalier::raise<espalier::input_error>(a.out, " cannot be written.");
+  if (tokens.size() < static_cast<std::size_t>(a.count))
+    fmt::print(stderr, "These texts have {} different tokens, fewer than the {} asked for.\n", tokens.size(), a.count);
   fmt::print("{}: {} of {} tokens, which are {:.2f} % of the {} in these texts\n", a.out, tokens.size(),
              tokenizer.size(),
              100.0 * static_cast<double>(kept) / static_cast<double>((std::max)(all, std::int64_t{1})), all);

@@ -32,8 +32,9 @@ void model_arguments::add_to(CLI::App& app) {
   app.add_option("--model", models.model, "folder with target/, draft/ and a tokenizer, or a model")
       ->capture_default_str();
   app.add_option("--draft", models.draft, "the model that drafts; if not given, the one beside the target");
-  app.add_option("--head-tokens", models.head_tokens,
-                 "a file of the tokens that it drafts; if not given, head_tokens.json in its folder, or else all");
+  app.add_option(
+      "--head-tokens", models.head_tokens,
+      "a file of the tokens that it drafts, or all; if not given, head_tokens.json in its folder, or else all");
   add_count(app, "--threads", threads, "threads; 0: one a processor", 0, espalier::thread_team::most_threads);
   std::map<std::string, espalier::matrix_arithmetic> forms;
   for (const auto& known : espalier::known_values<espalier::matrix_arithmetic>)
@@ -114,8 +115,9 @@ void replay_arguments::add_to(CLI::App& app) {
 }
 
 void head_tokens_arguments::add_to(CLI::App& app) {
-  app.add_option("--texts", texts, "JSON Lines: strings, or objects with text or tokens")->required();
-  app.add_option("--tokenizer", tokenizer, "model or folder with the tokenizer of the texts")->capture_default_str();
+  app.add_option("--texts", texts, "JSON Lines: strings, or objects with text, whose end is counted, too, or tokens")
+      ->required();
+  app.add_option("--tokenizer", tokenizer, "model or folder with the tokenizer of the texts")->required();
   add_count(app, "--count", count, "tokens to list", 1, 1 << 20);
   app.add_option("--out", out, "file to write, JSON, as --head-tokens takes it")->required();
 }

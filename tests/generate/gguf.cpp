@@ -93,6 +93,7 @@ TEST_CASE("a draft of some tokens alone drafts these, and the text is the target
     CHECK(text_of(writes(model + draft + "--method " + method + " --prompt 'Hello.'")) == text_of(plain));
   }
   CHECK(drafted_of("--method chain --prompt 'Hello.'") > 0);
+  CHECK(drafted_of("--head-tokens all --method chain --prompt 'Hello.'") > 0);
   // Of the tokens that are allowed, some have no row.
   std::ofstream(file) << R"({"head_tokens": [0, 99, 100, 120]})";
   for (const std::string pattern : {"[a-h]{4,30}", "[m-p]{4,30}"}) {
@@ -275,12 +276,14 @@ TEST_CASE("a model that cannot be used is named, with what can", "[generate][ggu
     std::vector<std::string> message;
   };
   const std::string draft = tiny_gguf{.seed = 2}.write("draft.gguf");
-  const auto with_tokens = [&](const std::string& list) {
+  const std::string padded = tiny_gguf{.seed = 2, .spare_rows = 9}.write("padded.gguf");
+  const auto with_tokens = [&](const std::string& list, const std::string& over = "") {
     static int n = 0;
     const std::string folder = scratch() + "/" + std::to_string(n++);
     std::filesystem::create_directory(folder);
     std::ofstream(folder + "/tokens.json") << list;
-    return "--model " + model + " --draft '" + draft + "' --head-tokens '" + folder + "/tokens.json'";
+    return "--model " + model + " --draft '" + (over.empty() ? draft : over) + "' --head-tokens '" + folder +
+           "/tokens.json'";
   };
   for (const fault& f : std::vector<fault>{
            {"--model '" + tiny_gguf::put("notes.txt", "Some text.") + "'",
@@ -311,10 +314,13 @@ TEST_CASE("a model that cannot be used is named, with what can", "[generate][ggu
            {with_tokens("[0, 1]"), {"tokens.json is not a JSON object"}},
            {with_tokens(R"({"head_tokens": []})"), {"tokens.json must be an object with one key, \"head_tokens\""}},
            {with_tokens(R"({"head_tokens": [1, 2], "of": 3})"), {"tokens.json must be an object with one key"}},
-           {with_tokens(R"({"head_tokens": [1, "a"]})"), {"tokens.json: \"head_tokens\" has \"a\", which is no token"}},
+           {with_tokens(R"({"head_tokens": [1, "a"]})"),
+            {"tokens.json: \"head_tokens\" has \"a\", but tokens are from 0 to 257"}},
            {with_tokens(R"({"head_tokens": [2, 1, 2]})"), {"tokens.json: \"head_tokens\" has token 2 twice"}},
            {with_tokens(R"({"head_tokens": [0, 258]})"),
-            {"option head_tokens has token 258 at place 1: tokens must ascend, from 0 to 257"}},
+            {"tokens.json: \"head_tokens\" has 258, but tokens are from 0 to 257."}},
+           {with_tokens(R"({"head_tokens": [0, 260]})", padded),
+            {"tokens.json: \"head_tokens\" has 260, but tokens are from 0 to 257."}},
            {"--model " + model + " --map m --draft '" + tiny_gguf{.seed = 2}.write("draft.gguf") + "'",
             {"draft.gguf has the target's tokenizer: there is nothing that --map could say."}},
            {"--model '" + tiny_gguf{.spare_rows = 259}.write("untold.gguf") + "'",

@@ -252,7 +252,8 @@ TEST_CASE("head-tokens lists the tokens that texts have most often, and a draft 
                        << "\n"
                        << R"({"tokens": [7, 300, 4, 9]})"
                        << "\n";
-  const std::string command = "head-tokens --texts '" + texts + "' --out '" + list + "' --count ";
+  const std::string command =
+      "head-tokens --tokenizer '" ESPALIER_TEST_MODELS "' --texts '" + texts + "' --out '" + list + "' --count ";
   for (const auto& [count, listed, said] :
        {std::tuple("2", "[7,9]", "2 of 4096 tokens, which are 70.00 % of the 10 in these texts"),
         {"9", "[4,7,9,300]", "4 of 4096 tokens, which are 100.00 % of the 10 in these texts"}}) {
@@ -260,6 +261,7 @@ TEST_CASE("head-tokens lists the tokens that texts have most often, and a draft 
     INFO(counted.err);
     REQUIRE(counted.status == 0);
     CHECK(contains(counted.out, said));
+    CHECK(contains(counted.err, "4 different tokens, fewer than the 9 asked for") == (count == std::string("9")));
     std::ifstream file(list);
     std::string text;
     std::getline(file, text);
@@ -271,7 +273,8 @@ TEST_CASE("head-tokens lists the tokens that texts have most often, and a draft 
   CHECK(rated.status == 0);
   std::ofstream(texts) << R"({"tokens": [4096]})";
   CHECK(contains(run(command + "2").err, ", line 1 has token 4096, but the vocabulary of "));
-  CHECK(contains(run("head-tokens --texts '" + texts + ".none' --out x").err, "cannot be opened"));
+  CHECK(contains(run("head-tokens --tokenizer '" ESPALIER_TEST_MODELS "' --texts '" + texts + ".none' --out x").err,
+                 "cannot be opened"));
 }
 
 TEST_CASE("rates of verifiers lie below the highest there can be, and rise with the draws", "[nde]") {

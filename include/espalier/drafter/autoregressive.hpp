@@ -131,7 +131,10 @@ class autoregressive {
            arena::bytes_of<token_id>(static_cast<std::size_t>(c.context) + nodes + 1) +
            arena::bytes_of<number>(nodes * static_cast<std::size_t>(c.vocabulary)) +
            2 * arena::bytes_of<std::int32_t>(nodes) + detail::node_columns::bytes(c.nodes) +
-           forward_batch::bytes(rows, rows) + prefill::bytes(rows) + sampler<number>::bytes(c.draft, c.vocabulary);
+           forward_batch::bytes(rows, rows) + prefill::bytes(rows) + sampler<number>::bytes(c.draft, c.vocabulary) +
+           (requires(const std::remove_reference_t<BackendT>& backend) { backend.tokens(); }
+                ? arena::bytes_of<number>(static_cast<std::size_t>(c.vocabulary))
+                : 0);
   }
 
   void begin(std::span<const token_id> context) {

@@ -281,6 +281,11 @@ TEST_CASE("tokens of the head that are none, or that do not ascend, are refused"
   }
 }
 
+TEST_CASE("tokens of the head beyond the vocabulary that is asked for are refused") {
+  const auto load = [] { golden_backend("llama", {.vocab_size = 30, .head_tokens = {3, 30}}); };
+  CHECK_THROWS_WITH(load(), "option head_tokens has token 30, but option vocab_size ends the vocabulary at 29.");
+}
+
 TEST_CASE("NaN weights give NaN logits, for the sampler to find") {
   const auto config = model_writer::wide_config();
   auto file = model_writer::random_llama(config, 8);

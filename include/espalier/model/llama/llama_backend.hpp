@@ -41,7 +41,8 @@ struct llama_options {
   //! of the model's own vocabulary. Tokens beyond the model's own have the logit minus infinity and are read as token 0
   int vocab_size = 0;
   //! tokens whose logits a pass gives, ascending, for a draft that proposes no others; empty: all. load() then reads
-  //! no other rows of the output matrix. The embedding has all tokens, whatever is listed
+  //! no other rows of the output matrix. The embedding has all tokens, whatever is listed. Each must be below
+  //! vocab_size
   std::vector<token_id> head_tokens{};
   //! first layers that a pass goes through, before the final norm and the head; 0: all of them. load() reads the
   //! weights of all layers
@@ -102,7 +103,8 @@ class llama_backend {
   //! Makes a backend that shares another backend's weights, so that memory holds them once. It does not use the options
   //! `weights` and `head_tokens`: the config has the latter.
   //!
-  //! Errors      option_error for products of integers with weights that are not held as i8_rows
+  //! Errors      option_error for products of integers with weights that are not held as i8_rows, and for a token of
+  //!             the config's head_tokens beyond option vocab_size
   llama_backend(const model_config& config, std::shared_ptr<const model_weights> weights, const llama_options& options)
       : config_(options.layers > 0 ? config.with_first_layers(options.layers) : config),
         weights_(std::move(weights)),
@@ -110,6 +112,10 @@ class llama_backend {
         vocab_size_(options.vocab_size > 0 ? options.vocab_size : config.vocab_size),
         max_positions_(config.positions(options.max_positions)),
         pass_(made_pass()) {
+    if (!config_.head_tokens.empty() && config_.head_tokens.back() >= vocab_size_) {
+      raise<option_error>("option head_tokens has token ", config_.head_tokens.back(),
+                          ", but option vocab_size ends the vocabulary at ", vocab_size_ - 1, ".");
+    }
     if (options.arithmetic == matrix_arithmetic::integer && !weights_->head.matrix.has_bytes())
       raise<option_error>(
           "option arithmetic is integer, but these weights were loaded for exact products: load them "
