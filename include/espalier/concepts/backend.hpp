@@ -69,7 +69,8 @@ concept HasForward = requires(BackendT& backend, KVStoreT& kv, forward_batch_vie
 //! Optional
 //!   max_rows() -> int                   rows of the longest batch that it takes at once; without it there is no limit
 //!   tokens() -> span<const token_id>    of a draft alone: the token of each column of the logits, each once and
-//!                                       below vocab_size(); other tokens are never drafted. Empty, as without it: columns are tokens
+//!                                       below vocab_size(); other tokens are never drafted. Empty, as without it:
+//!                                       columns are tokens
 //!   max_positions() -> int              tokens of the longest text, or window of a text, that it can read; without it
 //!                                       the cache alone limits them
 //!   hidden_size() -> int, hidden_state(row) -> span<const float>   the last hidden state, from which the logits are

@@ -70,7 +70,7 @@ enum class model_part : std::uint8_t {
   refiner_up,
   refiner_down,
   refiner_out,
-  unused            // a tensor that has a place in the file, but is not computed
+  unused  // a tensor that has a place in the file, but is not computed
 };
 
 enum class step_kind : std::uint8_t {

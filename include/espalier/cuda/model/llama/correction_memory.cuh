@@ -19,7 +19,7 @@ template <class NumberT, class LogitT>
 struct correction_memory {
   device_array<NumberT> vectors;  // [max_texts][max_nodes][rank] of a Markov head or a refiner
   device_array<LogitT> logits;    // [max_texts][max_nodes][columns]
-  // Of a refiner:
+  // The arrays that a refiner alone has:
   device_array<NumberT> embeddings;          // [max_texts][max_nodes][rows of a block][rank]
   device_array<float> of_tokens;             // likewise: their products
   device_array<NumberT> widened, activated;  // [max_texts][max_nodes][2 * refiner_inner], [..][..][refiner_inner]

@@ -88,7 +88,7 @@ struct pass_job {
   std::int32_t n_kv_heads = 0;
   std::int32_t intermediate = 0;
   std::int32_t vocab = 0;
-  std::int32_t columns = 0;  // of the logits
+  std::int32_t columns = 0;        // of the logits
   std::int32_t max_positions = 0;  // a position outside 0 to max_positions - 1 gives NaN
   std::int32_t query_stride = 0;
   std::int32_t attention_rows = 1;  // rows whose attention, for one key-value head, a block computes together
