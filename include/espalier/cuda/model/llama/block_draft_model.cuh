@@ -535,8 +535,6 @@ class block_draft_model {
   }
 
  private:
-  using linear_type = typename weights_type::linear_type;
-
   static constexpr int read_rows = 64;  // number of rows for which every model has room in a pass of read()
 
   // Returns the shape of the transformer of a draft for a target with so many tokens; its vocabulary is the columns of
@@ -558,7 +556,7 @@ class block_draft_model {
   }
 
   // The PlaceT of step_launcher for a draft: it has the whole of each matrix, and begin_stream() fills its stream.
-  struct place {
+  struct place : detail::whole_place<NumberT, LogitT> {
     const block_draft_model& of;
     const context_type& context;
     int n_lanes, n;  // n: rows of a lane
@@ -569,18 +567,13 @@ class block_draft_model {
       batch.mask = of.lines_.windowed.mask;
       scores.windows = of.lines_.windowed.windows;
     }
-    void add(const detail::model_step& step, int number, const linear_type& linear, const NumberT* x, int rows,
-             cudaStream_t stream) const {
-      of.products_.multiply(number, linear.matrix, x, step.adds ? of.memory_.stream : of.memory_.output, rows, stream);
-    }
-    void stream_changed() const {}
     float* kept(int) const { return nullptr; }
   };
 
   // Launches these steps. `shape` is shape_, or read_shape_ for the steps of a read.
   void walk(std::span<const detail::model_step> steps, const model_config& shape, const context_type& context,
             const forward_batch_view& batch, cudaStream_t stream) const {
-    place here{*this, context, batch.n_sequences, batch.n_rows / batch.n_sequences};
+    place here{{products_, memory_}, *this, context, batch.n_sequences, batch.n_rows / batch.n_sequences};
     detail::step_launcher<NumberT, LogitT, AttentionT, weights_type, place>{
         steps_, shape, products_, numbers_, rotary_, &attention_, weights_, memory_, 0, here}
         .run(steps, view_of(context), batch, stream);
