@@ -88,18 +88,23 @@ with tempfile.TemporaryDirectory() as folder:
     step = re.search(r"resumed at step (\d+)", more)
     assert int(step[1]) > 0 and min(map(int, re.findall(r"step +(\d+) loss", more))) > int(step[1]), more
 
-    # What is exported is what was trained, up to the rounding to int8.
+    # What is exported is what was trained: of a matrix each number is rounded to the nearest of its row's 255.
     with open(os.path.join(out, "config.json")) as f:
         settings = json.load(f)
     assert settings["vocab_size"] == 64 and settings["max_position_embeddings"] == 32
     trained = Llama(settings)
     trained.load_state_dict(torch.load(os.path.join(work, "distil.pt"))["model"])
-    ids = torch.arange(3, 20)[None]
+    found = dequantised(out)
+    assert set(found) == set(trained.state_dict())
+    for name, w in trained.state_dict().items():
+        if w.dim() == 2:
+            step = w.abs().amax(1, keepdim=True) / 127
+            assert ((found[name] - w).abs() <= 0.5001 * step).all() and (found[name] != w).any(), name
+        else:
+            assert torch.equal(found[name], w), name
+    model = exported(out, settings)
     with torch.no_grad():
-        exact = trained.logits(trained.hidden(ids))
-        gap = (exported(out, settings).logits(exported(out, settings).hidden(ids)) - exact).abs().max()
-    assert 0 < gap < 0.05 * exact.abs().max(), (gap, exact.abs().max())
-    assert set(dequantised(out)) == set(trained.state_dict())
+        assert model.logits(model.hidden(torch.arange(3, 20)[None])).isfinite().all()
 
     # Greedy texts of a batch are those of each prompt alone, and end where they should.
     plain = Target(target, torch.float32, "cpu")
