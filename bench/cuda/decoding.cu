@@ -122,7 +122,8 @@ struct loaded {
 
   loaded(const models::model_paths& paths, int max_rows) {
     target = std::make_unique<model>(paths.model, models::layers_read(paths), max_rows);
-    if (!paths.draft.empty()) draft = std::make_unique<model>(paths.draft);
+    if (!paths.draft.empty())
+      draft = std::make_unique<model>(paths.draft, std::vector<int>{}, 257, 1, paths.head_tokens);
     if (!paths.block.empty()) block.emplace(block_model::load(paths.block, target->backend, max_rows));
     if (!paths.head.empty()) head.emplace(head_model::load(paths.head, target->backend, rows_of_head));
     if (draft && draft->backend.vocab_size() != target->backend.vocab_size())

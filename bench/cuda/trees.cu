@@ -226,7 +226,7 @@ void measure(bench::bench_run& run, const bench::text_arguments& pair, int max_t
   bench::served_model target(paths.model, kept, rows);
   const std::vector<int> kept_of_draft = selects ? std::vector<int>{last_layer(paths.draft)} : std::vector<int>{};
   // best_first asks the draft about more nodes than it keeps.
-  drafts with{std::make_unique<bench::served_model>(paths.draft, kept_of_draft, 2 * rows),
+  drafts with{std::make_unique<bench::served_model>(paths.draft, kept_of_draft, 2 * rows, 1, paths.head_tokens),
               {},
               {},
               load_costs(ESPALIER_BENCH_PRICES)};
