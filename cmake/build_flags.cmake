@@ -19,6 +19,13 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
   set(espalier_no_optimisation -O0)
 endif()
 
+# True in a build folder for tests alone, as ./run test makes it: they run programs for moments, so little is optimised.
+# A folder that has benchmarks, too, is for work: a model's pass takes twice as long with -O1.
+set(espalier_for_tests_alone FALSE)
+if(ESPALIER_BUILD_TESTS AND NOT ESPALIER_BUILD_BENCH AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
+  set(espalier_for_tests_alone TRUE)
+endif()
+
 if(ESPALIER_NATIVE)
   check_cxx_compiler_flag(-march=native espalier_has_march_native)
   if(espalier_has_march_native)
