@@ -217,12 +217,38 @@ def write_texts(path, target, prompts, temperature, order, header, args):
                 f"{kind}: {len(texts)} texts of {len(order)} tokens/s {tokens / seconds:.0f} minutes left {left / 60:.1f}",
                 flush=True,
             )
-    texts = texts[: len(order)]
+    return padded(kind, texts[: len(order)])
+
+
+def padded(kind, texts):
+    """Texts, each with the length of its prompt, as write_texts returns them."""
     rows = torch.zeros(len(texts), max(len(t) for _, t in texts), dtype=torch.int32)
     for row, (_, t) in zip(rows, texts):
         row[: len(t)] = torch.from_numpy(t)
     print(f"{kind}: {len(texts)} texts, {sum(len(t) - n for n, t in texts)} tokens written", flush=True)
     return rows, torch.tensor([len(t) for _, t in texts]), torch.tensor([n for n, _ in texts])
+
+
+def read_written(path, target, apart):
+    """The texts of a file that another program wrote, each with the length of its prompt, but for those whose prompts are in
+    apart. Its lines are JSON objects with "prompt", a length, and "tokens"."""
+    texts = []
+    try:
+        with open(path, encoding="utf-8") as f:
+            for number, line in enumerate(f, 1):
+                o = json.loads(line)
+                n, tokens = o["prompt"], o["tokens"]
+                if not 0 < n < len(tokens):
+                    raise ValueError(f"line {number} has no tokens after its prompt")
+                if not 0 <= min(tokens) <= max(tokens) < target.vocab:
+                    raise ValueError(f"line {number} has tokens that are not of the target's {target.vocab}")
+                if tuple(tokens[:n]) not in apart:
+                    texts.append((n, np.array(tokens, np.int32)))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as fault:
+        raise SystemExit(f"{path} is no file of written texts: {fault!r}.") from fault
+    if not texts:
+        raise SystemExit(f"{path} has no text whose prompt is not kept apart for measuring.")
+    return texts
 
 
 def draft_config(target, args):
@@ -275,29 +301,32 @@ def target_of(args):
 
 
 def write_all(args, target):
-    """What the target writes after the prompts kept apart and after the others: for each ids, valid and the prompts' lengths, as
-    write_texts returns them."""
+    """What the target writes after the prompts kept apart and after the others, or has written to the file args.written: for
+    each ids, valid and the prompts' lengths, as write_texts returns them."""
     prompts = read_prompts(args.prompts, target, args.longest)
     if args.held_out:
         held_out = read_prompts(args.held_out, target, args.longest)
     else:
         held_out = prompts[::16][:128]
     apart = set(map(tuple, held_out))
+    written = read_written(args.written, target, apart) if args.written else []
     prompts = [p for p in prompts if tuple(p) not in apart]
-    if not prompts:
+    if not prompts and not written:
         raise SystemExit(f"{args.prompts} has no other prompt than those kept apart for measuring.")
 
     header = {"target": target.name, "vocabulary": target.vocab}
     header |= {"seed": args.seed, "new tokens": args.new}
-    rng = np.random.default_rng(args.seed)
-    order = np.concatenate([rng.permutation(len(prompts)) for _ in range(-(-args.texts // len(prompts)))])
-    warm, heat = np.random.default_rng([args.seed, 1]).random((args.texts, 2)).T
-    temperature = np.where(warm < 0.5, 0.0, 0.6 + 0.4 * heat)  # half greedy, half sampled
 
     def texts(name, *what):
         return write_texts(os.path.join(args.work, name), target, *what, header, args)
 
     held_out = texts("held_out.jsonl", held_out, np.zeros(len(held_out)), range(len(held_out)))
+    if written:
+        return held_out, padded(os.path.basename(args.written), written)
+    rng = np.random.default_rng(args.seed)
+    order = np.concatenate([rng.permutation(len(prompts)) for _ in range(-(-args.texts // len(prompts)))])
+    warm, heat = np.random.default_rng([args.seed, 1]).random((args.texts, 2)).T
+    temperature = np.where(warm < 0.5, 0.0, 0.6 + 0.4 * heat)  # half greedy, half sampled
     return held_out, texts("texts.jsonl", prompts, temperature, order[: args.texts])
 
 

@@ -555,6 +555,11 @@ def main():
             help="prompts to measure with; if not given, every 16th of --prompts, at most 128",
         )
         c.add_argument("--texts", type=int, default=30720, help="texts that the target writes")
+        c.add_argument(
+            "--written",
+            default="",
+            help="a file of texts that the target has written already, as nde write makes it; --texts and --new are then for those kept apart",
+        )
         c.add_argument("--batch", type=int, default=256, help="texts at a time")
         c.add_argument("--longest", type=int, default=128, help="tokens of a prompt; longer ones are left out")
         c.add_argument("--new", type=int, default=256, help="tokens that the target writes after each")

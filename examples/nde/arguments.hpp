@@ -13,7 +13,7 @@
 
 namespace nde {
 
-struct model_arguments {
+struct target_arguments {
   models::model_paths models{NDE_MODELS};
   int threads = 0;
   espalier::matrix_arithmetic arithmetic = espalier::matrix_arithmetic::exact;
@@ -21,6 +21,10 @@ struct model_arguments {
   void add_to(CLI::App& app);
   //! Number of threads: if none is given, as many as the hardware runs at once.
   int n_threads() const;
+};
+
+struct model_arguments : target_arguments {
+  void add_to(CLI::App& app);
 };
 
 struct collect_arguments : model_arguments {
@@ -84,6 +88,18 @@ struct head_tokens_arguments {
   void add_to(CLI::App& app);
 };
 
+struct write_arguments : target_arguments {
+  std::string prompts;
+  std::string out;
+  std::vector<std::string> samplings{"0", "0.6", "0", "0.8", "0", "1"};
+  int count = 0;
+  int tokens = 256;
+  int together = 16;
+  std::uint64_t seed = 1;
+
+  void add_to(CLI::App& app);
+};
+
 //! Each runs a command of the program and returns its exit status.
 int collect(const collect_arguments& arguments);
 int costs(const costs_arguments& arguments);
@@ -91,5 +107,6 @@ int inspect(const inspect_arguments& arguments);
 int rates(const rates_arguments& arguments);
 int replay(const replay_arguments& arguments);
 int head_tokens(const head_tokens_arguments& arguments);
+int write(const write_arguments& arguments);
 
 }  // namespace nde

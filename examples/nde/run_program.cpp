@@ -26,15 +26,22 @@ void add_count(CLI::App& app, const std::string& name, int& value, const std::st
   app.add_option(name, value, help)->check(CLI::Range(least, most))->capture_default_str();
 }
 
+void add_prompts(CLI::App& app, std::string& prompts) {
+  app.add_option("--prompts", prompts, "JSON Lines: strings, or objects with text or tokens, and domain")->required();
+}
+
+void add_samplings(CLI::App& app, std::vector<std::string>& samplings) {
+  app.add_option("--samplings", samplings,
+                 "temperatures, each alone or with :TOP_P; the prompts of a domain take them in turns")
+      ->delimiter(',')
+      ->capture_default_str();
+}
+
 }  // namespace
 
-void model_arguments::add_to(CLI::App& app) {
+void target_arguments::add_to(CLI::App& app) {
   app.add_option("--model", models.model, "folder with target/, draft/ and a tokenizer, or a model")
       ->capture_default_str();
-  app.add_option("--draft", models.draft, "the model that drafts; if not given, the one beside the target");
-  app.add_option(
-      "--head-tokens", models.head_tokens,
-      "a file of the tokens that it drafts, or all; if not given, head_tokens.json in its folder, or else all");
   add_count(app, "--threads", threads, "threads; 0: one a processor", 0, espalier::thread_team::most_threads);
   std::map<std::string, espalier::matrix_arithmetic> forms;
   for (const auto& known : espalier::known_values<espalier::matrix_arithmetic>)
@@ -43,23 +50,28 @@ void model_arguments::add_to(CLI::App& app) {
       ->transform(CLI::CheckedTransformer(forms));
 }
 
-int model_arguments::n_threads() const {
+void model_arguments::add_to(CLI::App& app) {
+  target_arguments::add_to(app);
+  app.add_option("--draft", models.draft, "the model that drafts; if not given, the one beside the target");
+  app.add_option(
+      "--head-tokens", models.head_tokens,
+      "a file of the tokens that it drafts, or all; if not given, head_tokens.json in its folder, or else all");
+}
+
+int target_arguments::n_threads() const {
   return threads > 0 ? threads : static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
 
 void collect_arguments::add_to(CLI::App& app) {
   samplings = paper_samplings;
   model_arguments::add_to(app);
-  app.add_option("--prompts", prompts, "JSON Lines: strings, or objects with text or tokens, and domain")->required();
+  add_prompts(app, prompts);
   app.add_option("--out", out, "folder of the traces, one file a prompt; what is there already is left as it is")
       ->required();
   add_count(app, "--count", count, "only so many prompts; 0: all", 0, 1 << 20);
   add_count(app, "--parts", parts, "processes that share the prompts; one thread each is the fastest", 1, 1 << 10);
   add_count(app, "--part", part, "the number of this one, from 0 on", 0, 1 << 10);
-  app.add_option("--samplings", samplings,
-                 "temperatures, each alone or with :TOP_P; the prompts of a domain take them in turns")
-      ->delimiter(',')
-      ->capture_default_str();
+  add_samplings(app, samplings);
   app.add_option("--verifiers", verifiers, "those whose block efficiency is worked out; if not given, all that can be")
       ->delimiter(',');
   add_count(app, "--tokens", how.tokens, "tokens to write after each prompt", 1, 1 << 20);
@@ -90,12 +102,9 @@ void inspect_arguments::add_to(CLI::App& app) {
 
 void rates_arguments::add_to(CLI::App& app) {
   model_arguments::add_to(app);
-  app.add_option("--prompts", prompts, "JSON Lines: strings, or objects with text or tokens, and domain")->required();
+  add_prompts(app, prompts);
   add_count(app, "--count", count, "only so many prompts; 0: all", 0, 1 << 20);
-  app.add_option("--samplings", samplings,
-                 "temperatures, each alone or with :TOP_P; the prompts of a domain take them in turns")
-      ->delimiter(',')
-      ->capture_default_str();
+  add_samplings(app, samplings);
   app.add_option("--draws", draws, "numbers of independent draws at a node")
       ->delimiter(',')
       ->check(CLI::Range(1, 64))
@@ -120,6 +129,18 @@ void head_tokens_arguments::add_to(CLI::App& app) {
   app.add_option("--tokenizer", tokenizer, "model or folder with the tokenizer of the texts")->required();
   add_count(app, "--count", count, "tokens to list", 1, 1 << 20);
   app.add_option("--out", out, "file to write, JSON, as --head-tokens takes it")->required();
+}
+
+void write_arguments::add_to(CLI::App& app) {
+  target_arguments::add_to(app);
+  add_prompts(app, prompts);
+  app.add_option("--out", out, "file of the texts, JSON Lines; what is there already stays, and it goes on there")
+      ->required();
+  add_count(app, "--count", count, "only so many prompts; 0: all", 0, 1 << 20);
+  add_samplings(app, samplings);
+  add_count(app, "--tokens", tokens, "tokens to write after each prompt, unless the text ends before", 1, 1 << 20);
+  add_count(app, "--together", together, "texts that are written at the same time", 1, 1 << 10);
+  app.add_option("--seed", seed, "equal seeds write equal texts")->capture_default_str();
 }
 
 namespace {
@@ -167,6 +188,10 @@ int run(int argc, const char* const* argv, const std::vector<ot_verifier>& own) 
       app.add_subcommand("head-tokens", "lists the tokens that texts have most often, for a draft of these alone");
   listing.add_to(*command);
   command->callback([&] { chosen = [&] { return head_tokens(listing); }; });
+  write_arguments writing;
+  command = app.add_subcommand("write", "writes the target's own texts, for a draft or a head to learn from");
+  writing.add_to(*command);
+  command->callback([&] { chosen = [&] { return write(writing); }; });
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -118,6 +118,25 @@ with tempfile.TemporaryDirectory() as folder:
     ended = plain.write(starts, torch.zeros(3), 12)[0]
     assert ended == written[0][: written[0].index(plain.ends[0], 2) + 1]
 
+    # Texts of another program take the place of those that the target would write, but for prompts kept apart.
+    other, theirs = os.path.join(folder, "other"), os.path.join(folder, "theirs.jsonl")
+
+    def from_written(*lines):
+        with open(theirs, "w") as f:
+            f.writelines(line + "\n" for line in lines)
+        return ("--work", other, *distil(0.02, "--written", theirs)[2:])
+
+    lines = [json.dumps({"prompt": 2, "tokens": [1, n, 7, 8, 9, n, 7, 8]}) for n in (3, *range(40, 52))]
+    assert "theirs.jsonl: 12 texts, 72 tokens written" in run(*from_written(*lines))
+    assert sorted(os.listdir(other)) == ["distil.pt", "held_out.jsonl"]
+    for line, why in (
+        ('{"prompt": 2, "tokens": [1, 2]}', "line 2 has no tokens after its prompt"),
+        ('{"prompt": 1, "tokens": [1, 64]}', "line 2 has tokens that are not of the target's 64"),
+        ('{"prompt": 1}', "theirs.jsonl is no file of written texts: KeyError('tokens')"),
+    ):
+        assert why in refusal(*from_written(lines[1], line)), line
+    assert "has no text whose prompt is not kept apart" in refusal(*from_written(lines[0]))
+
     # What does not fit is refused in a sentence.
     for line, why in (
         ('{"tokens": [1, 64]}', "token 64 is not of the target's vocabulary, 0 to 63"),

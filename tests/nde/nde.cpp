@@ -277,6 +277,56 @@ TEST_CASE("head-tokens lists the tokens that texts have most often, and a draft 
                  "cannot be opened"));
 }
 
+TEST_CASE("write makes a text after each prompt, and goes on where it stopped", "[nde]") {
+  const std::string path = scratch() + "/written.jsonl", prompts = scratch() + "/six_prompts.jsonl";
+  std::ofstream file(prompts);
+  for (int i = 0; i < 6; ++i)
+    file << R"({"domain": "one", "tokens": [1, 500, )" << 600 + i << "]}\n";
+  file.close();
+  fs::remove(path);
+  const auto write = [&](const std::string& more, const std::string& samplings = "0,1") {
+    return run("write --prompts '" + prompts + "' --out '" + path + "' --tokens 12 --samplings " + samplings + " " +
+               more);
+  };
+  const outcome all = write("--together 4");
+  INFO(all.err);
+  REQUIRE(all.status == 0);
+  CHECK(contains(all.out, "0 texts were there, 6 with "));
+  CHECK(contains(all.err, "text 6 of 6: "));
+  const std::string together = contents(path);
+  CHECK(std::count(together.begin(), together.end(), '\n') == 6);
+  std::istringstream lines(together);
+  std::string line;
+  for (int i = 0; std::getline(lines, line); ++i) {
+    const nlohmann::json text = nlohmann::json::parse(line);
+    CHECK(text["prompt"] == 3);
+    CHECK(text["sampling"] == (i % 2 == 0 ? "0" : "1"));
+    CHECK(text["tokens"][2] == 600 + i);
+    CHECK(text["tokens"].size() > 3);
+    CHECK(text["tokens"].size() <= 15);
+  }
+
+  SECTION("one at a time writes the same, as does going on after a line that was cut short") {
+    fs::remove(path);
+    REQUIRE(write("--together 1").status == 0);
+    CHECK(contents(path) == together);
+    cut_short(path);
+    const outcome rest = write("--together 3 --threads 1");
+    CHECK(contains(rest.out, "2 texts were there") != contains(rest.out, "3 texts were there"));
+    CHECK(contents(path) == together);
+    CHECK(contains(write("").out, "6 texts were there, 0 with 0 tokens"));
+  }
+  SECTION("a file of other texts is left as it is") {
+    CHECK(contains(write("", "0.5").err, path + ", line 1 is not what "));
+    CHECK(contains(write("--count 4").err, path + ", line 5: there are only 4 prompts"));
+    CHECK(contents(path) == together);
+    std::ofstream(path) << "{\"tokens\": 3}\n";
+    CHECK(contains(write("").err, path + ", line 1 is not what "));
+    CHECK(
+        contains(run("write --prompts '" + prompts + "' --out /none/written").err, "/none/written cannot be written"));
+  }
+}
+
 TEST_CASE("rates of verifiers lie below the highest there can be, and rise with the draws", "[nde]") {
   const std::string command = "rates --prompts '" + prompts_file() + "' --tokens 24 --samplings 0.8 ";
   const outcome found = run(command + "--spacing 4 --draws 1,2,4");
