@@ -24,7 +24,7 @@ espalier_cuda_sources(tree_compile core/tree_compile.cu)
 espalier_cuda_sources(kv_store kv_store)
 espalier_cuda_sources(interop interop)
 espalier_cuda_sources(sampling sampling)
-espalier_cuda_sources(tree_policy drafter/joint.cu drafter/prompt_lookup.cu registry.cu tree_policy)
+espalier_cuda_sources(tree_policy drafter/autoregressive.cu drafter/joint.cu drafter/prompt_lookup.cu registry.cu tree_policy)
 espalier_cuda_sources(attention model/attention)
 espalier_cuda_sources(llama backend drafter/block_diffusion.cu drafter/factorised.cu model/llama/expert_mixture.cu model/llama/host_llama.cpp
   model/llama/llama_backend.cu

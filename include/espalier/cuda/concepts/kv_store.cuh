@@ -108,6 +108,13 @@ concept RecurrentKVStore = KVStore<KVStoreT> && requires(const KVStoreT& kv) {
   kv.shape();
 };
 
+//! Returns whether a store holds states of recurrent layers. A text that goes back is then read from its beginning.
+template <class KVStoreT>
+bool keeps_states(const KVStoreT& kv) {
+  if constexpr (RecurrentKVStore<KVStoreT>) return kv.shape().layers > 0;
+  return false;
+}
+
 //! Returns the smaller one of `most` and the number of rows that a pass may give to a sequence: in a RecurrentKVStore
 //! half of most_rows(), since the state may be one pass behind, or all of them if there is room for the whole capacity.
 template <class KVStoreT>

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: BSL-1.0
-// Tested by tests/cuda/decoder/decoder.cu
 #pragma once
 
 #include <cuda_runtime.h>
@@ -108,7 +107,7 @@ class autoregressive {
     const std::int32_t held = (std::min)(static_cast<std::int32_t>(context.size()), capacity());
     const std::int32_t last = (std::max)(0, held - n_pending_);
     // A recurrent state may have seen more than these, so the text is read again.
-    std::int32_t first = RecurrentKVStore<kv_type> ? 0 : (std::min)((std::max)(0, n_known + 1 - n_pending_), last);
+    std::int32_t first = cuda::keeps_states(kv_) ? 0 : (std::min)((std::max)(0, n_known + 1 - n_pending_), last);
     if constexpr (SharingKVStore<kv_type>) {
       const auto needed = context.first(static_cast<std::size_t>(last));
       if (n_known == 0) first = kv_.adopt(sequence_ + place, needed, stream);
