@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "catch.hpp"
+#include "drafter/two_rounds.hpp"
 #include "espalier/backend/text.hpp"
 #include "espalier/concepts/row_processor.hpp"
 #include "espalier/core/forward_batch_view.hpp"
@@ -24,9 +25,7 @@
 #include "espalier/drafter/autoregressive.hpp"
 #include "espalier/kv_store/token_kv.hpp"
 #include "espalier/sampling/sampler.hpp"
-#include "espalier/testing/enumerating_chance.hpp"
 #include "espalier/testing/step_drafter_laws.hpp"
-#include "espalier/testing/text_distribution.hpp"
 #include "espalier/testing/tiny_model.hpp"
 #include "espalier/tree_policy/best_first.hpp"
 #include "espalier/tree_policy/chain.hpp"
@@ -401,46 +400,10 @@ TEST_CASE("recut: texts of a batch are those that each is alone") {
 }
 
 TEST_CASE("two rounds over a draft whose text is cut again write the target's distribution, at every temperature") {
-  constexpr std::size_t n = 3;
   const vocabulary_map map = made_map();
   int drafted = 0;
   const auto check = [&](const text_type& prompt, float temperature, const auto& policy, const auto& verifier) {
-    const auto row = [&](std::span<const token_id> text) {
-      std::vector<double> p = target_rows(text);
-      if (temperature == 0) {
-        const auto best = std::max_element(p.begin(), p.end()) - p.begin();
-        std::fill(p.begin(), p.end(), 0.0);
-        p[static_cast<std::size_t>(best)] = 1;
-        return p;
-      }
-      for (double& x : p)
-        x = std::pow(x, 1.0 / static_cast<double>(temperature));
-      return normalised(p);
-    };
-    const tiny_model::row_function after_prompt = [&](std::span<const token_id> path) {
-      text_type text = prompt;
-      text.insert(text.end(), path.begin(), path.end());
-      return row(text);
-    };
-    text_distribution expected, emitted, distribution;
-    continue_with(after_prompt, {}, 1.0, n, expected);
-    backend target(6, {target_rows});
-    token_kv kv(16);
-    auto decode =
-        make_decoder(made(map), policy, verifier, kv, target, {.text = {.sampling = {.temperature = temperature}}});
-    enumerating_chance chance;
-    do {
-      decode.begin(prompt, {.max_tokens = 5});
-      decode.step_with(chance);
-      decode.step_with(chance);
-      drafted += decode.last_round().accepted();
-      const auto written = decode.current().written();
-      emitted[{written.begin(), written.end()}] += chance.probability();
-    } while (chance.next());
-    for (const auto& [text, probability] : emitted)
-      continue_with(after_prompt, text, probability, n, distribution);
-    INFO("temperature " << temperature);
-    CHECK(largest_difference(distribution, expected).size() < 1e-12);
+    drafted += espalier_test::accepted_of_two_rounds(6, target_rows, prompt, temperature, made(map), policy, verifier);
   };
   for (const text_type& prompt : {text_type{0, 1}, text_type{2, 4, 5}}) {
     for (const float temperature : {0.0F, 0.5F, 1.0F}) {
