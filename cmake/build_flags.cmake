@@ -19,8 +19,8 @@ if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
   set(espalier_no_optimisation -O0)
 endif()
 
-# True in a build folder for tests alone, as ./run test makes it: they run programs for moments, so little is optimised.
-# A folder that has benchmarks, too, is for work: a model's pass takes twice as long with -O1.
+# True, with GCC and Clang, in a build folder that has tests and no benchmarks, as ./run test makes it: programs run for
+# moments there, so little is optimised. With -O1 a model's pass takes twice as long.
 set(espalier_for_tests_alone FALSE)
 if(ESPALIER_BUILD_TESTS AND NOT ESPALIER_BUILD_BENCH AND CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang")
   set(espalier_for_tests_alone TRUE)

@@ -118,22 +118,37 @@ class Target:
         return out
 
 
-def read_prompts(path, target, longest):
-    """The tokens of each prompt of a file, whose lines are JSON: a string, or an object with "text" or "tokens"."""
+def json_lines(path, what):
+    """Yields for each line of a file that is not empty its name for messages and what it holds."""
     try:
         with open(path, encoding="utf-8") as f:
             lines = f.readlines()
     except (OSError, UnicodeDecodeError) as fault:
-        raise SystemExit(f"the prompts {path} cannot be read: {fault}.")
-    prompts = []
+        raise SystemExit(f"the {what} {path} cannot be read: {fault}.")
     for number, line in enumerate(lines, 1):
         where = f"{path}, line {number}"
         if not line.strip():
             continue
         try:
-            o = json.loads(line)
-        except ValueError as fault:
+            yield where, json.loads(line)
+        except (ValueError, RecursionError) as fault:
             raise SystemExit(f"{where} is cut short or no JSON: {fault}.")
+
+
+def checked_tokens(tokens, target, where):
+    """The tokens, which must be a list of tokens of the target's vocabulary."""
+    if not isinstance(tokens, list):
+        raise SystemExit(f'{where} has "tokens" that are no list.')
+    for t in tokens:
+        if type(t) is not int or not 0 <= t < target.vocab:
+            raise SystemExit(f"{where}: token {t} is not of the target's vocabulary, 0 to {target.vocab - 1}.")
+    return tokens
+
+
+def read_prompts(path, target, longest):
+    """The tokens of each prompt of a file, whose lines are JSON: a string, or an object with "text" or "tokens"."""
+    prompts = []
+    for where, o in json_lines(path, "prompts"):
         o = o if isinstance(o, dict) else {"text": o}
         tokens, text = o.get("tokens"), o.get("text")
         if not tokens and text and isinstance(text, str):
@@ -142,12 +157,7 @@ def read_prompts(path, target, longest):
             raise SystemExit(
                 f'{where} is no prompt: it must be a string or an object with "text" or "tokens".'
             )
-        bad = [t for t in tokens if not isinstance(t, int) or not 0 <= t < target.vocab]
-        if bad:
-            raise SystemExit(
-                f"{where}: token {bad[0]} is not of the target's vocabulary, 0 to {target.vocab - 1}."
-            )
-        prompts.append(tokens)
+        prompts.append(checked_tokens(tokens, target, where))
     short = [p for p in prompts if len(p) <= longest]
     print(f"{path}: {len(short)} prompts of {len(prompts)} have at most {longest} tokens", flush=True)
     if not short:
@@ -229,25 +239,27 @@ def padded(kind, texts):
     return rows, torch.tensor([len(t) for _, t in texts]), torch.tensor([n for n, _ in texts])
 
 
-def read_written(path, target, apart):
-    """The texts of a file that another program wrote, each with the length of its prompt, but for those whose prompts are in
-    apart. Its lines are JSON objects with "prompt", a length, and "tokens"."""
-    texts = []
-    try:
-        with open(path, encoding="utf-8") as f:
-            for number, line in enumerate(f, 1):
-                o = json.loads(line)
-                n, tokens = o["prompt"], o["tokens"]
-                if not 0 < n < len(tokens):
-                    raise ValueError(f"line {number} has no tokens after its prompt")
-                if not 0 <= min(tokens) <= max(tokens) < target.vocab:
-                    raise ValueError(f"line {number} has tokens that are not of the target's {target.vocab}")
-                if tuple(tokens[:n]) not in apart:
-                    texts.append((n, np.array(tokens, np.int32)))
-    except (OSError, ValueError, KeyError, TypeError, OverflowError) as fault:
-        raise SystemExit(f"{path} is no file of written texts: {fault!r}.") from fault
+def read_written(path, target, prompts):
+    """The texts of a file that another program wrote after these prompts, each with the length of its prompt. Its lines are
+    JSON objects with "target", "prompt", a length, and "tokens"."""
+    known, texts, n = set(map(tuple, prompts)), [], 0
+    c = target.config
+    sizes = f" {c.num_hidden_layers}x{c.hidden_size}, {target.vocab} tokens, "
+    for where, o in json_lines(path, "texts"):
+        size, name = (o.get("prompt"), o.get("target")) if isinstance(o, dict) else (None, None)
+        if type(size) is not int or not isinstance(name, str):
+            raise SystemExit(f'{where} is no text: it must be an object with "target", "prompt" and "tokens".')
+        if sizes not in name:
+            raise SystemExit(f"{where} is of the target {name}, not of one of{sizes.rstrip(', ')}.")
+        tokens = checked_tokens(o.get("tokens"), target, where)
+        if not 0 < size < len(tokens):
+            raise SystemExit(f"{where}: the text has no tokens after its prompt.")
+        n += 1
+        if tuple(tokens[:size]) in known:
+            texts.append((size, np.array(tokens, np.int32)))
+    print(f"{path}: {len(texts)} of {n} texts are of prompts to learn from", flush=True)
     if not texts:
-        raise SystemExit(f"{path} has no text whose prompt is not kept apart for measuring.")
+        raise SystemExit(f"{path} has no text of a prompt that --prompts has and that is not kept apart for measuring.")
     return texts
 
 
@@ -301,7 +313,7 @@ def target_of(args):
 
 
 def write_all(args, target):
-    """What the target writes after the prompts kept apart and after the others, or has written to the file args.written: for
+    """What the target writes after the prompts kept apart and after the others, for which args.written_texts may have it: for
     each ids, valid and the prompts' lengths, as write_texts returns them."""
     prompts = read_prompts(args.prompts, target, args.longest)
     if args.held_out:
@@ -309,9 +321,8 @@ def write_all(args, target):
     else:
         held_out = prompts[::16][:128]
     apart = set(map(tuple, held_out))
-    written = read_written(args.written, target, apart) if args.written else []
     prompts = [p for p in prompts if tuple(p) not in apart]
-    if not prompts and not written:
+    if not prompts:
         raise SystemExit(f"{args.prompts} has no other prompt than those kept apart for measuring.")
 
     header = {"target": target.name, "vocabulary": target.vocab}
@@ -321,8 +332,8 @@ def write_all(args, target):
         return write_texts(os.path.join(args.work, name), target, *what, header, args)
 
     held_out = texts("held_out.jsonl", held_out, np.zeros(len(held_out)), range(len(held_out)))
-    if written:
-        return held_out, padded(os.path.basename(args.written), written)
+    if args.written_texts:
+        return held_out, padded(args.written_texts, read_written(args.written_texts, target, prompts))
     rng = np.random.default_rng(args.seed)
     order = np.concatenate([rng.permutation(len(prompts)) for _ in range(-(-args.texts // len(prompts)))])
     warm, heat = np.random.default_rng([args.seed, 1]).random((args.texts, 2)).T

@@ -556,9 +556,9 @@ def main():
         )
         c.add_argument("--texts", type=int, default=30720, help="texts that the target writes")
         c.add_argument(
-            "--written",
+            "--written-texts",
             default="",
-            help="a file of texts that the target has written already, as nde write makes it; --texts and --new are then for those kept apart",
+            help="a file of what the target has written after --prompts, as nde write makes it; --texts is then not used",
         )
         c.add_argument("--batch", type=int, default=256, help="texts at a time")
         c.add_argument("--longest", type=int, default=128, help="tokens of a prompt; longer ones are left out")

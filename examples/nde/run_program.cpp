@@ -26,8 +26,9 @@ void add_count(CLI::App& app, const std::string& name, int& value, const std::st
   app.add_option(name, value, help)->check(CLI::Range(least, most))->capture_default_str();
 }
 
-void add_prompts(CLI::App& app, std::string& prompts) {
+void add_prompts(CLI::App& app, std::string& prompts, int& count) {
   app.add_option("--prompts", prompts, "JSON Lines: strings, or objects with text or tokens, and domain")->required();
+  add_count(app, "--count", count, "only so many prompts; 0: all", 0, 1 << 20);
 }
 
 void add_samplings(CLI::App& app, std::vector<std::string>& samplings) {
@@ -65,10 +66,9 @@ int target_arguments::n_threads() const {
 void collect_arguments::add_to(CLI::App& app) {
   samplings = paper_samplings;
   model_arguments::add_to(app);
-  add_prompts(app, prompts);
+  add_prompts(app, prompts, count);
   app.add_option("--out", out, "folder of the traces, one file a prompt; what is there already is left as it is")
       ->required();
-  add_count(app, "--count", count, "only so many prompts; 0: all", 0, 1 << 20);
   add_count(app, "--parts", parts, "processes that share the prompts; one thread each is the fastest", 1, 1 << 10);
   add_count(app, "--part", part, "the number of this one, from 0 on", 0, 1 << 10);
   add_samplings(app, samplings);
@@ -102,8 +102,7 @@ void inspect_arguments::add_to(CLI::App& app) {
 
 void rates_arguments::add_to(CLI::App& app) {
   model_arguments::add_to(app);
-  add_prompts(app, prompts);
-  add_count(app, "--count", count, "only so many prompts; 0: all", 0, 1 << 20);
+  add_prompts(app, prompts, count);
   add_samplings(app, samplings);
   app.add_option("--draws", draws, "numbers of independent draws at a node")
       ->delimiter(',')
@@ -133,10 +132,9 @@ void head_tokens_arguments::add_to(CLI::App& app) {
 
 void write_arguments::add_to(CLI::App& app) {
   target_arguments::add_to(app);
-  add_prompts(app, prompts);
-  app.add_option("--out", out, "file of the texts, JSON Lines; what is there already stays, and it goes on there")
+  add_prompts(app, prompts, count);
+  app.add_option("--out", out, "file of the texts, JSON Lines; whole lines of it stay, and it goes on there")
       ->required();
-  add_count(app, "--count", count, "only so many prompts; 0: all", 0, 1 << 20);
   add_samplings(app, samplings);
   add_count(app, "--tokens", tokens, "tokens to write after each prompt, unless the text ends before", 1, 1 << 20);
   add_count(app, "--together", together, "texts that are written at the same time", 1, 1 << 10);
@@ -146,7 +144,8 @@ void write_arguments::add_to(CLI::App& app) {
 namespace {
 
 int run(int argc, const char* const* argv, const std::vector<ot_verifier>& own) {
-  CLI::App app("What drafting brings: collects traces for the neural selector, measures costs, counts in texts.");
+  CLI::App app(
+      "What drafting brings: collects traces for the neural selector, measures costs, writes texts, counts in them.");
   app.name("nde");
   app.require_subcommand(1);
   collect_arguments collecting;

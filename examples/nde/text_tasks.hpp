@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <utility>
@@ -12,8 +13,12 @@
 #include "../models/model_set.hpp"
 #include "../models/prompts_file.hpp"
 #include "espalier/core/error.hpp"
+#include "espalier/core/option.hpp"
+#include "espalier/core/sampling_options.hpp"
 #include "espalier/decoder/decoder.hpp"
 #include "espalier/drafter/autoregressive.hpp"
+#include "espalier/model/tokenizer/chat_template.hpp"
+#include "espalier/model/tokenizer/tokenizer.hpp"
 #include "espalier/sampling/sampler.hpp"
 #include "espalier/tree_policy/sampled_chain.hpp"
 #include "espalier/verifier/traversal.hpp"
@@ -28,11 +33,21 @@ struct text_task {
   espalier::sampling_options sampling;
 };
 
+//! Returns a prompt's tokens. For a model that was trained to chat, a text is a message of the user.
+//!
+//! Errors      model_error for a chat template that cannot be run
+inline std::vector<espalier::token_id> tokens_of(const models::prompt& prompt, const espalier::tokenizer& tokenizer) {
+  if (!prompt.tokens.empty()) return prompt.tokens;
+  if (tokenizer.chat_template_text().empty()) return tokenizer.encode_prompt(prompt.text);
+  auto messages = nlohmann::ordered_json::array({{{"role", "user"}, {"content", prompt.text}}});
+  return espalier::chat_template::of(tokenizer).tokens(tokenizer, {.messages = std::move(messages)});
+}
+
 //! Returns the prompts of a file with their samplings: prompts of a domain that name no temperature take the samplings
 //! in turn. `count`: only so many prompts; 0: all. `room`: tokens that must fit the models' context after each prompt.
 //!
-//! Errors      input_error for a file that cannot be read, a text that is no sampling, a prompt that does not fit the
-//!             context, or a token that is not in the vocabulary
+//! Errors      input_error for a file that cannot be read, a text that is no sampling, a temperature out of range, a
+//!             prompt that does not fit the context, or a token that is not in the vocabulary; as tokens_of
 inline std::vector<text_task> text_tasks(const models::model_set& models, const std::string& path,
                                          const std::vector<std::string>& samplings, int count, int room) {
   std::vector<espalier::sampling_options> each;
@@ -42,10 +57,15 @@ inline std::vector<text_task> text_tasks(const models::model_set& models, const 
   std::vector<text_task> tasks;
   for (const models::prompt& prompt : models::read_prompts(path)) {
     if (count > 0 && tasks.size() == static_cast<std::size_t>(count)) break;
-    auto tokens = prompt.tokens.empty() ? models.text.encode_prompt(prompt.text) : prompt.tokens;
+    auto tokens = tokens_of(prompt, models.text);
     if (static_cast<int>(tokens.size()) + room > models.drafted_context()) {
       espalier::raise<espalier::input_error>(path, ", line ", prompt.line, ": ", tokens.size(), " tokens and ", room,
                                              " more do not fit the models' context of ", models.drafted_context(), ".");
+    }
+    constexpr auto range = espalier::option_of(&espalier::sampling_options::temperature);
+    if (prompt.temperature && !(*prompt.temperature >= range.low && *prompt.temperature <= range.high())) {
+      espalier::raise<espalier::input_error>(path, ", line ", prompt.line, ": the temperature is ", *prompt.temperature,
+                                             ", but must lie between ", range.low, " and ", range.high(), ".");
     }
     for (const espalier::token_id token : tokens) {
       if (token >= models.target.vocab_size()) {

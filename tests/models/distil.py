@@ -118,24 +118,39 @@ with tempfile.TemporaryDirectory() as folder:
     ended = plain.write(starts, torch.zeros(3), 12)[0]
     assert ended == written[0][: written[0].index(plain.ends[0], 2) + 1]
 
-    # Texts of another program take the place of those that the target would write, but for prompts kept apart.
+    # Texts that another program wrote after the prompts take the place of those that the target would write.
     other, theirs = os.path.join(folder, "other"), os.path.join(folder, "theirs.jsonl")
 
     def from_written(*lines):
         with open(theirs, "w") as f:
             f.writelines(line + "\n" for line in lines)
-        return ("--work", other, *distil(0.02, "--written", theirs)[2:])
+        return ("--work", other, *distil(0.02, "--written-texts", theirs)[2:])
 
-    lines = [json.dumps({"prompt": 2, "tokens": [1, n, 7, 8, 9, n, 7, 8]}) for n in (3, *range(40, 52))]
-    assert "theirs.jsonl: 12 texts, 72 tokens written" in run(*from_written(*lines))
+    def line_of(start, **more):
+        line = {"target": "llama 1x32, 64 tokens, 0123456789abcdef", "prompt": len(start)}
+        return json.dumps({**line, "tokens": [*start, 7, 8, 9, 7, 8], **more})
+
+    with open(prompts) as f:
+        starts = [json.loads(line)["tokens"] for line in f]
+    apart, learnt = starts[::16], [s for s in starts if s not in starts[::16]]
+    assert len(apart) == 3
+    lines = [line_of(s) for s in (*learnt[:12], *apart, [1, 60, 61])]
+    said = run(*from_written(*lines[:5], "", *lines[5:]))
+    n = sum(len(s) <= 8 for s in learnt[:12])
+    assert n > 5 and f"theirs.jsonl: {n} of 16 texts are of prompts to learn from" in said, said
+    assert f"{n} texts, {5 * n} tokens written" in said, said
     assert sorted(os.listdir(other)) == ["distil.pt", "held_out.jsonl"]
     for line, why in (
-        ('{"prompt": 2, "tokens": [1, 2]}', "line 2 has no tokens after its prompt"),
-        ('{"prompt": 1, "tokens": [1, 64]}', "line 2 has tokens that are not of the target's 64"),
-        ('{"prompt": 1}', "theirs.jsonl is no file of written texts: KeyError('tokens')"),
+        (line_of([1, 4], tokens=[1, 4]), "line 2: the text has no tokens after its prompt"),
+        (line_of([1, 4], tokens=[1, 4, 64]), "line 2: token 64 is not of the target's vocabulary, 0 to 63"),
+        (line_of([1, 4], tokens=[1, 4, 2.5]), "line 2: token 2.5 is not of the target's vocabulary"),
+        (line_of([1, 4], tokens=7), 'line 2 has "tokens" that are no list'),
+        (line_of([1, 4], target="llama 2x32, 64 tokens, 0"), "line 2 is of the target llama 2x32, 64 tokens, 0, not"),
+        ('{"prompt": 1}', 'line 2 is no text: it must be an object with "target", "prompt" and "tokens"'),
+        (lines[0][:30], "line 2 is cut short or no JSON"),
     ):
-        assert why in refusal(*from_written(lines[1], line)), line
-    assert "has no text whose prompt is not kept apart" in refusal(*from_written(lines[0]))
+        assert why in refusal(*from_written(lines[0], line)), line
+    assert "has no text of a prompt that --prompts has" in refusal(*from_written(line_of(apart[0])))
 
     # What does not fit is refused in a sentence.
     for line, why in (

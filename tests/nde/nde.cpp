@@ -15,6 +15,7 @@
 
 #include "catch.hpp"
 #include "generate/program.hpp"
+#include "generate/tiny_gguf.hpp"
 #include "nde/trace_file.hpp"
 
 namespace {
@@ -300,6 +301,7 @@ TEST_CASE("write makes a text after each prompt, and goes on where it stopped", 
   for (int i = 0; std::getline(lines, line); ++i) {
     const nlohmann::json text = nlohmann::json::parse(line);
     CHECK(text["prompt"] == 3);
+    CHECK(contains(text["target"].get<std::string>(), "llama 7x384, 4096 tokens, "));
     CHECK(text["sampling"] == (i % 2 == 0 ? "0" : "1"));
     CHECK(text["tokens"][2] == 600 + i);
     CHECK(text["tokens"].size() > 3);
@@ -317,14 +319,36 @@ TEST_CASE("write makes a text after each prompt, and goes on where it stopped", 
     CHECK(contains(write("").out, "6 texts were there, 0 with 0 tokens"));
   }
   SECTION("a file of other texts is left as it is") {
+    for (const std::string other : {"--seed 5", "--arithmetic integer"})
+      CHECK(contains(write(other).err, path + ", line 1 is not what these arguments write there"));
     CHECK(contains(write("", "0.5").err, path + ", line 1 is not what "));
-    CHECK(contains(write("--count 4").err, path + ", line 5: there are only 4 prompts"));
+    CHECK(contains(write("--count 4").err, path + " has more texts than the 4 that are asked for"));
     CHECK(contents(path) == together);
-    std::ofstream(path) << "{\"tokens\": 3}\n";
-    CHECK(contains(write("").err, path + ", line 1 is not what "));
-    CHECK(
-        contains(run("write --prompts '" + prompts + "' --out /none/written").err, "/none/written cannot be written"));
+    for (const std::string other : {"{\"tokens\": 3}\n", "not whole"}) {
+      std::ofstream(path) << other;
+      CHECK(contains(write("").err, path + ", line 1 is not what "));
+      CHECK(contents(path) == other);
+    }
+    const std::string in = "write --prompts '" + prompts + "' --out ";
+    CHECK(contains(run(in + "/none/written").err, "/none/written cannot be written"));
+    CHECK(contains(run(in + "'" + scratch() + "'").err, scratch() + " is no file, into which"));
+    std::ofstream(prompts, std::ios::app) << R"({"tokens": [1], "temperature": 1e39})"
+                                          << "\n";
+    CHECK(contains(write("").err, prompts + ", line 7: the temperature is inf, but must lie between 0 and 100."));
   }
+}
+
+TEST_CASE("A text is a user's message to a model that chats", "[nde]") {
+  const std::string path = scratch() + "/chat.jsonl", prompts = scratch() + "/message.jsonl";
+  std::ofstream(prompts) << R"({"text": "ab"})"
+                         << "\n";
+  fs::remove(path);
+  REQUIRE(run("write --model '" + tiny_gguf().write("chat.gguf") + "' --prompts '" + prompts + "' --out '" + path +
+              "' --tokens 2")
+              .status == 0);
+  const nlohmann::json text = nlohmann::json::parse(contents(path));
+  CHECK(text["prompt"] == std::string("{user.ab}.{assistant.").size());  // braces are one token each
+  CHECK(text["tokens"][0] == 256);
 }
 
 TEST_CASE("rates of verifiers lie below the highest there can be, and rise with the draws", "[nde]") {
