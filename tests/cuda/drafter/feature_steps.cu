@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -15,6 +14,7 @@
 #include "catch.hpp"
 #include "cuda/device_trees.cuh"
 #include "cuda/drafter/block_scene.cuh"
+#include "cuda/drafter/three_texts.cuh"
 #include "cuda/model/llama/llama_driver.cuh"
 #include "cuda/support.cuh"
 #include "espalier/core/tree.hpp"
@@ -23,7 +23,6 @@
 #include "espalier/cuda/core/path.cuh"
 #include "espalier/cuda/core/prompt_chunk.cuh"
 #include "espalier/cuda/core/stream.cuh"
-#include "espalier/cuda/decoder/batch_decoder.cuh"
 #include "espalier/cuda/decoder/decoder.cuh"
 #include "espalier/cuda/drafter/joint.cuh"
 #include "espalier/cuda/drafter/no_drafter.cuh"
@@ -438,40 +437,21 @@ TEST_CASE("Trees over a head write the target's text, greedily and with a temper
 TEST_CASE("A head drafts for many texts, in a joint and for texts that begin alike, and each is plain decoding's") {
   auto target = target_of<float>(heads + "plain");
   auto model = head_type<float>::load(heads + "plain", target);
-  const auto& c = target.config();
-  const std::vector<std::vector<token_id>> prompts{
-      {5, 17, 80, 3}, {9}, {5, 17, 80, 3, 41, 41, 62, 9, 30, 30, 30, 2, 71, 8, 8, 1, 4}};
-  std::vector<std::vector<token_id>> plainly;
-  gpu::contiguous_kv<float> one_kv(c.n_layers, c.kv_size(), 1, 128);
-  for (const auto& prompt : prompts)
-    plainly.push_back(
-        written(gpu::make_decoder(gpu::no_drafter(), gpu::plain(), greedy(), one_kv, target), prompt, 10));
-  gpu::contiguous_kv<float> kv(c.n_layers, c.kv_size(), 3, 128);
-  auto many = gpu::make_batch_decoder(gpu::feature_steps(model), gpu::dynatree({.budget = 8}), greedy(), kv, target,
-                                      {.max_texts = 3, .prefill_rows = 7});
-  std::vector<text_id> ids;
-  for (const auto& prompt : prompts)
-    ids.push_back(many.add(prompt, {.max_tokens = 10}));
-  std::map<text_id, std::vector<token_id>> texts;
-  for (int step = 0; step < 200 && !many.idle(); ++step) {
-    for (const text_event& e : many.step()) {
-      REQUIRE(!e.error);
-      texts[e.id].insert(texts[e.id].end(), e.round.committed.begin(), e.round.committed.end());
-    }
-  }
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    CHECK(texts[ids[i]] == plainly[i]);
+  const espalier_test::three_texts texts(target);
+  texts.check_together(target, gpu::feature_steps(model), gpu::dynatree({.budget = 8}));
 
+  const auto& c = target.config();
+  gpu::contiguous_kv<float> one_kv(c.n_layers, c.kv_size(), 1, 128);
   auto again = gpu::make_decoder(gpu::feature_steps(model), gpu::chain({.length = 4}), greedy(), one_kv, target);
   auto merged =
       gpu::make_decoder(gpu::joint(gpu::feature_steps(model), gpu::prompt_lookup()),
                         gpu::cascade{gpu::best_first({.budget = 8, .max_depth = 4}), gpu::chain({.length = 6})},
                         greedy(), one_kv, target);
   for (const std::size_t i : {0U, 2U, 1U}) {
-    const auto text = again.generate(prompts[i], {.max_tokens = 10});
-    CHECK(std::vector<token_id>(text.begin(), text.end()) == plainly[i]);
-    const auto other = merged.generate(prompts[i], {.max_tokens = 10});
-    CHECK(std::vector<token_id>(other.begin(), other.end()) == plainly[i]);
+    const auto text = again.generate(texts.prompts[i], {.max_tokens = 10});
+    CHECK(std::vector<token_id>(text.begin(), text.end()) == texts.plainly[i]);
+    const auto other = merged.generate(texts.prompts[i], {.max_tokens = 10});
+    CHECK(std::vector<token_id>(other.begin(), other.end()) == texts.plainly[i]);
   }
 }
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -14,6 +13,7 @@
 
 #include "catch.hpp"
 #include "cuda/drafter/block_scene.cuh"
+#include "cuda/drafter/three_texts.cuh"
 #include "cuda/model/llama/llama_driver.cuh"
 #include "cuda/support.cuh"
 #include "espalier/cost/cost_curve.hpp"
@@ -321,29 +321,8 @@ TEST_CASE("In a round the drafted path's states are read from the target, captur
 TEST_CASE("A P-EAGLE head drafts for many texts, and each is plain decoding's") {
   auto target = target_of<float>(heads + "peagle_each");
   auto model = head_type<float>::load(heads + "peagle_each", target);
-  const auto& c = target.config();
-  const std::vector<std::vector<token_id>> prompts{
-      {5, 17, 80, 3}, {9}, {5, 17, 80, 3, 41, 41, 62, 9, 30, 30, 30, 2, 71, 8, 8, 1, 4}};
-  std::vector<std::vector<token_id>> plainly;
-  gpu::contiguous_kv<float> one_kv(c.n_layers, c.kv_size(), 1, 128);
-  for (const auto& prompt : prompts)
-    plainly.push_back(
-        written(gpu::make_decoder(gpu::no_drafter(), gpu::plain(), greedy(), one_kv, target), prompt, 10));
-  gpu::contiguous_kv<float> kv(c.n_layers, c.kv_size(), 3, 128);
-  auto many = gpu::make_batch_decoder(gpu::block_diffusion(model), gpu::best_first({.budget = 8}), greedy(), kv, target,
-                                      {.max_texts = 3, .prefill_rows = 7});
-  std::vector<text_id> ids;
-  for (const auto& prompt : prompts)
-    ids.push_back(many.add(prompt, {.max_tokens = 10}));
-  std::map<text_id, std::vector<token_id>> texts;
-  for (int step = 0; step < 200 && !many.idle(); ++step) {
-    for (const text_event& e : many.step()) {
-      REQUIRE(!e.error);
-      texts[e.id].insert(texts[e.id].end(), e.round.committed.begin(), e.round.committed.end());
-    }
-  }
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    CHECK(texts[ids[i]] == plainly[i]);
+  const espalier_test::three_texts texts(target);
+  texts.check_together(target, gpu::block_diffusion(model), gpu::best_first({.budget = 8}));
 }
 
 TEST_CASE("A P-EAGLE head is told of a text again after rounds that did not ask it") {
