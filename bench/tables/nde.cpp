@@ -142,9 +142,8 @@ class measurement {
 
   espalier::delayed_selector load(const std::string& verifier) const {
     const espalier::selector_file file = espalier::load_selector(a_.selectors + "/" + verifier + ".safetensors");
-    espalier::require_origin(
-        file, {espalier::model_identity(models_.paths.model), espalier::model_identity(models_.paths.draft),
-               models_.target.vocab_size(), verifier});
+    espalier::require_origin(file, {espalier::model_identity(models_.paths.model), models::draft_identity(models_),
+                                    models_.target.vocab_size(), verifier});
     return file.selector;
   }
 

@@ -69,8 +69,7 @@ std::optional<espalier::delayed_selector> selector_of(const assignment& work) {
   if (path.empty()) return {};
   auto file = espalier::load_selector(path);
   // Computed once, since the models are the same for all texts.
-  static const std::string target = espalier::model_identity(paths.model),
-                           draft = espalier::model_identity(paths.by_level());
+  static const std::string target = espalier::model_identity(paths.model), draft = models::draft_identity(work.models);
   const espalier::selector_origin origin{target, draft, work.models.target.vocab_size(), file.origin.verifier};
   if (is_beside_draft && !(file.origin == origin)) return {};
   espalier::require_origin(file, origin);

@@ -2,7 +2,9 @@
 // What the comparison of methods says.
 #include <boost/hana/for_each.hpp>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -177,4 +179,17 @@ TEST_CASE("a selector beside the draft chooses where it was trained for the mode
                 "--selectors '" + (models / "selector").string() + "'") == chosen);
   // That of other models is left out, and no error.
   CHECK(drafted(scratched / "alone", scratched / "wrong/draft") > 0);
+
+  // A draft of some tokens alone is another one than that for which this selector was trained.
+  std::vector<int> few(4000);
+  std::iota(few.begin(), few.end(), 0);
+  const std::string list = (scratched / "few.json").string(), of_few = "--head-tokens '" + list + "'";
+  std::ofstream(list) << nlohmann::json({{"head_tokens", few}});
+  CHECK(drafted(scratched / "alone", models / "draft", of_few) ==
+        drafted(scratched / "alone", scratched / "bare/draft", of_few));
+  const outcome refused =
+      run(asked + "--head-tokens '" + list + "' --selectors '" + (models / "selector").string() + "'");
+  CHECK(refused.status == 2);
+  CHECK(contains(refused.err, "was trained for the draft model llama 2x128, 4096 tokens, "));
+  CHECK(contains(refused.err, ", 4000 drafted: train a selector for it"));
 }
