@@ -24,7 +24,7 @@ espalier_cuda_sources(tree_compile core/tree_compile.cu)
 espalier_cuda_sources(kv_store kv_store)
 espalier_cuda_sources(interop interop)
 espalier_cuda_sources(sampling sampling)
-espalier_cuda_sources(tree_policy drafter/autoregressive.cu drafter/joint.cu drafter/prompt_lookup.cu registry.cu tree_policy)
+espalier_cuda_sources(tree_policy drafter/joint.cu drafter/prompt_lookup.cu registry.cu tree_policy)
 espalier_cuda_sources(attention model/attention)
 espalier_cuda_sources(llama backend drafter/block_diffusion.cu drafter/factorised.cu model/llama/expert_mixture.cu model/llama/host_llama.cpp
   model/llama/llama_backend.cu
@@ -35,7 +35,7 @@ espalier_cuda_sources(hybrid model/llama/host_llama.cpp model/llama/hybrid.cu)
 espalier_cuda_sources(parallel model/llama/host_llama.cpp model/parallel)
 espalier_cuda_sources(nccl model/nccl)
 espalier_cuda_sources(cascade_and_halves decoder/cascade.cu decoder/halves.cu ${espalier_cuda_verifiers})
-espalier_cuda_sources(decoder decoder/decoder.cu ${espalier_cuda_verifiers}
+espalier_cuda_sources(decoder decoder/decoder.cu drafter/autoregressive.cu ${espalier_cuda_verifiers}
   decoder/pairs_of_chosen_nodes.cu decoder/pairs_of_distinct_draws.cu decoder/pairs_of_draws.cu decoder/pairs_of_paths.cu)
 espalier_cuda_sources(batch_decoder decoder/batch_decoder.cu decoder/batch_halves.cu ${espalier_cuda_verifiers}
   decoder/shared_rows.cu decoder/text_processors.cu)
