@@ -171,17 +171,6 @@ ESPALIER_KERNEL void begin_block(const float* root, const NumberT* states, const
   }
 }
 
-inline constexpr int scale_threads = 256;
-
-// Multiplies each of n numbers by `scale`, and with a cap above 0 turns the product into cap * tanh(product / cap).
-template <class NumberT>
-ESPALIER_KERNEL void scale_numbers(NumberT* numbers, std::int64_t n, float scale, float cap) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * scale_threads + threadIdx.x;
-  if (i >= n) return;
-  const float scaled = static_cast<float>(numbers[i]) * scale;
-  numbers[i] = NumberT(cap > 0.0F ? cap * tanhf(scaled / cap) : scaled);
-}
-
 }  // namespace espalier::cuda::detail
 
 namespace espalier::cuda {
@@ -503,7 +492,8 @@ class block_draft_model {
     batch.outputs = written_rows(length);
     batch.n_outputs = texts.n * length;
     walk(steps_.all(), shape_, context, batch, stream);
-    scale_logits(batch.n_outputs, stream);
+    detail::scale_logits(memory_.logits, std::int64_t{batch.n_outputs} * shape_.vocab_size, config_.output_scale,
+                         config_.output_cap, stream);
     markov_.read_states(memory_.normed, texts.n, length, stream);
     selector_.read_block(memory_.normed, memory_.logits, texts, length, stream);
     if (refiner_) {
@@ -690,15 +680,6 @@ class block_draft_model {
         {.grid = dim3(static_cast<unsigned>(n), static_cast<unsigned>(n_lanes)), .threads = detail::block_row_threads},
         stream, root_, context.states.data(), weights_.masked, memory_.stream, config_.hidden_size, max_positions_,
         lines);
-  }
-
-  void scale_logits(int rows, cudaStream_t stream) const {
-    if (config_.output_scale == 1.0F && config_.output_cap == 0.0F) return;
-    const std::int64_t n = std::int64_t{rows} * shape_.vocab_size;
-    launch("scale_numbers", detail::scale_numbers<LogitT>,
-           {.grid = static_cast<unsigned>((n + detail::scale_threads - 1) / detail::scale_threads),
-            .threads = detail::scale_threads},
-           stream, memory_.logits, n, config_.output_scale, config_.output_cap);
   }
 
   // Returns the indices of the rows that have logits, for blocks of this length: [lanes][length].

@@ -160,13 +160,23 @@ struct model_memory {
   }
 };
 
-inline constexpr int cap_threads = 256;
+inline constexpr int scale_threads = 256;
 
-// Replaces each of n numbers x by cap * tanh(x / cap).
 template <class NumberT>
-ESPALIER_KERNEL void cap_numbers(NumberT* numbers, std::int64_t n, float cap) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * cap_threads + threadIdx.x;
-  if (i < n) numbers[i] = NumberT(cap * tanhf(static_cast<float>(numbers[i]) / cap));
+ESPALIER_KERNEL void scale_and_cap(NumberT* numbers, std::int64_t n, float scale, float cap) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * scale_threads + threadIdx.x;
+  if (i >= n) return;
+  const float scaled = static_cast<float>(numbers[i]) * scale;
+  numbers[i] = NumberT(cap > 0.0F ? cap * tanhf(scaled / cap) : scaled);
+}
+
+// Multiplies each of n logits by `scale`, and with a cap above 0 turns the product into cap * tanh(product / cap).
+template <class LogitT>
+void scale_logits(LogitT* logits, std::int64_t n, float scale, float cap, cudaStream_t stream) {
+  if (n == 0 || (scale == 1.0F && cap == 0.0F)) return;
+  launch("scale_and_cap", scale_and_cap<LogitT>,
+         {.grid = static_cast<unsigned>((n + scale_threads - 1) / scale_threads), .threads = scale_threads}, stream,
+         logits, n, scale, cap);
 }
 
 // The members of a PlaceT of step_launcher that are the same for all models on one device, which has the whole of each
@@ -270,7 +280,7 @@ class step_launcher {
           activate(step, batch.n_rows, stream);
           break;
         case step_kind::cap:
-          cap_logits(step.limit, batch.n_outputs, stream);
+          scale_logits(memory.logits, std::int64_t{batch.n_outputs} * config.columns(), 1, step.limit, stream);
           break;
         case step_kind::dispatch:
           dispatch(step, batch, stream);
@@ -447,14 +457,6 @@ class step_launcher {
     job.kind = step.activation;
     job.next = ahead(steps[step.next]);
     detail::activate(job, n, stream);
-  }
-
-  void cap_logits(float cap, int n_outputs, cudaStream_t stream) const {
-    const std::int64_t n = std::int64_t{n_outputs} * config.columns();
-    if (n == 0) return;
-    launch("cap_numbers", cap_numbers<LogitT>,
-           {.grid = static_cast<unsigned>((n + cap_threads - 1) / cap_threads), .threads = cap_threads}, stream,
-           memory.logits, n, cap);
   }
 
   // Returns the beginning of a product's weights, which a kernel before the product asks for.
