@@ -239,10 +239,12 @@ def padded(kind, texts):
     return rows, torch.tensor([len(t) for _, t in texts]), torch.tensor([n for n, _ in texts])
 
 
-def read_written(path, target, prompts):
-    """The texts of a file that another program wrote after these prompts, each with the length of its prompt. Its lines are
-    JSON objects with "target", "prompt", a length, and "tokens"."""
+def read_written(path, target, prompts, held_out):
+    """The texts of a file that another program wrote after prompts, each with the length of its prompt, and a greedy one for
+    each prompt of held_out, or nothing if the file lacks one of them. Its lines are JSON objects with "target", "prompt", a
+    length, "tokens", and, where a text is greedy, a "sampling" of "0"."""
     known, texts, n = set(map(tuple, prompts)), [], 0
+    apart = dict.fromkeys(map(tuple, held_out))
     c = target.config
     sizes = f" {c.num_hidden_layers}x{c.hidden_size}, {target.vocab} tokens, "
     for where, o in json_lines(path, "texts"):
@@ -255,12 +257,17 @@ def read_written(path, target, prompts):
         if not 0 < size < len(tokens):
             raise SystemExit(f"{where}: the text has no tokens after its prompt.")
         n += 1
-        if tuple(tokens[:size]) in known:
-            texts.append((size, np.array(tokens, np.int32)))
+        prompt, text = tuple(tokens[:size]), (size, np.array(tokens, np.int32))
+        if prompt in known:
+            texts.append(text)
+        elif prompt in apart and o.get("sampling") == "0":
+            apart[prompt] = text
     print(f"{path}: {len(texts)} of {n} texts are of prompts to learn from", flush=True)
     if not texts:
         raise SystemExit(f"{path} has no text of a prompt that --prompts has and that is not kept apart for measuring.")
-    return texts
+    found = sum(text is not None for text in apart.values())
+    print(f"{path}: greedy texts of {found} of {len(apart)} prompts kept apart", flush=True)
+    return texts, [apart[tuple(p)] for p in held_out] if found == len(apart) else []
 
 
 def draft_config(target, args):
@@ -331,14 +338,20 @@ def write_all(args, target):
     def texts(name, *what):
         return write_texts(os.path.join(args.work, name), target, *what, header, args)
 
-    held_out = texts("held_out.jsonl", held_out, np.zeros(len(held_out)), range(len(held_out)))
+    learnt = measured_with = None
     if args.written_texts:
-        return held_out, padded(args.written_texts, read_written(args.written_texts, target, prompts))
+        learnt, measured_with = read_written(args.written_texts, target, prompts, held_out)
+    if measured_with:
+        measured_with = padded("texts kept apart", measured_with)
+    else:
+        measured_with = texts("held_out.jsonl", held_out, np.zeros(len(held_out)), range(len(held_out)))
+    if learnt:
+        return measured_with, padded(args.written_texts, learnt)
     rng = np.random.default_rng(args.seed)
     order = np.concatenate([rng.permutation(len(prompts)) for _ in range(-(-args.texts // len(prompts)))])
     warm, heat = np.random.default_rng([args.seed, 1]).random((args.texts, 2)).T
     temperature = np.where(warm < 0.5, 0.0, 0.6 + 0.4 * heat)  # half greedy, half sampled
-    return held_out, texts("texts.jsonl", prompts, temperature, order[: args.texts])
+    return measured_with, texts("texts.jsonl", prompts, temperature, order[: args.texts])
 
 
 def usual_tokens(rows, valid, count, vocab):

@@ -139,6 +139,16 @@ with tempfile.TemporaryDirectory() as folder:
     n = sum(len(s) <= 8 for s in learnt[:12])
     assert n > 5 and f"theirs.jsonl: {n} of 16 texts are of prompts to learn from" in said, said
     assert f"{n} texts, {5 * n} tokens written" in said, said
+    assert "greedy texts of 0 of 3 prompts kept apart" in said, said
+    assert sorted(os.listdir(other)) == ["distil.pt", "held_out.jsonl"]
+    # So do its greedy texts of the prompts kept apart, if there is one for each of those that are short enough.
+    greedy = [line_of(s, sampling="0") for s in apart]
+    os.remove(os.path.join(other, "held_out.jsonl"))
+    said = run(*from_written(*lines, *greedy))
+    assert f"texts kept apart: 3 texts, 15 tokens written" in said, said
+    assert os.listdir(other) == ["distil.pt"]
+    said = run(*from_written(*lines, *greedy[1:]))
+    assert "greedy texts of 2 of 3 prompts kept apart" in said, said
     assert sorted(os.listdir(other)) == ["distil.pt", "held_out.jsonl"]
     for line, why in (
         (line_of([1, 4], tokens=[1, 4]), "line 2: the text has no tokens after its prompt"),
