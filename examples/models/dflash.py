@@ -22,13 +22,13 @@ class Dflash(BlockLayers):
         self.register_buffer("mask", mask.float(), persistent=False)
         self.begin()
 
-    def forward(self, tokens, read, anchors):
-        """The last states, after the norm, [batch][blocks][block_size - 1][width] of the tokens after the pending tokens,
-        which stand at anchors [batch][blocks]. tokens [batch][length][width] are embeddings, read [batch][length][3 * width]
-        the target's states at the same positions, of which a block sees those in front of its anchor."""
+    def forward(self, tokens, read, anchors, rows):
+        """The last states, after the norm, [batch][blocks][rows - 1][width] of the tokens after the pending tokens, which
+        stand at anchors [batch][blocks]. tokens [batch][length][width] are embeddings, read [batch][length][3 * width] the
+        target's states at the same positions, of which a block sees those in front of its anchor."""
         context = self.hidden_norm(self.fc(read))
         pending = tokens[torch.arange(len(tokens), device=tokens.device)[:, None], anchors]
-        masks = self.mask.expand(*anchors.shape, self.config["block_size"] - 1, -1)
+        masks = self.mask.expand(*anchors.shape, rows - 1, -1)
         return self.through(torch.cat((pending[:, :, None], masks), 2), context, anchors)[:, :, 1:]
 
     def begin_as(self, layers):
@@ -38,11 +38,13 @@ class Dflash(BlockLayers):
 
     def rows(self, tokens, read, use, stage):
         """Yields for each token of a block the rows' last states [rows][width] and the places in the flat batch of the target's
-        rows that they are to equal. The blocks' anchors are drawn, as many as a quarter of the places, from those in use."""
+        rows that they are to equal. The blocks of a batch are whole, halves or quarters, so that the first tokens are learnt
+        most; two rows stand for each place, and the anchors are drawn from the places in use."""
         batch, length = use.shape
-        anchors = torch.multinomial(use.float() + 1e-9, max(1, length // 4))
-        last = self(tokens, read, anchors)
-        for i in range(self.config["block_size"] - 1):
+        rows = self.config["block_size"] >> int(torch.multinomial(torch.tensor((0.25, 0.4, 0.35)), 1))
+        anchors = torch.multinomial(use.float() + 1e-9, max(1, 2 * length // rows))
+        last = self(tokens, read, anchors, rows)
+        for i in range(rows - 1):
             at = anchors + i
             inside = use.gather(1, at.clamp_max(length - 1)) & (at < length) & (anchors > 0)
             places = at + length * torch.arange(batch, device=at.device)[:, None]
@@ -52,7 +54,7 @@ class Dflash(BlockLayers):
         """Yields for each of the first depth tokens of a block its row's last state [batch][length][width], where the pending
         token stands at each place."""
         anchors = torch.arange(tokens.shape[1], device=tokens.device).clamp_min(1).expand(len(tokens), -1)
-        yield from self(tokens, read, anchors)[:, :, :depth].unbind(2)
+        yield from self(tokens, read, anchors, self.config["block_size"])[:, :, :depth].unbind(2)
 
     def compile_parts(self):
         """Compiles nothing: blocks of a batch are as many as its longest text has. The loss is compiled by itself."""
