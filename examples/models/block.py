@@ -161,7 +161,7 @@ class Blocks:
         seed = int(self.rng.integers(1 << 30))
         if self.rng.random() >= self.share:
             return rows, seed, None, self.windows.draw(tokens)
-        count = tokens // self.rows.shape[1]
+        count = max(1, tokens // self.rows.shape[1])
         if len(self.queue) < count:
             self.queue = list(self.rng.permutation(len(self.rows)))
         return rows, seed, [self.queue.pop() for _ in range(count)], None

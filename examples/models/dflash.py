@@ -39,7 +39,8 @@ class Dflash(BlockLayers):
     def rows(self, tokens, read, use, stage):
         """Yields for each token of a block the rows' last states [rows][width] and the places in the flat batch of the target's
         rows that they are to equal. The blocks of a batch are whole, halves or quarters, so that the first tokens are learnt
-        most; two rows stand for each place, and the anchors are drawn from the places in use."""
+        most; two rows stand for each place, and the anchors are drawn from the places in use before all others, whose rows are
+        not compared."""
         batch, length = use.shape
         rows = self.config["block_size"] >> int(torch.multinomial(torch.tensor((0.25, 0.4, 0.35)), 1))
         anchors = torch.multinomial(use.float() + 1e-9, max(1, 2 * length // rows))

@@ -356,6 +356,7 @@ class Trainer:
     def work(self, me):
         torch.set_num_threads(1)
         args, model, opt, state = self.args, self.model, self.opt, self.state
+        torch.manual_seed(args.seed + state["step"] * args.threads + me)  # no two draw alike, nor a resumed run again
         if args.compile:
             model.compile_parts()
         params, stage, source = [p for p in model.parameters() if p.requires_grad], None, None
@@ -437,19 +438,28 @@ class Trainer:
             self.save(before + time.time() - begun)
 
 
+def checkpoint(path):
+    """What save() wrote to the file."""
+    try:
+        return torch.load(path, map_location="cpu")
+    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError) as fault:
+        raise SystemExit(f"the checkpoint {path} is cut short or damaged ({fault}); --fresh begins anew.")
+
+
 def begin(args, model, opt, path, target=None):
-    """The state to go on from: that of the checkpoint at path if there is one, which must be for the target of this name."""
+    """The state to go on from: that of the checkpoint at path if there is one, which must be for the target of this name; "text alone" is that of a
+    draft without one."""
     print(f"parameters {sum(p.numel() for p in model.parameters())}", flush=True)
     if not os.path.exists(path) or args.fresh:
         return {"elapsed": 0.0, "step": 0, "tokens": 0, "target": target}
-    try:
-        c = torch.load(path, map_location="cpu")
-    except (RuntimeError, EOFError, OSError, pickle.UnpicklingError) as fault:
-        raise SystemExit(f"the checkpoint {path} is cut short or damaged ({fault}); --fresh begins anew.")
+    c = checkpoint(path)
     if {n: w.shape for n, w in c["model"].items()} != {n: w.shape for n, w in model.state_dict().items()}:
         raise SystemExit(f"the checkpoint {path} is of a model of other sizes; --fresh begins anew.")
     if c["state"].get("target") != target:
-        raise SystemExit(f"the checkpoint {path} is of a draft for {c['state'].get('target')}; --fresh begins anew.")
+        raise SystemExit(
+            f"the checkpoint {path} is of a draft for {c['state'].get('target') or 'the bundled target'}; --fresh begins "
+            "anew, another --work leaves it."
+        )
     model.load_state_dict(c["model"])
     for t, v in zip(opt.tensors(), c["opt"]):
         t.copy_(v)

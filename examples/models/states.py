@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from block import agreement
 from distil import angles_of, positions_of, target_of, usual_tokens, write_all
-from model import Optimizer, Trainer, begin, dequantised, write_folder
+from model import Optimizer, Trainer, begin, checkpoint, dequantised, write_folder
 
 
 class States:
@@ -38,14 +38,17 @@ class States:
         made_of.update(f"{target.name} {target.model.num_parameters()} {precision}".encode())
         path = os.path.join(folder, f"{name}-{made_of.hexdigest()[:12]}.states")
         if not os.path.exists(path):
-            size, free = 2 * shape[0] * shape[1], shutil.disk_usage(folder).free
+            size = 2 * shape[0] * shape[1]
+            if os.path.exists(path + ".tmp"):
+                os.remove(path + ".tmp")
+            free = shutil.disk_usage(folder).free
             if size > free:
                 raise SystemExit(f"{path} would take {size / 1e9:.1f} GB, but {folder} has {free / 1e9:.1f} left.")
             self.write(path, shape, target, rows, threads)
         self.data = np.memmap(path, np.float16, "r", shape=shape)
 
     def write(self, path, shape, target, rows, threads):
-        """Writes the file, by as many processes of one thread each. A pass has texts of about the same length, 2,048 tokens."""
+        """Writes the file, by `threads` processes of one thread each. A pass has texts of about the same length, 2,048 tokens."""
         np.memmap(path + ".tmp", np.float16, "w+", shape=shape).flush()
         order, passes = np.argsort(self.valid, kind="stable"), []
         for text in order:
@@ -94,7 +97,7 @@ class States:
 
 
 class Texts:
-    """Parts of a batch: whole texts, in shuffled order, again and again."""
+    """Parts of a batch: texts, each up to `length` tokens, in shuffled order, again and again."""
 
     def __init__(self, rows, size, states, seed, length, stage):
         self.rows, self.size, self.states, self.length, self.stage = rows, size, states, length, stage
@@ -152,8 +155,9 @@ def require_simple(target, where, fewest):
     out = model(input_ids=torch.arange(4, device=target.device)[None], output_hidden_states=True)
     made = F.linear(out.hidden_states[-1], model.get_output_embeddings().weight)
     decoder = model.get_decoder()
-    known = hasattr(decoder, "norm") and hasattr(decoder, "layers")
-    if not known or not torch.allclose(made, out.logits, rtol=1e-2, atol=1e-2):
+    if not hasattr(decoder, "norm") or not hasattr(decoder, "layers"):
+        raise SystemExit(f"the class of {where} in transformers has no layers and norm, with which a draft begins.")
+    if not torch.allclose(made, out.logits, rtol=1e-2, atol=1e-2):
         raise SystemExit(f"the logits of {where} are not its output matrix times its last state, as a head's are.")
 
 
@@ -197,6 +201,8 @@ def train_on_states(args, name, fewest, make, settings_of):
     target = target_of(args)
     require_simple(target, args.target, fewest)
     width, device = target.embedding.shape[1], target.device
+    if args.vocab < 1:
+        raise SystemExit("--vocab must be 1 or more.")
     if args.length <= args.longest:
         raise SystemExit("--length must be more than --longest.")
     (held_rows, held_valid, held_size), (rows, valid, size) = write_all(args, target)
@@ -204,14 +210,16 @@ def train_on_states(args, name, fewest, make, settings_of):
     usual, share, unused = usual_tokens(rows, valid, args.vocab, target.vocab)
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
-    model = make(target, unused).to(device)
-    model.lm_head.requires_grad_(False)  # the output matrix is the target's: nothing but the states are learnt
-    opt = Optimizer(model, args.muon_lr, args.adam_lr, 0.02, args.precision == "bf16")
     path = os.path.join(args.work, f"{name}.pt")
+    if os.path.exists(path) and not args.fresh:  # the token that a block takes for its mask stays
+        unused = checkpoint(path)["state"].get("unused", unused)
+    model = make(target, unused).to(device)
+    model.lm_head.requires_grad_(False)  # it is the target's output matrix
+    opt = Optimizer(model, args.muon_lr, args.adam_lr, 0.02, args.precision == "bf16")
     state = begin(args, model, opt, path, target.name)
     if state["step"] == 0:
         print(f"{len(usual)} tokens of {target.vocab} are {100 * share:.2f} % of the texts", flush=True)
-        state["kept"] = usual.tolist()
+        state["kept"], state["unused"] = usual.tolist(), unused
         decoder = target.model.get_decoder()
         with torch.no_grad():  # the stream begins near the latest state, layers and output as the target's
             model.begin_as(decoder.layers)
@@ -235,6 +243,8 @@ def train_on_states(args, name, fewest, make, settings_of):
         tokens, read, sums = F.embedding(ids, embedding).float(), seen[..., : 3 * width].float(), seen.flatten(0, 1)[:, -1]
         total, weight, right = 0, 0, []
         for step, (last, at) in enumerate(m.rows(tokens, read, use, stage)):
+            if len(at) == 0:  # no text is long enough
+                continue
             mean, hit = divergence(F.linear(last, of_kept), teacher[place[at]], sums[at].float(), args.hard)
             total, weight = total + args.decay**step * mean, weight + args.decay**step
             right.append(hit)

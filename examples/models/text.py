@@ -121,6 +121,7 @@ def train_tokenizer(args):
         with open(os.path.join(args.out, "pieces.json"), "w", encoding="utf-8") as f:
             json.dump(few, f, ensure_ascii=False)
     elif os.path.abspath(args.out) != os.path.abspath(args.work):
+        os.makedirs(args.out, exist_ok=True)
         shutil.copy(out + ".model", os.path.join(args.out, "tokenizer.model"))
     sp = load_tokenizer(args.out)
     for domain in args.domains:
@@ -171,7 +172,7 @@ class Windows:
         return np.concatenate(([BOS], s[o : o + n]))
 
     def draw(self, tokens):
-        return [self.one() for _ in range(tokens // self.length)]
+        return [self.one() for _ in range(max(1, tokens // self.length))]
 
     def fetch(self, drawn):
         w = torch.from_numpy(np.stack(drawn))

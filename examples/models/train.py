@@ -6,7 +6,7 @@ block-diffusion draft. distil trains a smaller model, head an EAGLE-3 head and d
     pip install torch sentencepiece safetensors numpy transformers
     pip install accelerate gguf    # for a target in a GGUF file
 
-The commands, in order: tokenizer, target, export, write, draft, block, export, measure, prompts; with --tiny, which makes
+The commands, in order: tokenizer, prompts, target, export, write, draft, block, export, measure; with --tiny, which makes
 the pair of examples/embedded: tokenizer, target, export, write, draft, export, image, measure. --work keeps checkpoints and token
 streams; target, draft and block resume when they are started again. --data needs gsm8k_train.jsonl, gsm8k_test.jsonl,
 python_code_train.txt, python_code_test.txt, tinyshakespeare.txt, wikitext2_raw_valid.txt (trained on) and
@@ -83,7 +83,7 @@ def train_on_text(args):
         model,
         opt,
         path,
-        begin(args, model, opt, path),
+        begin(args, model, opt, path, "text alone" if args.model == "draft" else None),
         lambda stage, seed: Windows(args.work, 256 << stage, seed, args.domains),
         lambda m, ids, labels: (m.loss(ids, labels),),
         ["loss"],
@@ -236,6 +236,8 @@ def write_text(args):
         w.start()
     for w in workers:
         w.join()
+        if w.exitcode != 0:
+            raise SystemExit("A process that wrote text ended early; the same command begins again.")
     for kind in ("written", "text"):
         names = sorted(n for n in os.listdir(args.work) if re.fullmatch(kind + r"-\d+\.part", n))
         parts = [torch.load(os.path.join(args.work, n)) for n in names]
@@ -568,7 +570,7 @@ def main():
             "--hard",
             type=float,
             default=0.2,
-            help="weight of the cross entropy with the target's first choice (among the tokens that can be drafted)",
+            help="weight of the cross entropy with the target's first choice (among the tokens that a head or a block drafts)",
         )
         c.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
         return c
