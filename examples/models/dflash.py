@@ -4,7 +4,6 @@ layers over the target's states of three of its layers, which draft all tokens o
 
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 from block import BlockLayers
 from model import RMSNorm
@@ -39,8 +38,8 @@ class Dflash(BlockLayers):
     def rows(self, tokens, read, use, stage):
         """Yields for each token of a block the rows' last states [rows][width] and the places in the flat batch of the target's
         rows that they are to equal. The blocks of a batch are whole, halves or quarters, so that the first tokens are learnt
-        most; two rows stand for each place, and the anchors are drawn from the places in use before all others, whose rows are
-        not compared."""
+        most; two rows stand for each place, and the anchors are drawn from the places in use, and from others where these are too
+        few; rows are compared at places in use alone."""
         batch, length = use.shape
         rows = self.config["block_size"] >> int(torch.multinomial(torch.tensor((0.25, 0.4, 0.35)), 1))
         anchors = torch.multinomial(use.float() + 1e-9, max(1, 2 * length // rows))

@@ -242,7 +242,7 @@ def padded(kind, texts):
 def read_written(path, target, prompts, held_out):
     """The texts of a file that another program wrote after prompts, each with the length of its prompt, and a greedy one for
     each prompt of held_out, or nothing if the file lacks one of them. Its lines are JSON objects with "target", "prompt", a
-    length, "tokens", and, where a text is greedy, a "sampling" of "0"."""
+    length, "tokens", and, where a text is greedy, a "sampling" of "0", or "0:" and a top-p."""
     known, texts, n = set(map(tuple, prompts)), [], 0
     apart = dict.fromkeys(map(tuple, held_out))
     c = target.config
@@ -260,7 +260,7 @@ def read_written(path, target, prompts, held_out):
         prompt, text = tuple(tokens[:size]), (size, np.array(tokens, np.int32))
         if prompt in known:
             texts.append(text)
-        elif prompt in apart and o.get("sampling") == "0":
+        elif prompt in apart and str(o.get("sampling")).split(":")[0] == "0":
             apart[prompt] = text
     print(f"{path}: {len(texts)} of {n} texts are of prompts to learn from", flush=True)
     if not texts:

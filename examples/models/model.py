@@ -447,8 +447,8 @@ def checkpoint(path):
 
 
 def begin(args, model, opt, path, target=None):
-    """The state to go on from: that of the checkpoint at path if there is one, which must be for the target of this name; "text alone" is that of a
-    draft without one."""
+    """The state to go on from: that of the checkpoint at path if there is one, which must be for the target of this name;
+    "text alone" is that of a draft without one."""
     print(f"parameters {sum(p.numel() for p in model.parameters())}", flush=True)
     if not os.path.exists(path) or args.fresh:
         return {"elapsed": 0.0, "step": 0, "tokens": 0, "target": target}

@@ -119,7 +119,7 @@ class Texts:
         valid = torch.from_numpy(self.states.valid[drawn]).clamp_max(self.length)
         length = int(valid.max())
         at = torch.arange(length)[None]
-        use = (at >= self.size[drawn, None] - 1) & (at < valid[:, None] - 1)
+        use = (at >= (self.size[drawn, None] - 1).clamp_min(1)) & (at < valid[:, None] - 1)
         return self.rows[drawn, :length].long(), self.states.of(drawn, length), use, self.stage
 
 
@@ -203,9 +203,13 @@ def train_on_states(args, name, fewest, make, settings_of):
     width, device = target.embedding.shape[1], target.device
     if args.vocab < 1:
         raise SystemExit("--vocab must be 1 or more.")
-    if args.length <= args.longest:
-        raise SystemExit("--length must be more than --longest.")
+    if args.length <= args.longest or args.length < 3:
+        raise SystemExit("--length must be more than --longest, and 3 or more.")
     (held_rows, held_valid, held_size), (rows, valid, size) = write_all(args, target)
+    enough = valid > 2  # the state in front of a pending token, that token, and one to draft
+    if not enough.any():
+        raise SystemExit("No text to learn from has three tokens.")
+    rows, valid, size = rows[enough], valid[enough], size[enough]
     output, embedding = target.model.get_output_embeddings().weight.detach(), target.embedding.detach()
     usual, share, unused = usual_tokens(rows, valid, args.vocab, target.vocab)
     torch.manual_seed(args.seed)

@@ -560,8 +560,8 @@ def main():
         c.add_argument(
             "--written-texts",
             default="",
-            help="a file of what the target has written after --prompts, as nde write makes it; --texts is then not used; its "
-            "greedy texts of the prompts kept apart are measured with if it has one for each",
+            help="a file of what the target has written after --prompts, as nde write makes it; --texts is then not used; the "
+            "file's greedy texts of the prompts kept apart are measured with if it has one for each",
         )
         c.add_argument("--batch", type=int, default=256, help="texts at a time")
         c.add_argument("--longest", type=int, default=128, help="tokens of a prompt; longer ones are left out")

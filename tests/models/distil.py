@@ -142,10 +142,10 @@ with tempfile.TemporaryDirectory() as folder:
     assert "greedy texts of 0 of 3 prompts kept apart" in said, said
     assert sorted(os.listdir(other)) == ["distil.pt", "held_out.jsonl"]
     # So do its greedy texts of the prompts kept apart, if there is one for each of those that are short enough.
-    greedy = [line_of(s, sampling="0") for s in apart]
+    greedy = [line_of(s, sampling=n) for s, n in zip(apart, ("0", "0:0.9", "0"))]
     os.remove(os.path.join(other, "held_out.jsonl"))
     said = run(*from_written(*lines, *greedy))
-    assert f"texts kept apart: 3 texts, 15 tokens written" in said, said
+    assert "texts kept apart: 3 texts, 15 tokens written" in said, said
     assert os.listdir(other) == ["distil.pt"]
     said = run(*from_written(*lines, *greedy[1:]))
     assert "greedy texts of 2 of 3 prompts kept apart" in said, said
