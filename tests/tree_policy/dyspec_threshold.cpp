@@ -130,7 +130,7 @@ TEST_CASE("with the value of the last draw as threshold, the layered tree is the
 }
 
 TEST_CASE("a threshold that falls after the last level uses the budget, with as many draft passes") {
-  constexpr int rounds = 8;
+  constexpr int rounds = 30;
   for (const double threshold : {0.15, 0.08}) {
     double plain_draws = 0, filled_draws = 0;
     for (std::uint32_t seed = 0; seed < rounds; ++seed) {
