@@ -356,7 +356,7 @@ class Trainer:
     def work(self, me):
         torch.set_num_threads(1)
         args, model, opt, state = self.args, self.model, self.opt, self.state
-        torch.manual_seed(args.seed + state["step"] * args.threads + me)  # no two draw alike, nor a resumed run again
+        torch.manual_seed(args.seed + state["step"] * args.threads + me)  # workers and resumed runs draw differently
         if args.compile:
             model.compile_parts()
         params, stage, source = [p for p in model.parameters() if p.requires_grad], None, None

@@ -196,7 +196,8 @@ def hits_of(model, embedding, kept, rows, states, depth):
 def train_on_states(args, name, fewest, make, settings_of):
     """Trains, exports and measures a draft. name is that of its checkpoint, fewest the number of layers that the target needs.
     make(target, unused) returns the draft: it has fc, norm and lm_head, and begin_as(layers), rows(tokens, read, use, stage) and
-    drafted(tokens, read, depth), as Head says; unused is the token that texts have least often. settings_of(draft) returns
+    drafted(tokens, read, depth), as Head says; unused is the token that texts have least often, or
+    had when the training began. settings_of(draft) returns
     its config.json."""
     target = target_of(args)
     require_simple(target, args.target, fewest)
@@ -215,8 +216,10 @@ def train_on_states(args, name, fewest, make, settings_of):
     torch.manual_seed(args.seed)
     torch.set_num_threads(1)
     path = os.path.join(args.work, f"{name}.pt")
-    if os.path.exists(path) and not args.fresh:  # the token that a block takes for its mask stays
-        unused = checkpoint(path)["state"].get("unused", unused)
+    if os.path.exists(path) and not args.fresh:
+        saved = checkpoint(path)["state"]
+        if saved.get("target") == target.name:  # else begin() refuses it
+            unused = saved.get("unused", unused)
     model = make(target, unused).to(device)
     model.lm_head.requires_grad_(False)  # it is the target's output matrix
     opt = Optimizer(model, args.muon_lr, args.adam_lr, 0.02, args.precision == "bf16")

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSL-1.0
 """Distils a draft for a small target of random weights. Without torch or transformers it exits with 77: skipped."""
 
+import argparse
 import json
 import os
 import re
@@ -18,7 +19,7 @@ except ImportError:
 from trainer import refusal, run  # noqa: E402 (the examples are importable from here on)
 
 from distil import Target  # noqa: E402
-from model import Llama, dequantised, exported  # noqa: E402
+from model import Llama, begin, dequantised, exported  # noqa: E402
 
 SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
 SMALL = "--texts 12 --batch 5 --new 12 --longest 8 --width 16 --layers 1 --heads 2 --micro 64 --accumulate 1 --show 2"
@@ -94,6 +95,13 @@ with tempfile.TemporaryDirectory() as folder:
     assert settings["vocab_size"] == 64 and settings["max_position_embeddings"] == 32
     trained = Llama(settings)
     trained.load_state_dict(torch.load(os.path.join(work, "distil.pt"))["model"])
+    # A checkpoint is not gone on with by another training of a draft of the same sizes.
+    try:
+        begin(argparse.Namespace(fresh=False), trained, None, os.path.join(work, "distil.pt"), "text alone")
+    except SystemExit as fault:
+        assert "is of a draft for target; --fresh begins anew, another --work leaves it" in str(fault), fault
+    else:
+        raise AssertionError("distil.pt was taken for a draft's that learns from text alone")
     found = dequantised(out)
     assert set(found) == set(trained.state_dict())
     for name, w in trained.state_dict().items():
