@@ -261,6 +261,9 @@ def read_written(path, target, prompts, held_out):
         if prompt in known:
             texts.append(text)
         elif prompt in apart and str(o.get("sampling")).split(":")[0] == "0":
+            before = apart[prompt]
+            if before is not None and not np.array_equal(before[1], text[1]):
+                raise SystemExit(f"{where} is another greedy text of a prompt kept apart than a line before it has.")
             apart[prompt] = text
     print(f"{path}: {len(texts)} of {n} texts are of prompts to learn from", flush=True)
     if not texts:

@@ -3,9 +3,13 @@
 
 import json
 import math
+import multiprocessing.connection
 import os
 import pickle
+import signal
 import struct
+import sys
+import threading
 import time
 
 import numpy as np
@@ -323,7 +327,7 @@ class Trainer:
     source(stage, seed) gives an object with draw(tokens), cheap and the same in every worker, and fetch(drawn); it is asked
     for anew when a stage, of which args.stages has the beginnings as shares of the time, begins. loss(model, *fetched)
     gives a tuple whose first member is minimised and whose others are shown. Weights that need no gradient stay as they
-    are."""
+    are. If a worker is killed, all end."""
 
     def __init__(self, args, model, opt, path, state, source, loss, shown, evaluate=None):
         import torch.multiprocessing as mp
@@ -342,12 +346,39 @@ class Trainer:
             mp.Barrier(n),
         )
         fork = mp.get_context("fork")
-        others = [fork.Process(target=self.work, args=(i,), daemon=True) for i in range(1, n)]
+        others = [fork.Process(target=self.join, args=(i,), daemon=True) for i in range(1, n)]
         for o in others:
             o.start()
-        self.work(0)
+        self.end_without([o.sentinel for o in others])
+        try:
+            self.work(0)
+        finally:
+            self.stage.value = -1
         for o in others:
             o.join()
+
+    def join(self, me):
+        """Works as a process of its own, which an interruption from the keyboard leaves to the first worker."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self.end_without([multiprocessing.parent_process().sentinel])
+        self.work(me)
+
+    def end_without(self, workers):
+        """Ends this process as soon as one of the other workers, given by their sentinels, has ended before the training:
+        this one would wait for it for ever."""
+
+        def watch():
+            multiprocessing.connection.wait(workers)
+            if self.stage.value >= 0:
+                print(
+                    f"A worker was killed or failed. {self.path} has the training as it was saved last, if it was.",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                os._exit(1)
+
+        if workers:
+            threading.Thread(target=watch, daemon=True).start()
 
     def save(self, elapsed):
         self.state["elapsed"] = elapsed

@@ -6,6 +6,8 @@ import argparse
 import json
 import os
 import re
+import signal
+import subprocess
 import sys
 import tempfile
 
@@ -20,6 +22,7 @@ from trainer import refusal, run  # noqa: E402 (the examples are importable from
 
 from distil import Target  # noqa: E402
 from model import Llama, begin, dequantised, exported  # noqa: E402
+import train  # noqa: E402
 
 SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
 SMALL = "--texts 12 --batch 5 --new 12 --longest 8 --width 16 --layers 1 --heads 2 --micro 64 --accumulate 1 --show 2"
@@ -168,7 +171,25 @@ with tempfile.TemporaryDirectory() as folder:
         (lines[0][:30], "line 2 is cut short or no JSON"),
     ):
         assert why in refusal(*from_written(lines[0], line)), line
+    twice = from_written(lines[0], *greedy, line_of(apart[1], sampling="0", tokens=[*apart[1], 9, 8]))
+    assert "line 5 is another greedy text of a prompt kept apart" in refusal(*twice)
+    run(*from_written(*lines, *greedy, greedy[1]))
     assert "has no text of a prompt that --prompts has" in refusal(*from_written(line_of(apart[0])))
+
+    # A worker that is killed is not waited for, whichever it is.
+    for which in ("first", "second"):
+        small = ("--work", os.path.join(folder, which), "--threads", 2, *distil(10)[4:])
+        command = [sys.executable, train.__file__, *map(str, small)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as first:
+            while not first.stdout.readline().startswith("step"):
+                assert first.poll() is None, first.stderr.read()
+            with open(f"/proc/{first.pid}/task/{first.pid}/children") as f:
+                (second,) = map(int, f.read().split())
+            os.kill(second if which == "second" else first.pid, signal.SIGKILL)
+            # The pipes end when both workers have.
+            said = first.communicate(timeout=60)[1]
+            assert first.returncode == (1 if which == "second" else -signal.SIGKILL)
+            assert "A worker was killed or failed" in said, said
 
     # What does not fit is refused in a sentence.
     for line, why in (
