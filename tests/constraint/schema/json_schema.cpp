@@ -172,6 +172,13 @@ TEST_CASE("schemas accept their values, and no others") {
        {"-999999999999999", "999999999999999"},
        {"1e3"}},
       {R"({"type": "integer", "format": "int32", "minimum": 0})", {"0", "2147483647"}, {"-1", "2147483648"}},
+      {R"({"type": ["number", "null"], "format": "int32"})", {"-2147483648", "7.0", "null"}, {"1.5", "2147483648"}},
+      {R"({"type": "integer", "format": "int64"})", {"-123456789012345", "0"}, {"9223372036854775808", "1.5"}},
+      {R"({"type": "integer", "format": "int64", "enum": [9223372036854775807, 9223372036854775808]})",
+       {"9223372036854775807"},
+       {"9223372036854775808"}},
+      {R"({"type": "number", "format": "double"})", {"1.5", "-1e9"}, {"null"}},
+      {R"({"type": "array", "format": "int64"})", {"[1]"}, {"1"}},
       {R"({"type": "number", "minimum": 0, "maximum": 1})",
        {"0", "0.0", "1", "1.0", "1.00", "0.99999999999999"},
        {"-0.1", "-0", "1.01", "2", "0.", "1e0", "0.123456789012345"}},
@@ -289,6 +296,12 @@ TEST_CASE("schemas accept their values, and no others") {
       {R"({"propertyNames": {"enum": ["p", "q"]}, "additionalProperties": {"type": "null"}})",
        {"{}", R"({"p":null,"q":null})"},
        {R"({"r":null})"}},
+      {R"({"propertyNames": {"allOf": [{"enum": ["p", "q"]}, {"pattern": "^p"}], "not": {"const": "px"}}})",
+       {"{}", R"({"p":1})"},
+       {R"({"q":1})", R"({"px":1})"}},
+      {R"({"properties": {"a": {"const": 1}}, "required": ["ab"], "propertyNames": {"pattern": "^a"}})",
+       {R"({"a":1,"ab":2})"},
+       {R"({"a":1})", R"({"ab":2,"b":1})"}},
       {R"({"type": "object", "minProperties": 1})", {R"({"a":1})"}, {"{}"}},
       {R"({"properties": {"a": {"const": 1}, "b": {"const": 2}, "c": {"const": 3}}, "minProperties": 2,
            "additionalProperties": false})",
@@ -381,6 +394,8 @@ TEST_CASE("formats that are not supported are passed over on demand alone") {
   const char* schema = R"({"type": "string", "format": "duration", "maxLength": 2})";
   CHECK(accepts(json_schema(schema, bytes(), {.ignore_other_formats = true}), "\"P\""));
   CHECK(!accepts(json_schema(R"({"format": "date"})", bytes(), {.ignore_other_formats = true}), "\"P\""));
+  schema = R"({"type": "integer", "format": "uint8"})";
+  CHECK(accepts(json_schema(schema, bytes(), {.ignore_other_formats = true}), "-256"));
 }
 
 TEST_CASE("whatever is written at random, a text that ends is JSON of its schema") {
@@ -457,6 +472,16 @@ TEST_CASE("an error in a schema names the keyword and its path, or line and colu
   CHECK(says(message(R"({"multipleOf": 999983})"), "\"multipleOf\" at #", "too large"));
   CHECK(says(message(R"({"items": {"type": "string", "format": "duration"}})"), "\"format\" at #/items", "\"duration\"",
              "date-time", "ignore_other_formats"));
+  CHECK(says(message(R"({"items": {"type": "integer", "format": "uint8"}})"), "\"format\" at #/items", "\"uint8\"",
+             "int64", "ignore_other_formats"));
+  CHECK(says(message(R"({"type": "number", "format": 3, "enum": [1]})"), "\"format\" at #", "which is 3"));
+  CHECK(says(message(R"({"propertyNames": {"anyOf": [{"const": "a"}, {"const": "b"}]}})"),
+             "\"anyOf\" at #/propertyNames, which is not supported there"));
+  CHECK(says(message(R"({"propertyNames": {"if": {"const": "a"}, "then": false}})"), "Of\" at #/propertyNames"));
+  CHECK(says_none_at(R"({"type": "object", "required": ["b"], "propertyNames": {"pattern": "^a"}})", "#/properties/b"));
+  CHECK(says_none_at(R"({"required": ["b"], "propertyNames": {"enum": ["a"]}})", "#/properties/b"));
+  CHECK(message(R"({"a": {"type": "string", "b": {"a": 1}, "type": "integer"}})") ==
+        "the JSON schema has the key \"type\" twice in one object.");
   CHECK(says(message(R"({"oneOf": [{"type": "null"}, {"type": "number"}, {"type": "integer"}]})"), "\"oneOf\" at #",
              "1 and 2"));
   CHECK(says(message(R"({"allOf": [{"items": true, "prefixItems": [true]}, {"items": {"type": "null"}}]})"),

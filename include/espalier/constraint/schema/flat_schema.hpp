@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <string_view>
@@ -87,7 +88,8 @@ class schema_flattener {
   static constexpr int max_depth = 64;
   static constexpr int max_values = 1 << 16;
 
-  explicit schema_flattener(json root) : root_(std::move(root)) {}
+  schema_flattener(json root, bool ignores_other_formats)
+      : root_(std::move(root)), ignores_other_formats_(ignores_other_formats) {}
 
   const json& root() const { return root_; }
 
@@ -224,12 +226,9 @@ class schema_flattener {
       type.push_back("null");
     }
     if (all.contains("format") && !has_type("", type)) {
-      if (all["format"] == "int32" && has_type(1, type)) {
-        const json range{{"minimum", -2147483648LL}, {"maximum", 2147483647}};
-        all.erase("format");
-        return merged(all, range, path);
-      }
+      const json format = all["format"];
       all.erase("format");
+      if (has_type(1, type)) return merged(all, numbers_of(format, path), path);
     }
     return all;
   }
@@ -378,6 +377,20 @@ class schema_flattener {
       return std::any_of(types.begin(), types.end(), [&](const json& one) { return is_of(type, one); });
     const auto is_number = [](const json& one) { return one == "number" || one == "integer"; };
     return type == types || (is_number(type) && is_number(types));
+  }
+
+  // The restrictions of the numbers of a format.
+  json numbers_of(const json& format, const std::string& path) const {
+    constexpr std::int64_t most = (std::numeric_limits<std::int64_t>::max)();
+    if (format == "int32") return {{"minimum", -2147483648LL}, {"maximum", 2147483647}, {"multipleOf", 1}};
+    if (format == "int64") return {{"minimum", -most - 1}, {"maximum", most}, {"multipleOf", 1}};
+    if (format != "float" && format != "double" && !ignores_other_formats_) {
+      refuse(
+          path, "format", "which is ", shortened(format),
+          "; expected int32, int64, float or double for a number, unless json_schema_options::ignore_other_formats is "
+          "set.");
+    }
+    return json::object();
   }
 
   static bool rules_out(const json& flat, const json& value) {
@@ -593,6 +606,7 @@ class schema_flattener {
   static bool is_small(const json& number) { return number.is_number_integer() && number >= 1 && number <= 1000000; }
 
   json root_;
+  bool ignores_other_formats_;
   int n_values_ = 0;
 };
 

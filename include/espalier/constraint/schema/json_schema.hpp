@@ -32,19 +32,20 @@ namespace espalier {
 
 //! Options of json_schema().
 struct json_schema_options {
-  bool ignore_other_formats = false;  //!< string formats that are not supported are ignored, not refused
+  bool ignore_other_formats = false;  //!< formats that are not supported are ignored, not refused
   bool allow_lines = false;           //!< line breaks with indents may stand within brackets, and after , and :
 };
 
 namespace detail {
 
 // A reader of JSON events that keeps the parser's first complaint instead of throwing it. More than max_depth levels
-// are a complaint, too, because the code that copies and writes a value calls itself for each level.
+// are a complaint, too, because the code that copies and writes a value calls itself for each level; and so is a key
+// that an object has twice, of which the parser would keep the last.
 struct json_complaint {
   using json = nlohmann::ordered_json;
-  static constexpr int max_depth = 200;
+  static constexpr std::size_t max_depth = 200;
   std::string text;
-  int depth = 0;
+  std::vector<std::set<std::string>> keys{};  // the keys of each list and object that is open; a list has none
 
   bool null() { return true; }
   bool boolean(bool) { return true; }
@@ -59,7 +60,11 @@ struct json_complaint {
   bool string(std::string&) { return true; }
   bool binary(json::binary_t&) { return true; }
   bool start_object(std::size_t) { return enter(); }
-  bool key(std::string&) { return true; }
+  bool key(std::string& name) {
+    if (keys.back().insert(name).second) return true;
+    text = "has the key " + json(name).dump(-1, ' ', true, json::error_handler_t::replace) + " twice in one object";
+    return false;
+  }
   bool end_object() { return leave(); }
   bool start_array(std::size_t) { return enter(); }
   bool end_array() { return leave(); }
@@ -72,16 +77,17 @@ struct json_complaint {
   }
 
   bool enter() {
-    if (++depth <= max_depth) return true;
+    keys.emplace_back();
+    if (keys.size() <= max_depth) return true;
     text = "has lists and objects more than " + std::to_string(max_depth) + " levels deep";
     return false;
   }
-  bool leave() { return --depth, true; }
+  bool leave() { return keys.pop_back(), true; }
 };
 
 // Parses the text of a schema; properties keep their order.
 //
-// Errors      input_error that names line and column, the depth, or an integer that is too large
+// Errors      input_error that names line and column, the depth, an integer that is too large, or a key that stands twice
 inline nlohmann::ordered_json parse_schema_text(std::string_view text) {
   json_complaint complaint;
   if (!nlohmann::ordered_json::sax_parse(text.begin(), text.end(), &complaint))
@@ -96,7 +102,7 @@ inline nlohmann::ordered_json parse_schema_text(std::string_view text) {
 class schema_parser : private keyword_reader {
  public:
   schema_parser(byte_nfa& nfa, std::string_view schema, const json_schema_options& options)
-      : nfa_(&nfa), schemas_(parse_schema_text(schema)), options_(options) {}
+      : nfa_(&nfa), schemas_(parse_schema_text(schema), options.ignore_other_formats), options_(options) {}
   schema_parser(const schema_parser&) = delete;
 
   nfa_part parse() {
@@ -543,6 +549,10 @@ class schema_parser : private keyword_reader {
     json others = schema.contains("additionalProperties") ? schema["additionalProperties"] : json(true);
     if (!others.is_boolean() && !others.is_object())
       refuse(path, "additionalProperties", "which must be true, false or a schema.");
+    for (const json& name : required) {
+      const auto key = name.get<std::string>();
+      if (!properties.contains(key)) properties[key] = schema_flattener::others(schema, key);
+    }
     json names = true;  // the schema that the names must satisfy
     if (schema.contains("propertyNames")) {
       std::vector<std::string> followed;
@@ -555,6 +565,9 @@ class schema_parser : private keyword_reader {
             properties[name.get<std::string>()] = others;
         }
         others = false;
+      } else if (names.is_object()) {
+        for (const auto& [keyword, _] : names.items())
+          require_known(keyword, path + "/propertyNames");
       }
       for (auto& [name, what] : properties.items()) {
         const bool fits = names != false && part_accepts(json_text(name), [&](byte_nfa& own) {
@@ -568,10 +581,6 @@ class schema_parser : private keyword_reader {
         if (!fits) what = false;
       }
       if (names == false) others = false;
-    }
-    for (const json& name : required) {
-      const auto key = name.get<std::string>();
-      if (!properties.contains(key)) properties[key] = schema_flattener::others(schema, key);
     }
     std::vector<entry> named;
     std::size_t n_required = 0;
@@ -647,7 +656,7 @@ class schema_parser : private keyword_reader {
     const auto given = static_cast<std::size_t>(times(schema, "maxProperties", 1 << 30, path));
     least = least <= n_required ? 0 : least;
     const bool is_bounded = given < (free.empty() ? named.size() : std::size_t{1} << 30);
-    if (least > (std::max)(n_required, std::size_t{0}) + 1 && !free.empty())
+    if (least > n_required + 1 && !free.empty())
       refuse(path, "minProperties",
              "which is above the number of required ones plus one, where keys are free to choose and may repeat.");
     const std::size_t most = is_bounded ? given : (std::max)(least, std::size_t{1});
@@ -776,23 +785,25 @@ class schema_parser : private keyword_reader {
 //!                  beside each of these. In enum and const, an object with at most four properties may have them in
 //!                  any order. nullable as in OpenAPI 3.0, beside a type and without $schema
 //!   numbers        minimum, maximum, exclusiveMinimum, exclusiveMaximum (numbers, or draft 4's true and false),
-//!                  multipleOf (a whole number: only whole numbers are written); format int32
+//!                  multipleOf (a whole number: only whole numbers are written), format (int32, int64, and float and
+//!                  double, which restrict nothing) beside a type
 //!   strings        minLength, maxLength, pattern (as regular_expression; any text may stand before an alternative
 //!                  unless it begins with ^, and after it unless it ends with $), format (date, time, date-time, uuid,
-//!                  ipv4, ipv6, email, hostname and uri). Other formats are refused unless
-//!                  options.ignore_other_formats is set
+//!                  ipv4, ipv6, email, hostname and uri)
 //!   lists          items, prefixItems (and items as a list, with additionalItems), minItems, maxItems, uniqueItems
 //!                  if items have an enum (more than six values are then written in the enum's order) or at most one
 //!                  item is allowed
 //!   objects        properties, required, additionalProperties, patternProperties (patterns that may be found in the
-//!                  same key must have equal schemas), propertyNames (not beside patternProperties), minProperties,
-//!                  maxProperties, dependencies, dependentRequired, dependentSchemas
+//!                  same key must have equal schemas), propertyNames (not beside patternProperties, and without anyOf
+//!                  and oneOf unless they have an enum), minProperties, maxProperties, dependencies,
+//!                  dependentRequired, dependentSchemas
 //! A schema must be negated for not, for if, and for two schemas of oneOf that do not exclude each other by types,
 //! values, patterns or a required property. The negation allows a value that breaks one of these keywords: type (unless
 //! it is integer), enum (of strings, null, true and false), required, minimum and maximum, and properties and anyOf as
 //! far as the schemas in them can be negated. A value that breaks only other keywords is not written. A schema that has
 //! only other keywords is refused if it must be negated.
-//! Keywords of another type than the schema's do nothing.
+//! Keywords of another type than the schema's do nothing. Other formats of strings and numbers are refused unless
+//! options.ignore_other_formats is set.
 //! Ignored are keywords that no draft from 4 to 2020-12 knows, and those that annotate or name (title, $comment, $id,
 //! $anchor, $defs, ...). Refused are contains, unevaluatedItems, unevaluatedProperties, $dynamicRef and $recursiveRef.
 //! ebnf_grammar, which uses xgrammar, can describe more texts, but takes no schema.
@@ -802,7 +813,7 @@ class schema_parser : private keyword_reader {
 //!             states of their object; a multipleOf has about as many states as its largest divisor that is coprime to
 //!             10, times 450; a length beside a pattern multiplies the states of the pattern
 //! Errors      input_error for a text that is no JSON (line and column) or more than 200 levels deep, integers beyond
-//!             64 bits, a keyword that has the wrong type or is not supported with the others (the keyword and its
+//!             64 bits, a key that an object has twice, a keyword that has the wrong type or is not supported with the others (the keyword and its
 //!             path), a schema that no value satisfies, a schema that is too large, and schemas more than 64 levels
 //!             inside each other
 //! Source      JSON Schema, draft 2020-12
