@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: BSL-1.0
 // Parts that fail in the middle of a round: the text goes on and writes the same text, nothing lost, nothing doubled.
+#include <algorithm>
+#include <limits>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "catch.hpp"
 #include "decoder/composition.hpp"
+#include "espalier/decoder/batch_decoder.hpp"
+#include "espalier/tree_policy/delayed.hpp"
+#include "espalier/verifier/traversal.hpp"
 #include "raises.hpp"
 
 using namespace espalier;
@@ -247,4 +253,84 @@ TEST_CASE("a drafter whose commit throws loses no token") {
   std::vector<token_id> text = prompt;
   text.insert(text.end(), streamed.begin(), streamed.end());
   CHECK(text == models::write_plain(model, 11, prompt, 50, {.max_tokens = 12}).text);
+}
+
+namespace {
+
+// A processor that forbids the two tokens that the text wrote last. The n-th call of commit() fails in all its copies,
+// after it has read a part.
+struct failing_processor {
+  std::vector<token_id> last{};
+  int* calls = nullptr;
+  int fails_at = -1;
+
+  void begin(std::span<const token_id>) { last.clear(); }
+  void commit(std::span<const token_id> tokens) {
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      last.push_back(tokens[i]);
+      if (i + 1 == tokens.size() && (*calls)++ == fails_at) throw std::runtime_error("no commit");
+    }
+  }
+  template <class NumberT>
+  void process(std::span<const token_id> path, std::span<NumberT> logits) const {
+    std::vector<token_id> all = last;
+    all.insert(all.end(), path.begin(), path.end());
+    for (std::size_t i = all.size() - (std::min)(all.size(), std::size_t{2}); i < all.size(); ++i)
+      logits[static_cast<std::size_t>(all[i])] = -std::numeric_limits<NumberT>::infinity();
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a processor whose commit throws loses no token, and forbids what it would have forbidden") {
+  const text_model target{.seed = 39};
+  const auto write = [&](int fails_at, std::vector<token_id>& streamed, bool in_batch) {
+    int calls = 0, failures = 0;
+    text_backend model(11, target), draft(11, text_model{.seed = 39, .noise = 0.4});
+    token_kv kv(120), draft_kv(120);
+    autoregressive drafter(draft, draft_kv);
+    const failing_processor processor{.calls = &calls, .fails_at = fails_at};
+    const text_options options{.sampling = {.temperature = 1}, .seed = 6};
+    const auto take = [&](const round_record& r) {
+      streamed.insert(streamed.end(), r.committed.begin(), r.committed.end());
+    };
+    if (in_batch) {
+      auto decode = make_batch_decoder(drafter, delayed(), traversal(), kv, model, {.max_texts = 1}, processor);
+      decode.add(prompt, {.max_tokens = 60}, options);
+      while (!decode.idle()) {
+        for (const text_event& e : decode.step()) {
+          take(e.round);
+          failures += e.failed() ? 1 : 0;
+          if (e.failed()) decode.resume(e.id);
+        }
+      }
+    } else {
+      auto decode = make_decoder(drafter, delayed(), traversal(), kv, model, {.text = options}, processor);
+      decode.begin(prompt, {.max_tokens = 60});
+      for (bool more = true; more;) {
+        try {
+          more = decode.step();
+          if (more) take(decode.last_round());
+        } catch (const std::runtime_error&) {
+          ++failures;
+        }
+      }
+    }
+    CHECK(failures == (fails_at < 0 ? 0 : 1));
+    return calls;
+  };
+  for (const bool in_batch : {false, true}) {
+    std::vector<token_id> expected;
+    const int calls = write(-1, expected, in_batch);
+    CHECK(expected.size() == 60);
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      CHECK(((i < 1 || expected[i] != expected[i - 1]) && (i < 2 || expected[i] != expected[i - 2])));
+    REQUIRE(calls > 8);
+    for (int n = 0; n < calls; ++n) {
+      INFO((in_batch ? "in a batch" : "alone") << ", the commit " << n << " fails");
+      std::vector<token_id> streamed;
+      (void)write(n, streamed, in_batch);
+      REQUIRE(streamed == expected);
+    }
+  }
 }

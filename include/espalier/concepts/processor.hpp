@@ -73,7 +73,9 @@ concept ListsChanges = requires(ProcessorT& processor, std::span<const token_id>
 //!   process(path, logits) makes the row that commit(path) and then process({}, logits) would make.
 //!   commit(a) and then commit(b) equals commit of both; so the state depends on the prompt and the written text alone.
 //!   All state belongs to one text: a copy goes on as the original would.
-//!   No member throws: constructors check the options.
+//!   Constructors check the options. A member that throws all the same, such as a constraint that has outgrown its
+//!   limits, fails the round, which can be tried again: a processor whose commit() has thrown is given the whole text
+//!   anew, by begin() and commit(), before any other call.
 //! Models
 //!   no_processor; logit_bias, penalties, minimum_length, banned_sequences, forced_tokens; constrained; processors,
 //!   which applies several

@@ -72,6 +72,8 @@ struct saved_text {
   PolicyT policy;
   bool policy_in_step = false;  //!< whether the policy has read the row that the pending token came from
   ESPALIER_NO_UNIQUE_ADDRESS ProcessorT processor{};
+  bool processor_in_step =
+      true;  //!< false after a failed commit: the processor may have read other tokens than the text's
 
   //! Returns another sample that begins with the tokens so far: its further random numbers are those of this stream.
   saved_text fork(std::uint32_t stream) const {
@@ -84,8 +86,10 @@ struct saved_text {
   //! are prompt.
   void read_again() {
     const std::span<const token_id> all = written.tokens(), after_prompt = written.written();
+    processor_in_step = false;
     processor.begin(all.first(all.size() - after_prompt.size()));
     processor.commit(after_prompt);
+    processor_in_step = true;
   }
 
   //! Moves the text to where it is served next; `there` is the policy of the decoder there.

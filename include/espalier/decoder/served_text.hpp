@@ -268,10 +268,11 @@ class served_text {
     }
   }
 
-  // Begins a step: caches and drafter follow the text.
-  void prepare(const text_type& t) {
+  // Begins a step: caches and drafter follow the text, and its processor does where the last step failed.
+  void prepare(text_type& t) {
     record_ = {.index = t.written.round()};
     log_probs_.clear();
+    if (!t.processor_in_step) t.read_again();
     if (!has_own_rows(t)) forget_ahead();
     const std::span<const token_id> tokens = t.written.tokens();
     cache_.follow(tokens);
@@ -504,15 +505,19 @@ class served_text {
       drafter_in_step_ = strayed_ = false;
     }
     detach();
+    if constexpr (has_processor) {
+      t.processor_in_step = false;
+      processor_.commit(t.processor, tree, admitted);
+    }
     show_state(t, backend, admitted.accepted);
     t.policy.observe(tree, admitted);
     // The text is committed last: if anything fails before this line, the round does not count.
     const std::size_t written = t.written.tokens().size();
     t.written.commit(tree, admitted);
+    t.processor_in_step = true;
     t.policy_in_step = reads_states(t.policy);
     record_.decision = admitted;
     record_.committed = t.written.tokens().subspan(written);
-    t.processor.commit(record_.committed);
     record_.log_probs = log_probs_.tokens();
     record_.shown = t.written.shown();
     cache_.remember(t.written.tokens());

@@ -16,6 +16,7 @@
 #include "espalier/core/static/list.hpp"
 #include "espalier/core/token.hpp"
 #include "espalier/core/tree_view.hpp"
+#include "espalier/core/verdict.hpp"
 #include "espalier/sampling/softmax.hpp"
 
 namespace espalier::detail {
@@ -39,6 +40,12 @@ class text_processor {
     has_cut_ = false;
   }
   void close() { processor_ = nullptr; }
+  // Makes a text's processor read the tokens that a verdict adds to the text.
+  void commit(ProcessorT& processor, tree_view tree, verdict v) {
+    path_.clear();
+    append_committed(path_, tree, v);
+    processor.commit(std::span<const token_id>(path_));
+  }
   bool idle() const { return processor_ == nullptr; }
   // Whether a run of this round was cut before a token that is forbidden.
   bool has_cut() const { return has_cut_; }

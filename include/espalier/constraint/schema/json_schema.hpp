@@ -87,7 +87,8 @@ struct json_complaint {
 
 // Parses the text of a schema; properties keep their order.
 //
-// Errors      input_error that names line and column, the depth, an integer that is too large, or a key that stands twice
+// Errors      input_error that names line and column, the depth, an integer that is too large, or a key that stands
+//             twice in an object
 inline nlohmann::ordered_json parse_schema_text(std::string_view text) {
   json_complaint complaint;
   if (!nlohmann::ordered_json::sax_parse(text.begin(), text.end(), &complaint))
@@ -813,9 +814,9 @@ class schema_parser : private keyword_reader {
 //!             states of their object; a multipleOf has about as many states as its largest divisor that is coprime to
 //!             10, times 450; a length beside a pattern multiplies the states of the pattern
 //! Errors      input_error for a text that is no JSON (line and column) or more than 200 levels deep, integers beyond
-//!             64 bits, a key that an object has twice, a keyword that has the wrong type or is not supported with the others (the keyword and its
-//!             path), a schema that no value satisfies, a schema that is too large, and schemas more than 64 levels
-//!             inside each other
+//!             64 bits, a key that an object has twice, a keyword that has the wrong type or is not supported with the
+//!             others (the keyword and its path), a schema that no value satisfies, a schema that is too large, and
+//!             schemas more than 64 levels inside each other
 //! Source      JSON Schema, draft 2020-12
 inline token_automaton json_schema(std::string_view schema, vocabulary_trie vocabulary,
                                    const json_schema_options& options = {}) {
