@@ -333,7 +333,7 @@ void check_rows() {
 
 TEST_CASE("Rows change in place, in numbers of every kind, and those that would have no token left stay") {
   const int major = GENERATE(8, 9);
-  espalier_test::emulate_capability(major);
+  const espalier_test::emulated_capability capability(major);
   check_rows<float>();
   if (major == 9) check_rows<__half>(), check_rows<__nv_bfloat16>();
 }

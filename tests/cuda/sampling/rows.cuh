@@ -53,13 +53,6 @@ struct named_row {
   std::vector<float> logits;
 };
 
-//! Makes the emulated device one of this compute capability; a real one stays what it is.
-inline void emulate_capability([[maybe_unused]] int major) {
-#if !defined(__CUDACC__)
-  emulator::device().major = major;
-#endif
-}
-
 //! All finite where `finite`.
 inline std::vector<named_row> hard_rows(std::size_t n, bool finite) {
   std::mt19937 random(static_cast<std::uint32_t>(n));

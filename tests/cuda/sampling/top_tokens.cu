@@ -112,7 +112,7 @@ TEST_CASE("rows of a large vocabulary") {
   for (const named_row& row : rows)
     logits.insert(logits.end(), row.logits.begin(), row.logits.end());
   const auto blocks = GENERATE(8, 1);  // the latter as on devices without clusters
-  emulate_capability(blocks == 8 ? 9 : 8);
+  const emulated_capability capability(blocks == 8 ? 9 : 8);
   for (const std::int32_t k : {64, 1024}) {
     const found_lists found = find(logits, vocab, k);
     CHECK(found.fault.what == device::fault::kind::none);
@@ -121,18 +121,16 @@ TEST_CASE("rows of a large vocabulary") {
       compare(found, r, rows[r].logits, k);
     }
   }
-  emulate_capability(9);
 }
 
 TEST_CASE("the largest vocabulary") {
   const std::int32_t vocab = 1 << 20;
   std::vector<float> logits = hard_rows(vocab, true)[1].logits;
   const auto major = GENERATE(9, 8);
-  emulate_capability(major);
+  const emulated_capability capability(major);
   compare(find(logits, vocab, 512), 0, logits, 512);
   logits.assign(logits.size(), 2.5F);
   compare(find(logits, vocab, 512), 0, logits, 512);
-  emulate_capability(9);
 }
 
 TEMPLATE_TEST_CASE("rows may begin at any address, and have a temperature", "", float, __half, __nv_bfloat16) {

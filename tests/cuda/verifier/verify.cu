@@ -96,6 +96,8 @@ class both_sides {
     return verifier.verify(scene_.tree.view(), draft, target, chance);
   }
 
+  std::int32_t max_nodes = 0;  // nodes of the largest tree that there is room for, if they are more than the scene's
+
   struct answer {
     verdict decision;
     device::fault found;
@@ -105,7 +107,8 @@ class both_sides {
   template <class VerifierT>
   answer by_device(VerifierT verifier, sampling_options sampling, std::uint32_t round,
                    device::verify_tuning tuning) const {
-    device::verification<VerifierT, LogitT> verification(verifier, n_nodes(), scene_.vocab, 1, tuning);
+    const std::int32_t most = (std::max)(n_nodes(), max_nodes);
+    device::verification<VerifierT, LogitT> verification(verifier, most, scene_.vocab, 1, tuning);
     verification.sample(0, sampling, nullptr);
     const auto state = to_device(std::vector<device::text_state>{{static_cast<std::int32_t>(round), 1 << 20, 3, 11}});
     const auto found = to_device(std::vector<device::fault>(1));
@@ -156,8 +159,9 @@ void compare(const both_sides<LogitT>& sides, VerifierT verifier, sampling_optio
 // Every verifier that is lossless for the scene's regime.
 template <class LogitT>
 void compare_all(const scene& of, regime how, sampling_options sampling, std::uint32_t round,
-                 device::verify_tuning tuning, counts& n) {
-  const both_sides<LogitT> sides(of);
+                 device::verify_tuning tuning, counts& n, std::int32_t max_nodes = 0) {
+  both_sides<LogitT> sides(of);
+  sides.max_nodes = max_nodes;
   const auto each = [&](auto... verifiers) {
     (((compatible(how, decltype(verifiers)::lossless) ? compare(sides, verifiers, sampling, round, tuning, n)
                                                       : void())),
@@ -277,6 +281,24 @@ TEST_CASE("verifiers on the device give the host's verdicts over a whole vocabul
     const scene of({how, 151936, 4, 0.5, 1.0F, 0}, seed);
     const unsigned blocks = device::detail::row_tuning_here(of.vocab).blocks;
     compare_all<float>(of, how, {.temperature = 0.8F}, seed++, {{256, blocks > 1 ? 16U : 1U}, {512, blocks}, 3}, n);
+  }
+  CHECK(n.verdicts > 0);
+}
+
+TEST_CASE("verifiers with trees of 1024 nodes fit the shared memory of every device", "[long]") {
+  const emulated_capability capability(8);
+  counts n;
+  std::uint32_t seed = 250;
+  for (const std::int32_t vocab : {128256, 151936, 262144}) {
+    for (const regime how : {regime::iid, regime::without_replacement, regime::single_path}) {
+      for (const std::int32_t max_nodes : {65, 300, 1024}) {
+        if (vocab != 151936 && max_nodes != 1024) continue;
+        INFO("vocabulary " << vocab << ", " << max_nodes << " nodes");
+        const scene of({how, vocab, 2, 0.5, 1.0F, 0}, seed);
+        const sampling_options sampling{.temperature = 0.8F, .top_k = seed % 2 == 0 ? 1024 : 0, .top_p = 0.95F};
+        compare_all<float>(of, how, sampling, seed++, device::verify_tuning::here(vocab), n, max_nodes);
+      }
+    }
   }
   CHECK(n.verdicts > 0);
 }

@@ -26,6 +26,14 @@ struct launch_shape {
 //! Bytes of dynamic shared memory that a block may use without an attribute of the kernel.
 inline constexpr std::size_t unasked_shared_bytes = 48 * 1024;
 
+//! Bytes of dynamic shared memory that a block of the present device may use at most.
+inline std::size_t most_shared_bytes() {
+  int device = 0, most = 0;
+  require(cudaGetDevice(&device), "cudaGetDevice");
+  require(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
+  return static_cast<std::size_t>(most);
+}
+
 namespace detail {
 
 // A launch_shape in the form of the runtime, with the attributes set that the kernel needs. Not copyable, since the
@@ -36,9 +44,7 @@ class launch_request {
   launch_request(const char* name, void (*kernel)(ParametersT...), const launch_shape& shape, cudaStream_t stream) {
     if (shape.shared_bytes > unasked_shared_bytes) {
       // Allows all that the device has, since another thread may launch the kernel with another size.
-      int device = 0, most = 0;
-      require(cudaGetDevice(&device), "cudaGetDevice");
-      require(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
+      const auto most = static_cast<int>(most_shared_bytes());
       require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most), name);
     }
     if (shape.cluster > 8)

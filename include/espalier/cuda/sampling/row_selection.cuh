@@ -197,10 +197,13 @@ struct row_share {
     return 2 * (block / 2 / team_blocks) + block % 2;
   }
 
-  // The share for a row of `vocab` numbers that teams of `blocks` thread blocks read.
-  static row_share of(std::int32_t vocab, unsigned blocks) {
-    constexpr std::int32_t most = 10240;  // as many maxima as fit, with the rest, into the 99 KiB of shared memory that
-                                          // every device grants a block
+  // Number of maxima that fit, with what a selection needs beside them, into the 99 KiB of shared memory that every
+  // device grants a block.
+  static constexpr std::int32_t most_maxima = 10240;
+
+  // The share for a row of `vocab` numbers that teams of `blocks` thread blocks read; each block keeps `most` maxima at
+  // most.
+  static row_share of(std::int32_t vocab, unsigned blocks, std::int32_t most = most_maxima) {
     constexpr auto block = static_cast<std::int32_t>(espalier::detail::mass_block);
     row_share share{(vocab + block - 1) / block, 0, static_cast<std::int32_t>(blocks)};
     while (share.own_maxima() > most)

@@ -225,10 +225,13 @@ struct team_sampler_layout {
   std::size_t maxima = 0;  //!< offset in the memory where the maxima begin
   std::size_t bytes = 0;   //!< shared memory that each block of the team needs
 
-  //! Returns the layout for these options and teams of `blocks` blocks.
-  static team_sampler_layout of(const sampling_options& options, std::int32_t vocab, unsigned blocks);
+  //! Returns the layout for these options and teams of `blocks` blocks. A kernel that needs shared memory beside the
+  //! sampler's allows fewer maxima.
+  static team_sampler_layout of(const sampling_options& options, std::int32_t vocab, unsigned blocks,
+                                std::int32_t most_maxima = detail::row_share::most_maxima);
   //! Returns a layout that is large enough for any options that of() accepts.
-  static team_sampler_layout of_any(std::int32_t vocab, unsigned blocks);
+  static team_sampler_layout of_any(std::int32_t vocab, unsigned blocks,
+                                    std::int32_t most_maxima = detail::row_share::most_maxima);
 };
 
 namespace detail {
@@ -243,10 +246,10 @@ struct team_sampler_memory {
 
 }  // namespace detail
 
-inline team_sampler_layout team_sampler_layout::of(const sampling_options& options, std::int32_t vocab,
-                                                   unsigned blocks) {
+inline team_sampler_layout team_sampler_layout::of(const sampling_options& options, std::int32_t vocab, unsigned blocks,
+                                                   std::int32_t most_maxima) {
   require_option("vocabulary", vocab, 1, 1 << detail::token_bits);
-  team_sampler_layout layout{detail::row_share::of(vocab, blocks), sizeof(detail::team_sampler_memory), 0};
+  team_sampler_layout layout{detail::row_share::of(vocab, blocks, most_maxima), sizeof(detail::team_sampler_memory), 0};
   if (options.temperature == 0.0F) return layout;
   const bool has_top_k = options.top_k > 0 && options.top_k < vocab;
   if (has_top_k) require_option("top_k on the device", options.top_k, 1, detail::team_sampler_memory::max_k);
@@ -255,8 +258,8 @@ inline team_sampler_layout team_sampler_layout::of(const sampling_options& optio
   return layout;
 }
 
-inline team_sampler_layout team_sampler_layout::of_any(std::int32_t vocab, unsigned blocks) {
-  return of({.temperature = 1.0F, .top_k = vocab > 1 ? 1 : 0, .top_p = 0.5F}, vocab, blocks);
+inline team_sampler_layout team_sampler_layout::of_any(std::int32_t vocab, unsigned blocks, std::int32_t most_maxima) {
+  return of({.temperature = 1.0F, .top_k = vocab > 1 ? 1 : 0, .top_p = 0.5F}, vocab, blocks, most_maxima);
 }
 
 //! Turns rows of logits into probabilities by a team of threads: espalier::sampler on the device, in kernels.

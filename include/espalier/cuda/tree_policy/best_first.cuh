@@ -265,10 +265,7 @@ class best_first {
     while (detail::n_pairs_within(pairs_) < options.budget)
       ++pairs_;
     reserve(1);
-    int device = 0, most = 0;
-    require(cudaGetDevice(&device), "cudaGetDevice");
-    require(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device), "cudaDeviceGetAttribute");
-    most_shared_ = static_cast<std::size_t>(most);
+    most_shared_ = most_shared_bytes();
   }
 
   std::int32_t max_nodes() const { return options_.budget; }
@@ -385,7 +382,7 @@ class best_first {
   device_array<detail::prefix_counts> counts_;  // [texts]
   device_array<node_id> asked_;                 // [texts][budget]
   device_array<node_id> was_;                   // [texts][budget + 1]
-  std::size_t most_shared_ = 0;                 // shared memory that a block may have, in bytes
+  std::size_t most_shared_ = 0;                 // see most_shared_bytes()
 };
 
 }  // namespace espalier::cuda

@@ -235,23 +235,23 @@ namespace espalier::cuda {
 
 namespace detail {
 
-// The number of nodes of the largest tree that near_tree copies to shared memory. A larger tree stays in the memory of
-// the device; so do the draws of a smaller tree if they are more than max_nodes.
+// The number of nodes of the largest tree that near_tree copies to shared memory.
 inline constexpr std::int32_t most_near_nodes = 1024;
 
-// Returns the bytes of shared memory that near_tree needs for a tree of max_nodes nodes: 0 if it makes no copy.
-inline std::size_t near_tree_bytes(std::int32_t max_nodes) {
-  return max_nodes <= most_near_nodes ? 6 * static_cast<std::size_t>(max_nodes) * sizeof(std::int32_t) : 0;
+// Returns the bytes of shared memory that near_tree needs for trees of near_nodes nodes.
+constexpr std::size_t near_tree_bytes(std::int32_t near_nodes) {
+  return 6 * static_cast<std::size_t>(near_nodes) * sizeof(std::int32_t);
 }
 
-// Copies the arrays of a tree that verifiers read to shared memory, where they are read quickly, and returns the copy;
-// the tree itself if max_nodes is above most_near_nodes. Called by the whole block.
-__device__ inline tree_view near_tree(const tree_view& tree, void* shared, std::int32_t max_nodes) {
-  if (max_nodes > most_near_nodes) return tree;
+// Copies the arrays of a tree that verifiers read to shared memory, where they are read quickly, and returns the copy.
+// There is room for near_nodes nodes and as many draws: if that is 0, returns the tree itself; draws that are more stay
+// in the memory of the device. Called by the whole block.
+__device__ inline tree_view near_tree(const tree_view& tree, void* shared, std::int32_t near_nodes) {
+  if (near_nodes == 0) return tree;
   auto* const words = static_cast<std::int32_t*>(shared);
-  const auto place = [&](std::int32_t array) { return words + array * max_nodes; };
+  const auto place = [&](std::int32_t array) { return words + array * near_nodes; };
   const auto thread = static_cast<std::int32_t>(threadIdx.x), threads = static_cast<std::int32_t>(blockDim.x);
-  for (std::int32_t i = thread; i < tree.n_nodes && i < max_nodes; i += threads) {
+  for (std::int32_t i = thread; i < tree.n_nodes && i < near_nodes; i += threads) {
     place(0)[i] = tree.token[i];
     place(1)[i] = tree.parent[i];
     place(2)[i] = tree.depth[i];
@@ -262,7 +262,7 @@ __device__ inline tree_view near_tree(const tree_view& tree, void* shared, std::
   in_shared.parent = place(1);
   in_shared.depth = place(2);
   in_shared.first_draw = place(3);
-  if (tree.n_draws <= max_nodes) {
+  if (tree.n_draws <= near_nodes) {
     for (std::int32_t i = thread; i < tree.n_draws; i += threads) {
       place(4)[i] = tree.next_draw[i];
       place(5)[i] = tree.drawn_node[i];
@@ -394,7 +394,7 @@ struct verify_arguments {
   team_sampler_layout layout;
   row_transforms_view ahead;
   first_path_view path;
-  std::int32_t max_nodes;
+  std::int32_t max_nodes, near_nodes;
   verdict* decisions;
   fault* found;
 };
@@ -465,7 +465,7 @@ ESPALIER_KERNEL __launch_bounds__(row_threads, 1) void verify_trees(const verify
     if (blockIdx.x == 0 && threadIdx.x == 0) in.decisions[here.place] = decided;
     return;
   }
-  const tree_view tree = near_tree(here.tree.view(), of_sampler + sampler_bytes(in.layout), in.max_nodes);
+  const tree_view tree = near_tree(here.tree.view(), of_sampler + sampler_bytes(in.layout), in.near_nodes);
   team::turns turns;
   const team who(memory.who, turns);
   const node_rows<float> draft_rows = in.draft.of(here.place);
@@ -539,7 +539,7 @@ class verification {
   verification(VerifierT verifier, std::int32_t max_nodes, std::int32_t vocab, std::int32_t max_texts,
                verify_tuning tuning)
       : verifier_(std::move(verifier)),
-        walk_layout_(layout_of(vocab, tuning.walk.blocks)),
+        walk_memory_(memory_of(max_nodes, vocab, tuning.walk.blocks)),
         ahead_layout_(layout_of(vocab, tuning.ahead.blocks)),
         tuning_(tuning),
         max_nodes_(max_nodes),
@@ -591,39 +591,59 @@ class verification {
              draft.rows, path, found);
     }
     launch("verify_trees", detail::verify_trees<VerifierT, LogitT>,
-           tuning_.walk.shape(1, shared_bytes(walk_layout_, max_nodes_), texts.n), stream,
-           {argument::of(verifier_, kept_), texts, draft, rows, samplings_.data(), walk_layout_, ahead, path,
-            max_nodes_, decisions_.data(), found});
+           tuning_.walk.shape(1, walk_memory_.bytes(), texts.n), stream,
+           {argument::of(verifier_, kept_), texts, draft, rows, samplings_.data(), walk_memory_.layout, ahead, path,
+            max_nodes_, walk_memory_.near_nodes, decisions_.data(), found});
   }
 
   //! The verdicts of the last run: [places], on the device.
   const verdict* decisions() const { return decisions_.data(); }
 
  private:
-  static std::size_t shared_bytes(const team_sampler_layout& layout, std::int32_t max_nodes) {
-    return sizeof(detail::verify_memory<VerifierT, LogitT>) + detail::sampler_bytes(layout) +
-           detail::near_tree_bytes(max_nodes);
+  // The parts of the shared memory of verify_trees whose sizes depend on the device.
+  struct walk_memory {
+    team_sampler_layout layout;
+    std::int32_t near_nodes;  // see near_tree
+
+    std::size_t bytes() const {
+      return sizeof(detail::verify_memory<VerifierT, LogitT>) + detail::sampler_bytes(layout) +
+             detail::near_tree_bytes(near_nodes);
+    }
+  };
+
+  // Returns what fits this device: rather fewer maxima than no copy of the tree, as long as the maxima are many.
+  static walk_memory memory_of(std::int32_t max_nodes, std::int32_t vocab, unsigned blocks) {
+    constexpr std::int32_t few_maxima = 2048;
+    walk_memory memory{};
+    for (const std::int32_t near_nodes : {max_nodes <= detail::most_near_nodes ? max_nodes : 0, 0}) {
+      for (std::int32_t most = detail::row_share::most_maxima; most > few_maxima; most /= 2) {
+        memory = {layout_of(vocab, blocks, most), near_nodes};
+        if (memory.bytes() <= most_shared_bytes()) return memory;
+      }
+    }
+    return memory;
   }
 
   // Returns the tuning for this device. A device with clusters may lack room for as many wide clusters as there are
   // texts; the teams are narrower then.
   static verify_tuning tuning_here(std::int32_t max_nodes, std::int32_t vocab, std::int32_t max_texts) {
     verify_tuning tuning = verify_tuning::here(vocab);
-    const auto layout = layout_of(vocab, tuning.walk.blocks);
-    const launch_shape shape = tuning.walk.shape(1, shared_bytes(layout, max_nodes));
+    const launch_shape shape = tuning.walk.shape(1, memory_of(max_nodes, vocab, tuning.walk.blocks).bytes());
     const bool is_wide = shape.cluster > tuning.ahead.blocks;
     if (is_wide && resident_clusters("verify_trees", detail::verify_trees<VerifierT, LogitT>, shape) < max_texts)
       tuning.walk = tuning.ahead;
     return tuning;
   }
 
-  static team_sampler_layout layout_of(std::int32_t vocab, unsigned blocks) {
-    if constexpr (ArgmaxVerifier<VerifierT>) return team_sampler_layout::of({}, vocab, blocks);
-    return team_sampler_layout::of_any(vocab, blocks);
+  static team_sampler_layout layout_of(std::int32_t vocab, unsigned blocks,
+                                       std::int32_t most_maxima = detail::row_share::most_maxima) {
+    if constexpr (ArgmaxVerifier<VerifierT>) return team_sampler_layout::of({}, vocab, blocks, most_maxima);
+    return team_sampler_layout::of_any(vocab, blocks, most_maxima);
   }
 
   VerifierT verifier_;
-  team_sampler_layout walk_layout_, ahead_layout_;
+  walk_memory walk_memory_;
+  team_sampler_layout ahead_layout_;
   verify_tuning tuning_;
   std::int32_t max_nodes_;
   std::int32_t vocab_;
