@@ -196,6 +196,7 @@ __device__ void multiply_rows(const pass_product& product, const pass_memory& me
   const std::int32_t n_groups = (n_rows + pass_tile_rows - 1) / pass_tile_rows, n_chunks = product.n_chunks();
   auto* const x = reinterpret_cast<uint4*>(memory.work);
   auto* const sums = reinterpret_cast<float*>(x + n_chunks * pass_tile_rows * 4);
+  bool has_padding = false;
   for (std::int32_t tile = block % product.tile_blocks; tile < product.n_tiles; tile += product.tile_blocks) {
     const std::int32_t n_units = product.units_of(tile), first_unit = tile * product.tile_units;
     const std::int32_t stride = 8 * (n_units | 1);
@@ -215,6 +216,7 @@ __device__ void multiply_rows(const pass_product& product, const pass_memory& me
         multiply_tile<NumberT>(x, reinterpret_cast<const uint4*>(memory.weights), sums, n_units, n_chunks);
         __syncthreads();
       }
+      has_padding = has_padding || !is_there;
       if (is_last) fetch_weights(product, matrix, tile + product.tile_blocks, memory.weights);
       if (row < 0) continue;
       for (std::int32_t unit = lane / 4; unit < n_units; unit += 8) {
@@ -228,10 +230,13 @@ __device__ void multiply_rows(const pass_product& product, const pass_memory& me
       }
     }
   }
-  // If all rows of the block are padding, copies may still be under way. They must end before the next product's
-  // weights are copied.
-  ptx::copy_async_commit();
-  ptx::copy_async_wait<0>();
+  // Of a tile whose rows are padding, weights may still be on their way. They must have come, for all warps, before any
+  // warp copies the next product's weights to the same place.
+  if (has_padding) {
+    ptx::copy_async_commit();
+    ptx::copy_async_wait<0>();
+    __syncthreads();
+  }
 }
 
 // A TargetT of multiply_rows: rotates the pairs of queries and keys by the row's position, and writes queries to
