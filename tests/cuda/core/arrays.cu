@@ -12,6 +12,7 @@
 #include "espalier/cuda/core/fault.cuh"
 #include "espalier/cuda/core/launch.cuh"
 #include "espalier/cuda/core/shared_memory.cuh"
+#include "espalier/cuda/core/stream.cuh"
 #include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/core/tree.cuh"
 #include "raises.hpp"
@@ -53,6 +54,18 @@ __global__ void draw_numbers(gpu::text_batch texts, double* uniform) {
 }
 
 }  // namespace
+
+TEST_CASE("an array is filled for every stream before it is handed out") {
+  const gpu::stream other;
+  for (const int value : {0, 0xFF}) {
+    const auto filled = gpu::device_array<std::int32_t>::filled(1000, value);
+    std::vector<std::int32_t> read(1000, 7);
+    filled.download(read, other.get());
+    gpu::require(cudaStreamSynchronize(other.get()), "cudaStreamSynchronize");
+    CHECK(read == std::vector<std::int32_t>(1000, value == 0 ? 0 : -1));
+  }
+  CHECK(gpu::device_array<float>::filled(0, 0).size() == 0);
+}
 
 TEST_CASE("A tree grown on the device is the host's") {
   const std::vector<std::int32_t> parents{0, 0, 0, 1, 1, 3, 2, 0};

@@ -34,6 +34,14 @@ class device_array {
       require(cudaMemcpy(data_, elements.data(), elements.size_bytes(), cudaMemcpyHostToDevice), "cudaMemcpy");
   }
 
+  //! Returns an array whose bytes are all the lowest byte of `value`, in any stream from now on.
+  static device_array filled(std::size_t size, int value) {
+    device_array made(size);
+    made.fill_bytes(value, nullptr);
+    require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+    return made;
+  }
+
   device_array(device_array&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
   device_array& operator=(device_array other) noexcept {

@@ -52,11 +52,9 @@ class token_rows {
                const token_id* tokens) {
     n_rows_ = n_rows, vocab_ = vocab, columns_ = columns, tokens_ = tokens;
     const std::size_t rows = static_cast<std::size_t>(max_texts) * static_cast<std::size_t>(n_rows);
-    rows_ = device_array<float>(rows * static_cast<std::size_t>(vocab));
-    if (tokens != nullptr) {
-      narrow_ = device_array<float>(rows * static_cast<std::size_t>(columns));
-      rows_.fill_bytes(0, nullptr);
-    }
+    const std::size_t size = rows * static_cast<std::size_t>(vocab);
+    rows_ = tokens == nullptr ? device_array<float>(size) : device_array<float>::filled(size, 0);
+    if (tokens != nullptr) narrow_ = device_array<float>(rows * static_cast<std::size_t>(columns));
     sampler_.reserve(n_rows, columns);
   }
 

@@ -119,10 +119,8 @@ class paged_kv {
         ledger_(n_sequences, capacity, page_size, n_pages),
         tokens_(n_sequences, capacity),
         data_(shape_.numbers(n_pages, page_size, sizeof(NumberT))),
-        table_(static_cast<std::size_t>(n_sequences) * static_cast<std::size_t>(ledger_.max_pages())) {
-    table_.fill_bytes(0xFF, nullptr);
-    require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
-  }
+        table_(device_array<std::int32_t>::filled(
+            static_cast<std::size_t>(n_sequences) * static_cast<std::size_t>(ledger_.max_pages()), 0xFF)) {}
 
   //! A store with as many pages as all sequences together can use.
   paged_kv(std::int32_t n_layers, std::int32_t row_size, std::int32_t n_sequences, std::int32_t capacity,

@@ -55,12 +55,9 @@ class recurrent_kv {
         static_cast<double>(of_layers) * (static_cast<double>(shape.state_size) + 1.0 * n_slots * shape.row_size);
     require_option("cache size in bytes", floats * sizeof(float), 1.0, 1e15);
     states_ = device_array<float>(of_layers * static_cast<std::size_t>(shape.state_size));
-    seen_ = device_array<std::int32_t>(of_layers);
-    rows_ =
-        device_array<float>(of_layers * static_cast<std::size_t>(n_slots) * static_cast<std::size_t>(shape.row_size));
-    seen_.fill_bytes(0, nullptr);
-    rows_.fill_bytes(0, nullptr);
-    require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+    seen_ = device_array<std::int32_t>::filled(of_layers, 0);
+    rows_ = device_array<float>::filled(
+        of_layers * static_cast<std::size_t>(n_slots) * static_cast<std::size_t>(shape.row_size), 0);
     std::vector<std::int32_t> pages;
     for (std::int32_t s = 0; s < n_sequences; ++s) {
       for (std::int32_t slot = 0; slot < capacity; ++slot)

@@ -302,14 +302,11 @@ class delayed_selector {
   //! Takes memory for rounds of max_texts texts.
   void reserve(std::int32_t max_texts) {
     const auto zeros = [&](std::size_t stride) {
-      device_array<float> made(static_cast<std::size_t>(max_texts) * stride);
-      made.fill_bytes(0, nullptr);
-      return made;
+      return device_array<float>::filled(static_cast<std::size_t>(max_texts) * stride, 0);
     };
     joined_ = zeros(places_.first.stride);  // the numbers beyond a layer's inputs stay 0
     wide_ = zeros(places_.second.stride);
     narrow_ = zeros(places_.last.stride);
-    require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
   }
 
   //! Enqueues the choice: writes, for each text of the round, the delayed tree with the highest score among those that

@@ -239,9 +239,7 @@ class block_refiner {
   // Products are computed for a planned number of rows, so there may be rows that nobody has written.
   template <class ElementT>
   static device_array<ElementT> zeros(int rows, int width) {
-    device_array<ElementT> made(size(rows, width));
-    made.fill_bytes(0, nullptr);
-    return made;
+    return device_array<ElementT>::filled(size(rows, width), 0);
   }
 
   void multiply(int product, const NumberT* matrix, const NumberT* x, void* y, int rows, cudaStream_t stream) const {

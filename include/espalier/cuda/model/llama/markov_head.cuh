@@ -150,8 +150,8 @@ class markov_head {
   void reserve(correction_memory<NumberT, LogitT>& memory, std::int32_t max_nodes, std::int32_t max_texts) {
     const std::int32_t rows = max_nodes * max_texts;
     products_.plan_up_to(rows);
-    memory.vectors = device_array<NumberT>(static_cast<std::size_t>(rows) * static_cast<std::size_t>(job_.rank));
-    memory.vectors.fill_bytes(0, nullptr);
+    memory.vectors =
+        device_array<NumberT>::filled(static_cast<std::size_t>(rows) * static_cast<std::size_t>(job_.rank), 0);
     memory.logits = device_array<LogitT>(static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns_));
   }
 

@@ -259,9 +259,7 @@ class persistent_pass {
   //! Pre         fits(config, steps, max_rows); weights, tables and memory live as long as this object
   persistent_pass(const model_config& config, const detail::model_steps& steps, const weights_type& weights,
                   const detail::rotary_table& rotary, const memory_type& memory)
-      : config_(config), device_(this_device()), arrivals_(1) {
-    arrivals_.fill_bytes(0, nullptr);
-    require(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+      : config_(config), device_(this_device()), arrivals_(device_array<unsigned>::filled(1, 0)) {
     one_cluster_ = weight_bytes(config) <= cluster_weight_bytes && device_.clusters != 0 && cluster_fits();
     fill(steps, weights, rotary, memory);
   }

@@ -123,8 +123,8 @@ class nccl_communicator {
   // should see that.
   void connect() {
     const auto n = static_cast<std::size_t>(size_);
-    const device_array<unsigned char> sent(256 * n), received(256 * n);
-    sent.fill_bytes(0, nullptr);
+    const auto sent = device_array<unsigned char>::filled(256 * n, 0);
+    const device_array<unsigned char> received(256 * n);
     gather(sent.data(), 256, nullptr);
     pass("ncclAllGather");
     exchange(sent.data(), received.data(), 256, nullptr);
