@@ -150,9 +150,9 @@ forward_batch_view batch_of(const espalier_pass* pass) {
                                  array(p.outputs, p.n_outputs, "outputs")};
   std::int32_t row = 0;
   for (const batch_sequence& s : batch.sequences) {
-    const std::int64_t words = std::int64_t{s.row_end - s.row_begin} * s.mask_words;
-    if (s.row_begin != row || s.row_end < row || s.row_end > p.n_rows || s.prefix < 0 || s.mask_begin < 0 ||
-        s.mask_words < 0 || s.mask_begin + words > p.n_mask)
+    const bool is_in_rows = s.row_begin == row && s.row_end >= row && s.row_end <= p.n_rows;
+    const std::int64_t words = is_in_rows ? std::int64_t{s.row_end - s.row_begin} * s.mask_words : 0;
+    if (!is_in_rows || s.prefix < 0 || s.mask_begin < 0 || s.mask_words < 0 || s.mask_begin + words > p.n_mask)
       raise<input_error>("the rows and mask words of sequence ", s.sequence, " are not those of a pass.");
     row = s.row_end;
   }
@@ -201,6 +201,11 @@ class called_decisions final : public parts::decisions {
   espalier_decisions by_;
 };
 
+// Whether a slot and a purpose can be parts of a key: others would make the key of another decision.
+bool is_key(std::int32_t slot, std::int32_t purpose) {
+  return slot >= 0 && slot < 1 << 29 && purpose >= ESPALIER_OF_DRAFT && purpose <= ESPALIER_OF_TOKEN;
+}
+
 chance_key key_of(std::int32_t node, std::int32_t slot, std::int32_t purpose) {
   return {node, slot, static_cast<espalier::purpose>(purpose)};
 }
@@ -209,22 +214,29 @@ void require_done(std::int32_t failed, const char* what) {
   if (failed != 0) raise<input_error>(what, " of the caller's has failed, and returns ", failed, ".");
 }
 
-// A policy of the caller's.
+// A part of the caller's, which is destroyed with the last copy of the pointer.
+template <class OwnT>
+std::shared_ptr<const OwnT> shared(const OwnT& own) {
+  return {new OwnT(own), [](const OwnT* part) {
+            if (part->destroy != nullptr) part->destroy(part->user);
+            delete part;
+          }};
+}
+
+// A policy of the caller's. Copies share what it has unless the caller copies that.
 class called_policy final : public parts::policy_part {
  public:
-  explicit called_policy(const espalier_own_policy& own) : own_(own) {}
-  called_policy(const called_policy&) = delete;
-  ~called_policy() override {
-    if (own_.destroy != nullptr) own_.destroy(own_.user);
-  }
+  explicit called_policy(const espalier_own_policy& own) : shared_(shared(own)) {}
 
   std::unique_ptr<policy_part> copy() const override {
-    espalier_own_policy another = own_;
-    if (own_.copy != nullptr)
+    auto made = std::make_unique<called_policy>(*this);
+    if (own_.copy != nullptr) {
+      espalier_own_policy another = own_;
       another.user = own_.copy(own_.user);
-    else
-      another.destroy = nullptr;
-    return std::make_unique<called_policy>(another);
+      if (another.user == nullptr) raise<input_error>("the function copy of a policy has returned a null pointer.");
+      made = std::make_unique<called_policy>(another);
+    }
+    return made;
   }
   regime sampling() const override { return static_cast<regime>(own_.regimes); }
   bool takes_runs() const override { return false; }
@@ -273,17 +285,14 @@ class called_policy final : public parts::policy_part {
     return t.full() ? std::span<const node_id>() : nodes;
   }
 
-  espalier_own_policy own_;
+  std::shared_ptr<const espalier_own_policy> shared_;
+  const espalier_own_policy& own_ = *shared_;
 };
 
 // A verifier of the caller's. Copies share what it has.
 class called_verifier final : public parts::verifier_part {
  public:
-  explicit called_verifier(const espalier_own_verifier& own)
-      : own_(std::shared_ptr<espalier_own_verifier>(new espalier_own_verifier(own), [](espalier_own_verifier* v) {
-          if (v->destroy != nullptr) v->destroy(v->user);
-          delete v;
-        })) {}
+  explicit called_verifier(const espalier_own_verifier& own) : own_(shared(own)) {}
 
   std::unique_ptr<verifier_part> copy() const override { return std::make_unique<called_verifier>(*this); }
   regime lossless() const override { return static_cast<regime>(own_->regimes); }
@@ -308,7 +317,7 @@ class called_verifier final : public parts::verifier_part {
   }
 
  private:
-  std::shared_ptr<espalier_own_verifier> own_;
+  std::shared_ptr<const espalier_own_verifier> own_;
 };
 
 // The rows of a verification, checked: the target's row of each node, the draft's rows and the row of each node.
@@ -648,6 +657,7 @@ espalier_status espalier_accepted_path(const espalier_tree* tree, const espalier
     const verdict v = verdict_of(of, t);
     const std::int32_t length = t.depth[v.accepted] + 1;
     at(n, "n") = length;
+    if (nodes == nullptr && tokens == nullptr) return;
     if (room < length) raise<input_error>("the path has ", length, " nodes, but there is room for ", room, ".");
     std::vector<token_id> committed;
     append_committed(committed, t, v);
@@ -710,15 +720,15 @@ espalier_status espalier_verify_decided(espalier_verifier* verifier, const espal
 
 int32_t espalier_chance_accept(espalier_chance* chance, double p, double q, int32_t node, int32_t slot,
                                int32_t purpose) {
-  return chance != nullptr && chance->by.accept(p, q, key_of(node, slot, purpose)) ? 1 : 0;
+  return chance != nullptr && is_key(slot, purpose) && chance->by.accept(p, q, key_of(node, slot, purpose)) ? 1 : 0;
 }
 int32_t espalier_chance_pick(espalier_chance* chance, const double* weights, int32_t n, int32_t node, int32_t slot,
                              int32_t purpose) {
-  if (chance == nullptr || weights == nullptr || n < 0) return -1;
+  if (chance == nullptr || weights == nullptr || n < 0 || !is_key(slot, purpose)) return -1;
   return chance->by.pick({weights, static_cast<std::size_t>(n)}, key_of(node, slot, purpose));
 }
 int32_t espalier_chance_index(espalier_chance* chance, int32_t n, int32_t node, int32_t slot, int32_t purpose) {
-  return chance == nullptr || n < 1 ? -1 : chance->by.index(n, key_of(node, slot, purpose));
+  return chance == nullptr || n < 1 || !is_key(slot, purpose) ? -1 : chance->by.index(n, key_of(node, slot, purpose));
 }
 
 espalier_status espalier_target_row(espalier_target* target, int32_t node, const float** row, int32_t* vocab) {

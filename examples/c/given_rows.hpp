@@ -18,13 +18,13 @@
 
 namespace parts {
 
-//! The row of each node: as it is given, or 0, 1, 2, .. where it is not.
+//! The row of each node: as row_of says, or, if its data is a null pointer, row u for node u.
 //!
 //! Errors      input_error if there are fewer entries than nodes, or one is no row; -1 is allowed where `may_lack`
 inline std::vector<std::int32_t> rows_of_nodes(std::string_view what, std::span<const std::int32_t> row_of,
                                                std::int32_t n_nodes, std::int32_t n_rows, bool may_lack) {
   std::vector<std::int32_t> rows(row_of.begin(), row_of.end());
-  if (row_of.empty()) {
+  if (row_of.data() == nullptr) {
     rows.resize(static_cast<std::size_t>(n_nodes));
     std::iota(rows.begin(), rows.end(), 0);
   }
@@ -32,7 +32,7 @@ inline std::vector<std::int32_t> rows_of_nodes(std::string_view what, std::span<
     raise<input_error>(what, " names the rows of ", rows.size(), " nodes, but the tree has ", n_nodes, " nodes.");
   rows.resize(static_cast<std::size_t>(n_nodes));
   for (std::size_t u = 0; u < rows.size(); ++u) {
-    if (row_of.empty() && may_lack && rows[u] >= n_rows) rows[u] = -1;
+    if (row_of.data() == nullptr && may_lack && rows[u] >= n_rows) rows[u] = -1;
     if (rows[u] >= n_rows || rows[u] < (may_lack ? -1 : 0))
       raise<input_error>(what, " has ", n_rows, " rows, but node ", u, " is said to have row ", rows[u], ".");
   }

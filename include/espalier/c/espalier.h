@@ -10,7 +10,8 @@
  *
  * Errors      A function that can fail returns an espalier_status. After a failure, espalier_error() returns a sentence
  *             that says what is wrong. No exception leaves the library, and the objects that a failed call was to
- *             change are as before, unless memory has run out or a function of the caller's has failed.
+ *             change are as before, unless a comment says otherwise, memory has run out or a function of the caller's
+ *             has failed.
  * Memory      Each object that a function named _create makes is freed by _destroy; destroying NULL does nothing.
  *             Arrays that the library returns belong to the handle, and are valid until the next call with it. The
  *             library copies what it is given, except where a comment says how long an array must live.
@@ -260,7 +261,7 @@ ESPALIER_C_API espalier_status espalier_verify(espalier_verifier* verifier, cons
                                                espalier_verdict* verdict);
 /* Gives the nodes of the accepted path, root first, and the tokens that are committed: the tokens of the path without
  * the root, then the verdict's token. Both arrays get *n elements; `room` is the number of elements that each has room
- * for. nodes or tokens may be NULL. */
+ * for. nodes or tokens may be NULL. *n is set, too, if the room does not suffice, and if both are NULL. */
 ESPALIER_C_API espalier_status espalier_accepted_path(const espalier_tree* tree, const espalier_verdict* verdict,
                                                       int32_t* nodes, int32_t* tokens, int32_t room, int32_t* n);
 /* Tells a policy, which may learn, what became of the tree that it has grown last: once, and as it was grown. */
@@ -270,7 +271,13 @@ ESPALIER_C_API espalier_status espalier_policy_observe(espalier_policy* policy, 
 /* ---- chance, and parts of the caller's ---- */
 
 /* The purpose of a random number, a part of its key: no two decisions of a round have equal keys. */
-enum { ESPALIER_OF_DRAFT = 0, ESPALIER_OF_ACCEPT = 1, ESPALIER_OF_RESIDUAL = 2, ESPALIER_OF_SELECT = 3 };
+enum {
+  ESPALIER_OF_DRAFT = 0,
+  ESPALIER_OF_ACCEPT = 1,
+  ESPALIER_OF_RESIDUAL = 2,
+  ESPALIER_OF_SELECT = 3,
+  ESPALIER_OF_TOKEN = 4 /* a token of the text drawn from the target alone: `node` is the depth of the node before it */
+};
 
 /* Functions of the caller's that take the random decisions, instead of a seed: to run every outcome, or to use given
  * numbers. accept returns 1 with probability min(1, p / q), else 0. pick returns i with probability weights[i] / sum,
@@ -304,7 +311,8 @@ ESPALIER_C_API espalier_status espalier_verify_decided(espalier_verifier* verifi
                                                        const espalier_decisions* decisions, espalier_verdict* verdict);
 
 /* The chance and the target's rows of a round. A policy or a verifier of the caller's may use them while it is called,
- * not after. */
+ * not after. The functions of chance decide as those of espalier_decisions do; for a purpose that is none of the five,
+ * a slot outside 0 to 2^29 - 1, a null pointer or a number that cannot be, accept returns 0, pick and index -1. */
 typedef struct espalier_chance espalier_chance;
 typedef struct espalier_target espalier_target;
 ESPALIER_C_API int32_t espalier_chance_accept(espalier_chance* chance, double p, double q, int32_t node, int32_t slot,
@@ -331,9 +339,10 @@ typedef struct espalier_own_policy {
   int32_t (*take)(void* user, espalier_tree* tree, const espalier_rows* rows, espalier_chance* chance,
                   const int32_t** wanted, int32_t* n_wanted);
   int32_t (*observe)(void* user, const espalier_tree* tree, const espalier_verdict* verdict); /* may be NULL */
-  /* returns another `user`, for another text; NULL: all texts share one `user`, which then must learn nothing */
+  /* returns another `user`, for another text, and not NULL; if `copy` is NULL, all texts share one `user`, which then
+   * must learn nothing */
   void* (*copy)(void* user);
-  void (*destroy)(void* user); /* may be NULL */
+  void (*destroy)(void* user); /* called once for each `user`, when nothing uses it any more; may be NULL */
   void* user;
 } espalier_own_policy;
 
@@ -371,7 +380,8 @@ typedef struct espalier_decoder_options {
   int32_t prefill_rows; /* most tokens of prompts that a pass reads; 0: 64 */
   int32_t draft;        /* ESPALIER_DRAFT_.. */
   int32_t order;        /* order of a tree's rows, ESPALIER_INSERTION and so on */
-  espalier_sampling draft_sampling; /* how the draft's rows are sampled; all 0: temperature 1, no token left out */
+  espalier_sampling draft_sampling; /* how the draft's rows are sampled; all 0: temperature 1, no token left out;
+                                      temperature 0 is said with top_p 1 */
   /* Moves one row of a cache from slot `from` to slot `to`, which is lower: of the target's cache, or the draft's if
    * is_draft is 1. Called in espalier_decoder_end_step, for lower slots first. NULL: the caches are never compacted,
    * and accepted tokens whose rows do not follow the committed ones are forwarded again with the next round's tree. */
