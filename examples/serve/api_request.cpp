@@ -46,6 +46,20 @@ void check_bytes(std::size_t bytes, const std::string& param, const request_rule
     refuse_length(param, fmt::format("{} bytes, so {} tokens or more", bytes, fewest), rules.context);
 }
 
+// The bytes of what messages say, names and marks left out.
+std::size_t bytes_of(const json& messages) {
+  std::size_t n = 0;
+  for (const json& message : messages) {
+    const json& content = message.is_object() ? message.value("content", json()) : json();
+    if (content.is_string()) n += content.get_ref<const std::string&>().size();
+    if (!content.is_array()) continue;
+    for (const json& part : content)
+      if (part.is_object() && part.contains("text") && part["text"].is_string())
+        n += part["text"].get_ref<const std::string&>().size();
+  }
+  return n;
+}
+
 // Reads the prompts of a completion, and their texts where they are shown before what is written.
 void read_prompts(const fields& body, const request_rules& rules, const espalier::tokenizer& tokenizer,
                   api_request& request) {
@@ -463,7 +477,7 @@ api_request read_request(endpoint from, std::string_view text, const request_rul
   }
 
   if (from == endpoint::chat) {
-    if (const json* messages = body.find("messages")) check_bytes(messages->dump().size(), "messages", rules);
+    if (const json* messages = body.find("messages")) check_bytes(bytes_of(*messages), "messages", rules);
     chat_prompt chat = read_chat(body, text, rules.chat, tokenizer, rules.calls);
     texts.prompts.push_back(std::move(chat.tokens));
     request.tools = std::move(chat.tools);

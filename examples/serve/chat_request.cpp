@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "chat_prompt.hpp"
 #include "espalier/core/error.hpp"
 #include "member_text.hpp"
 
@@ -17,6 +16,8 @@ namespace serve {
 namespace {
 
 using namespace reading;
+using espalier::chat_end;
+using espalier::chat_input;
 using nlohmann::ordered_json;
 
 constexpr std::size_t most_tools = 128, longest_name = 64;  // bytes
@@ -262,7 +263,7 @@ void tell_tools(chat_input& input) {
 ordered_json read_variables(const fields& body, std::string_view text, const espalier::chat_template& chat) {
   ordered_json variables;
   const auto set = [&](const std::string& field, const std::string& variable, ordered_json value) {
-    if (!reads(chat, variable)) {
+    if (!chat.reads(variable)) {
       refuse(
           field,
           fmt::format("{} is not supported with this model, whose chat template does not read {}: it must be left out.",
@@ -316,7 +317,7 @@ chat_prompt read_chat(const fields& body, std::string_view text, const espalier:
                    .end = read_end(body)};
   chat_prompt read{{}, read_use(body, input.tools, calls)};
   if (!read.tools) input.tools = ordered_json::array();
-  if (!reads(chat, "tools")) {
+  if (!chat.reads("tools")) {
     tell_tools(input);
   } else {
     for (ordered_json& message : input.messages) {
@@ -330,7 +331,7 @@ chat_prompt read_chat(const fields& body, std::string_view text, const espalier:
   }
   if (input.tools.empty()) input.tools = nullptr;
   try {
-    read.tokens = serve::tokens_of(chat, tokenizer, input);
+    read.tokens = chat.tokens(tokenizer, input);
   } catch (const espalier::input_error& error) {
     refuse("messages", std::string("messages cannot be read: ") + error.what(), "invalid_value");
   }

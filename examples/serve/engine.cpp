@@ -84,9 +84,8 @@ espalier::cost_model costs_of(models::model_set& models, const std::string& file
 
 engine::engine(models::model_set& models, const engine_options& options, metrics& counts)
     : models_(models), options_(espalier::require_options(options)), counts_(counts), rules_(options.rules) {
-  std::promise<void> ready;
-  std::future<void> done = ready.get_future();
-  thread_ = std::thread([this, ready = std::move(ready)]() mutable { work(std::move(ready)); });
+  std::future<void> done = ready_.get_future();
+  thread_ = std::thread([this] { work(); });
   try {
     done.get();
   } catch (...) {
@@ -169,36 +168,36 @@ engine::orders engine::take(bool idle) {
   return taken;
 }
 
-void engine::work(std::promise<void> ready) {
+void engine::work() {
   try {
     switch (options_.policy) {
       case policy_kind::cost_aware:
-        return work_with(espalier::cost_aware({}, costs_of(models_, options_.costs)), ready);
+        return work_with(espalier::cost_aware({}, costs_of(models_, options_.costs)));
       case policy_kind::dynatree:
-        return work_with(set_policy(espalier::dynatree()), ready);
+        return work_with(set_policy(espalier::dynatree()));
       case policy_kind::chain:
-        return work_with(set_policy(espalier::chain()), ready);
+        return work_with(set_policy(espalier::chain()));
     }
   } catch (...) {
-    ready.set_exception(std::current_exception());
+    if (is_ready_) throw;
+    ready_.set_exception(std::current_exception());
   }
 }
 
 template <class PolicyT>
-void engine::work_with(PolicyT policy, std::promise<void>& ready) {
+void engine::work_with(PolicyT policy) {
   if (models_.draft) {
     espalier::paged_recurrent_kv draft_kv = make_cache(models_, *models_.draft, options_);
     espalier::autoregressive drafter(*models_.draft, draft_kv);
     if (models_.draft_text) {
-      return work_over(espalier::recut(drafter, *models_.map, *models_.draft_text, models_.text), std::move(policy),
-                       ready);
+      return work_over(espalier::recut(drafter, *models_.map, *models_.draft_text, models_.text), std::move(policy));
     }
-    if (models_.map) return work_over(espalier::translated(drafter, *models_.map), std::move(policy), ready);
-    return work_over(std::move(drafter), std::move(policy), ready);
+    if (models_.map) return work_over(espalier::translated(drafter, *models_.map), std::move(policy));
+    return work_over(std::move(drafter), std::move(policy));
   }
-  if (models_.head) return work_over(espalier::feature_steps(*models_.head), std::move(policy), ready);
+  if (models_.head) return work_over(espalier::feature_steps(*models_.head), std::move(policy));
   if (models_.block)
-    return work_over(espalier::factorised(espalier::block_diffusion(*models_.block)), std::move(policy), ready);
+    return work_over(espalier::factorised(espalier::block_diffusion(*models_.block)), std::move(policy));
   constexpr std::int32_t most = espalier::option_of(&espalier::text_counts_options::capacity).high();
   const std::int32_t vocab = models_.target.vocab_size();
   if (options_.memory > 0) {
@@ -207,17 +206,17 @@ void engine::work_with(PolicyT policy, std::promise<void>& ready) {
   }
   work_over(
       espalier::text_counts(vocab, {.capacity = (std::min)(models_.context(), most)}, memory_ ? &*memory_ : nullptr),
-      std::move(policy), ready);
+      std::move(policy));
   if (!memory_ || options_.memory_file.empty()) return;
   try {
     save_memory(*memory_, vocab, options_.memory_file);
-  } catch (const espalier::model_error& error) {
+  } catch (const std::exception& error) {
     std::cerr << "serve: " << error.what() << std::endl;
   }
 }
 
 template <class DrafterT, class PolicyT>
-void engine::work_over(DrafterT drafter, PolicyT policy, std::promise<void>& ready) {
+void engine::work_over(DrafterT drafter, PolicyT policy) {
   espalier::paged_recurrent_kv kv = make_cache(models_, models_.target, options_);
   auto decode = espalier::make_batch_decoder(drafter, std::move(policy), espalier::target_only(), kv, models_.target,
                                              {.max_texts = options_.max_texts,
@@ -232,14 +231,23 @@ void engine::work_over(DrafterT drafter, PolicyT policy, std::promise<void>& rea
     counts_.set({decode.n_running(), decode.n_waiting(), kv.n_pages(), kv.n_pages() - kv.n_free()});
   };
   show();
-  ready.set_value();
+  is_ready_ = true;
+  ready_.set_value();
+  // What fails for one order, for want of memory for example, ends the texts, and not the server.
+  const auto obey = [&](const auto& order) {
+    try {
+      order();
+    } catch (const std::exception& error) {
+      writer.fail_all(std::string("The server failed: ") + error.what());
+    }
+  };
   for (orders now = take(true); !now.leave; now = take(decode.idle())) {
     for (const text_job& job : now.jobs)
-      writer.start(job);
+      obey([&] { writer.start(job); });
     for (const std::int64_t request : now.cancelled)
-      writer.cancel(request);
+      obey([&] { writer.cancel(request); });
     for (const answered_text& answer : now.answered)
-      writer.go_on(answer);
+      obey([&] { writer.go_on(answer); });
     if (now.give_up) writer.fail_all("The server is about to end.");
     if (!decode.idle()) writer.step();
     show();

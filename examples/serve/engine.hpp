@@ -84,12 +84,12 @@ class engine {
     bool leave = false;
   };
 
-  // The function of the thread. `ready` is set when texts may come, or to the error.
-  void work(std::promise<void> ready);
+  // The function of the thread.
+  void work();
   template <class PolicyT>
-  void work_with(PolicyT policy, std::promise<void>& ready);
+  void work_with(PolicyT policy);
   template <class DrafterT, class PolicyT>
-  void work_over(DrafterT drafter, PolicyT policy, std::promise<void>& ready);
+  void work_over(DrafterT drafter, PolicyT policy);
   orders take(bool idle);
   void cancel(std::int64_t request);
   // Makes a text go on once what its rule allows is known.
@@ -105,7 +105,9 @@ class engine {
   std::atomic<std::int32_t> n_texts_ = 0;  // texts that were asked for and have not ended
   bool closing_ = false;
   rule_keeper rules_;
-  std::optional<espalier::text_memory> memory_;  // of the engine's thread alone
+  std::promise<void> ready_;  // set when texts may come, or to the error of the start
+  bool is_ready_ = false;     // of the engine's thread alone, as memory_
+  std::optional<espalier::text_memory> memory_;
   std::thread thread_;
 };
 

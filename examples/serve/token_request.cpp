@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "chat_request.hpp"
@@ -43,6 +44,13 @@ ordered_json tokenize(std::string_view text, const request_rules& rules, const e
   const bool has_prompt = body.find("prompt") != nullptr, has_content = body.find("content") != nullptr;
   if (is_chat + has_prompt + has_content != 1)
     refuse("prompt", "One of prompt, content and messages must be given.", "missing_required_parameter");
+
+  // content is of llama.cpp's API, the others are of vLLM's; each has options of its own.
+  for (const char* name : {"add_special", "with_pieces", "add_special_tokens", "return_token_strs"}) {
+    const bool goes_with_content = name == std::string_view("add_special") || name == std::string_view("with_pieces");
+    if (body.find(name) != nullptr && goes_with_content != has_content)
+      refuse(name, fmt::format("{} goes {} content.", name, has_content ? "not with" : "only with"), "invalid_value");
+  }
 
   std::vector<token_id> tokens;
   if (is_chat) {

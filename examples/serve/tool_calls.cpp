@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "chat_prompt.hpp"
 #include "espalier/core/error.hpp"
 #include "member_text.hpp"
 
@@ -130,7 +129,7 @@ std::optional<call_form> call_form::in(std::string_view text, std::string_view n
 }
 
 std::optional<call_form> call_form::of(const espalier::chat_template& chat, const espalier::tokenizer& tokenizer) {
-  if (!reads(chat, "tools")) return call_form();
+  if (!chat.reads("tools")) return call_form();
   constexpr auto name = "espalier_function";
   const ordered_json arguments = {{"espalier_argument", "espalier_value"}};
   const ordered_json parameters = {{"type", "object"},
@@ -141,8 +140,12 @@ std::optional<call_form> call_form::of(const espalier::chat_template& chat, cons
   const auto written = [&](ordered_json answer) {
     const ordered_json user = {{"role", "user"}, {"content", "?"}};
     answer["role"] = "assistant";
-    return text_of(
-        chat, {.messages = ordered_json::array({user, std::move(answer)}), .tools = tools, .end = chat_end::complete});
+    std::string text;
+    for (const espalier::prompt_piece& piece : chat.prompt({.messages = ordered_json::array({user, std::move(answer)}),
+                                               .tools = tools,
+                                               .end = espalier::chat_end::complete}))
+      text += piece.text;
+    return text;
   };
   // Most templates take arguments as an object, some as its text; most take null for no content.
   for (const bool as_text : {false, true}) {

@@ -500,7 +500,7 @@ TEST_CASE("a prompt that is too long whatever its tokens are is refused before i
   for (const auto from : {endpoint::completions, endpoint::chat}) {
     json body = least_body(from);
     if (from == endpoint::chat)
-      body["messages"][0]["content"] = spaces;
+      body["messages"][0]["content"] = {{{"type", "text"}, {"text", spaces}}};
     else
       body["prompt"] = spaces;
     try {
@@ -509,10 +509,20 @@ TEST_CASE("a prompt that is too long whatever its tokens are is refused before i
     } catch (const serve::api_error& error) {
       CHECK(error.status == 400);
       CHECK(error.param == (from == endpoint::chat ? "messages" : "prompt"));
-      CHECK(std::string(error.what()).find("The prompt has 10000") == 0);  // messages have names and marks besides
+      CHECK(std::string(error.what()).find("The prompt has 1000000 bytes") == 0);
       CHECK(std::string(error.what()).find(" bytes, so ") != std::string::npos);
     }
   }
+}
+
+TEST_CASE("messages are as long as what they say, however JSON writes it", "[serve]") {
+  const serve::request_rules rules{
+      .model = "tiny", .context = 64, .vocab_size = 4096, .vocabulary = models::vocabulary_of(tokenizer())};
+  json body = least_body(endpoint::chat);
+  body["messages"][0]["content"] = json::array();
+  while (body["messages"].dump().size() <= 64U * static_cast<std::size_t>(rules.vocabulary->max_depth()))
+    body["messages"][0]["content"].push_back({{"type", "text"}, {"text", "a"}});
+  CHECK(serve::read_request(endpoint::chat, body.dump(), rules, tokenizer()).texts.prompts.at(0).size() < 64);
 }
 
 TEST_CASE("biases, penalties and the format of the answer become the text's processor", "[serve]") {

@@ -205,6 +205,10 @@ def check_tokens():
     assert taken(post("/tokenize", messages=messages, tools=[WEATHER]))["count"] > n
     assert taken(post("/detokenize", tokens=found["tokens"])) == {"prompt": "The king", "content": "The king"}
     refused(post("/tokenize", text="a"), "text")
+    refused(post("/tokenize", content="a", add_special_tokens=True), "add_special_tokens goes not with content")
+    refused(post("/tokenize", content="a", return_token_strs=False), "return_token_strs")
+    refused(post("/tokenize", prompt="a", with_pieces=True), "with_pieces goes only with content")
+    refused(post("/tokenize", messages=messages, add_special=False), "add_special")
     refused(post("/tokenize"), "prompt")
     refused(post("/tokenize", content="a", prompt="a"), "prompt")
     refused(post("/tokenize", content=1), "content")
