@@ -216,11 +216,44 @@ TEST_CASE("what a template writes is trusted, and what it is given is not", "[ch
   }
   // Whatever is done with a text.
   const std::string x = "<|X|>";
-  for (const std::string text :
-       {"m | trim", "m | upper", "m | replace('q', 'a')", "'a' ~ m", "m[0:]", "m[::-1][::-1]",
-        "m.split('|') | join('-')", "m | tojson", "[m] | string", "m | indent", "m | capitalize", "[m] | join",
-        "(m ~ '') * 2", "m | list | join", "m | safe + ''", "m.replace('q', 'q')", "m | title",
-        "{m: 1} | items | first | first", "m | default('x')"}) {
+  for (const std::string text : {"m | trim",
+                                 "m | upper",
+                                 "m | replace('q', 'a')",
+                                 "'a' ~ m",
+                                 "m[0:]",
+                                 "m[::-1][::-1]",
+                                 "m.split('|') | join('-')",
+                                 "m | tojson",
+                                 "[m] | string",
+                                 "m | indent",
+                                 "m | capitalize",
+                                 "[m] | join",
+                                 "(m ~ '') * 2",
+                                 "m | list | join",
+                                 "m | safe + ''",
+                                 "m.replace('q', 'q')",
+                                 "m | title",
+                                 "{m: 1} | items | first | first",
+                                 "m | default('x')",
+                                 "strftime_now(m)",
+                                 "strftime_now('q' ~ m ~ 'q')",
+                                 "m | string",
+                                 "m | lower",
+                                 "m | reverse",
+                                 "m | sort | join",
+                                 "m | unique | join",
+
+                                 "[m] | min",
+                                 "m | first ~ (m | last)",
+                                 "[m] | map('upper') | join",
+                                 "namespace(a=m).a",
+                                 "m.strip().lstrip().rstrip()",
+                                 "m.upper().lower().title()",
+                                 "{'a': m} | tojson",
+                                 "{'a': m} | string",
+                                 "{m: m}.keys() | list | string",
+                                 "m if true else m",
+                                 "{m: m} | dictsort | string"}) {
     INFO(text);
     const auto pieces = made("{% set m = messages[0].content %}{{ " + text + " }}")
                             .prompt({.messages = ordered_json::array({said("user", x)})});

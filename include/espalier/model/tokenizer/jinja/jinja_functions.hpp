@@ -275,7 +275,9 @@ inline jinja_value range(jinja_run& run, jinja_arguments& given) {
   return make_list(run, std::move(items));
 }
 
-inline jinja_value time_text(const jinja_run& run, const std::string& form) {
+// The time in a form, which is trusted if the whole form is.
+inline jinja_value time_text(const jinja_run& run, const jinja_text& written_form) {
+  const std::string& form = written_form.bytes;
   if (form.size() > 1000) run.fail("the form of a time has more than 1000 bytes");
   for (std::size_t at = form.find('%'); at != form.npos; at = form.find('%', at + 2))
     if (at + 1 == form.size() ||
@@ -289,7 +291,8 @@ inline jinja_value time_text(const jinja_run& run, const std::string& form) {
 #endif
   std::string text(form.size() * 32 + 64, '\0');
   text.resize(std::strftime(text.data(), text.size(), form.c_str(), &parts));
-  return trusted_text(text);
+  const auto& marks = written_form.marks;
+  return jinja_text(std::move(text), marks.find('\0') == marks.npos);
 }
 
 inline jinja_value make_namespace(jinja_run& run, jinja_arguments& given) {
@@ -460,7 +463,7 @@ inline const jinja_builtin* find_builtin(std::string_view name) {
       {"?even", "", [](r run, v self, a) -> value { return whole_number(run, self) % 2 == 0; }},
       // functions
       {"raise_exception", "message", [](r run, v, a given) -> value { stop(run, given[0]); }},
-      {"strftime_now", "format", [](r run, v, a given) { return time_text(run, need_text(run, given[0]).bytes); }},
+      {"strftime_now", "format", [](r run, v, a given) { return time_text(run, need_text(run, given[0])); }},
       {"range", "*", [](r run, v, a given) { return range(run, given); }},
       {"namespace", "*", [](r run, v, a given) { return make_namespace(run, given); }},
   };
