@@ -135,10 +135,9 @@ class ebnf_grammar {
     const auto known = masks_.find(state.identity());
     if (known != masks_.end()) return known->second.words;
     if (masks_.size() >= max_masks) masks_.clear();
-    mask& result = masks_[state.identity()];
-    result.state = state;
+    mask result{state, {}};
     if (move_to(state)) fill(result.words);
-    return result.words;
+    return masks_.emplace(state.identity(), std::move(result)).first->second.words;
   }
 
  private:
