@@ -201,29 +201,27 @@ struct block_draft_weights {
     }
     void set_row(detail::part_place place, int row, const weight_row& read) {
       using enum detail::model_part;
-      auto& markov = weights.markov;
-      auto& refiner = weights.refiner;
       const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(row) * read.n;
       if (!is_own(place.part)) return base::set_row(place, row, read);
       if (place.part == masked) read.decode(weights.masked + first);
       if (place.part == selector_before) read.decode(weights.selector.before + first);
       if (place.part == selector_after) read.decode(weights.selector.after + first);
       if (place.part == selector_state) weights.selector.of_state.set_row(row, read);
-      if (place.part == markov_tokens) read.decode(markov.tokens + first);
-      if (place.part == markov_out) markov.out.set_row(row, read);
+      if (place.part == markov_tokens) read.decode(weights.markov.tokens + first);
+      if (place.part == markov_out) weights.markov.out.set_row(row, read);
       if (place.part == markov_gate) set_gate(row, read);
-      if (place.part == refiner_tokens) read.decode(refiner.tokens + first);
-      if (place.part == refiner_state) refiner.of_state.set_row(row, read);
-      if (place.part == refiner_mean) refiner.of_mean.set_row(row, read);
-      if (place.part == refiner_gate) refiner.gate.set_row(row, read);
-      if (place.part == refiner_up) refiner.up.set_row(row, read);
-      if (place.part == refiner_down) refiner.down.set_row(row, read);
-      if (place.part == refiner_out) refiner.out.set_row(row, read);
+      if (place.part == refiner_tokens) read.decode(weights.refiner.tokens + first);
+      if (place.part == refiner_state) weights.refiner.of_state.set_row(row, read);
+      if (place.part == refiner_mean) weights.refiner.of_mean.set_row(row, read);
+      if (place.part == refiner_gate) weights.refiner.gate.set_row(row, read);
+      if (place.part == refiner_up) weights.refiner.up.set_row(row, read);
+      if (place.part == refiner_down) weights.refiner.down.set_row(row, read);
+      if (place.part == refiner_out) weights.refiner.out.set_row(row, read);
       if (place.part == refiner_in) {
         decode(read);
         const int rank = config.refiner_rank;
-        set_part(refiner.in_state, row, 0, rank), set_part(refiner.in_mean, row, rank, rank);
-        set_part(refiner.in_token, row, 2 * rank, rank);
+        set_part(weights.refiner.in_state, row, 0, rank), set_part(weights.refiner.in_mean, row, rank, rank);
+        set_part(weights.refiner.in_token, row, 2 * rank, rank);
       }
     }
     void set_vector(detail::part_place place, const float* from, int n) {

@@ -85,7 +85,8 @@ class jinja_parser {
 
   // True if this mark or name comes next, after white space, which is passed over.
   bool is(std::string_view what) {
-    while (at_ < text_.size() && static_cast<unsigned char>(text_[at_]) < 0x80 && is_space(text_[at_]))
+    while (at_ < text_.size() && static_cast<unsigned char>(text_[at_]) < 0x80 &&
+           is_space(static_cast<unsigned char>(text_[at_])))
       ++at_;
     const std::string_view after = rest().substr((std::min)(what.size(), rest().size())).substr(0, 1);
     const bool goes_on =
