@@ -2,11 +2,9 @@
 # cmake -DROOT=<repository> -P rules.cmake: what holds for every page. Names every breach.
 #
 # Lines have at most 100 columns, tables and code aside; every target of a link exists, and so does each header that is
-# named.
-# A link to a heading names a heading of that page. The table of parts in README.md says which are on the device, and
-# the table
-# of docs/versions.md which components are stable. Pages that a benchmark recorded begin with a comment, and may be
-# wider.
+# named. A link to a heading names a heading of that page; an index links to every heading of its page. The table of
+# parts in README.md says which are on the device, and the table of docs/versions.md which components are stable. Pages
+# that a benchmark recorded begin with a comment, and may be wider.
 cmake_minimum_required(VERSION 3.24)
 file(GLOB pages "${ROOT}/*.md" "${ROOT}/docs/*.md" "${ROOT}/docs/algorithms/*.md"
   "${ROOT}/docs/benchmarks/*.md")
@@ -40,6 +38,22 @@ function(anchors_of page out)
   endforeach()
   set(${out} "${anchors}" PARENT_SCOPE)
 endfunction()
+
+foreach(page IN LISTS pages)
+  file(RELATIVE_PATH name "${ROOT}" "${page}")
+  file(READ "${page}" text)
+  if(NOT text MATCHES "\n## Index\n")
+    continue()
+  endif()
+  anchors_of("${page}" anchors)
+  list(POP_FRONT anchors)  # the title
+  foreach(anchor IN LISTS anchors)
+    string(FIND "${text}" "(#${anchor})" at)
+    if(at EQUAL -1 AND NOT anchor STREQUAL "index")
+      breach("${name} has no link to #${anchor} in its index")
+    endif()
+  endforeach()
+endforeach()
 
 foreach(page IN LISTS pages)
   file(RELATIVE_PATH name "${ROOT}" "${page}")

@@ -72,7 +72,7 @@ class decoder_over final : public outside_decoder {
   decoder_over(const decoder_setup& setup, std::unique_ptr<policy_part> policy, std::unique_ptr<verifier_part> verifier)
       : argmax_only_(verifier->argmax_only()),
         draft_(setup),
-        decoder_(draft_.drafter(), any_policy(std::move(policy)), any_verifier(std::move(verifier)),
+        decoder_(draft_.drafter(), named_policy(std::move(policy)), named_verifier(std::move(verifier)),
                  called_kv(setup, false), outside_backend<>(setup.vocab_size), options_of(setup)) {}
 
   text_id add(std::span<const token_id> prompt, stop_conditions stop, const text_options& options) override {
@@ -100,7 +100,7 @@ class decoder_over final : public outside_decoder {
 
   bool argmax_only_;
   DraftT draft_;
-  batch_decoder<drafter_type&, any_policy, any_verifier, called_kv, outside_backend<>> decoder_;
+  batch_decoder<drafter_type&, named_policy, named_verifier, called_kv, outside_backend<>> decoder_;
 };
 
 }  // namespace

@@ -147,18 +147,18 @@ inline void require_fit(const policy_part& policy, const verifier_part& verifier
 }
 
 //! A TreePolicy of any type. It says every regime of itself: whoever makes a decoder of it calls require_fit() first.
-class any_policy {
+class named_policy {
  public:
   static constexpr regime sampling = regime::any;
 
-  explicit any_policy(std::unique_ptr<policy_part> part) : part_(std::move(part)) {}
-  any_policy(const any_policy& other) : part_(other.part_->copy()) {}
-  any_policy(any_policy&&) noexcept = default;
-  any_policy& operator=(const any_policy& other) {
+  explicit named_policy(std::unique_ptr<policy_part> part) : part_(std::move(part)) {}
+  named_policy(const named_policy& other) : part_(other.part_->copy()) {}
+  named_policy(named_policy&&) noexcept = default;
+  named_policy& operator=(const named_policy& other) {
     part_ = other.part_->copy();
     return *this;
   }
-  any_policy& operator=(any_policy&&) noexcept = default;
+  named_policy& operator=(named_policy&&) noexcept = default;
 
   std::int32_t max_nodes() const { return part_->max_nodes(); }
   std::int32_t max_asked() const { return part_->max_asked(); }
@@ -178,12 +178,12 @@ class any_policy {
   std::unique_ptr<policy_part> part_;
 };
 
-//! A Verifier of any type. It says that it is lossless for every regime: see any_policy.
-class any_verifier {
+//! A Verifier of any type. It says that it is lossless for every regime: see named_policy.
+class named_verifier {
  public:
   static constexpr regime lossless = regime::any;
 
-  explicit any_verifier(std::unique_ptr<verifier_part> part) : part_(std::move(part)) {}
+  explicit named_verifier(std::unique_ptr<verifier_part> part) : part_(std::move(part)) {}
 
   void reserve(std::int32_t max_nodes, std::int32_t vocab) { part_->reserve(max_nodes, vocab); }
   template <class TargetRowsT>
