@@ -309,7 +309,8 @@ TEST_CASE("a batch decoder says what cannot be") {
   REQUIRE(events.size() == 1);
   REQUIRE(events[0].error);
   CHECK(says(message([&] { std::rethrow_exception(events[0].error); }), "stop strings need the text of each token"));
-  CHECK(says(message([&] { decode.resume(3, prompt); }), "cannot take more tokens: a failure holds it"));
+  CHECK(says(message([&] { decode.resume(3, prompt); }), "cannot take more tokens or other stop conditions"));
+  CHECK(says(message([&] { decode.resume(3, {}, {.max_tokens = 3}); }), "cannot take more tokens or other stop"));
   CHECK(message_of<option_error>([&] { batch_of(m, chain(), greedy(), {.max_rows = 5}); }).find("up to 6") !=
         std::string::npos);
   CHECK(says(message([&] { batch_of(m, chain(), greedy(), {.max_texts = 3}); }), "sequence 2 does not exist"));

@@ -258,7 +258,7 @@ class batch_decoder
   //! which takes no further tokens and keeps its stop conditions.
   //!
   //! Errors      as decoder::resume(); input_error for a text that has not ended and is not held, and for `more` tokens
-  //!             to a text that is held
+  //!             or stop conditions to a text that is held
   void resume(text_id id, std::span<const token_id> more = {}, stop_conditions stop = {}) {
     this->texts().resume(id, more, std::move(stop), context_, backend_.vocab_size());
   }

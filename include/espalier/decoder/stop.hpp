@@ -29,6 +29,11 @@ struct stop_conditions {
   std::span<const token_id> tokens{};  //!< end after any of these; they must stay in memory while the text is written
 #endif
 
+  // A text without a heap has a span of tokens, which does not compare.
+#if ESPALIER_HOSTED
+  bool operator==(const stop_conditions&) const = default;
+#endif
+
   static constexpr void describe(auto see) {
     see(option{"max_tokens", &stop_conditions::max_tokens, "tokens to write at most", 0});
   }

@@ -120,12 +120,11 @@ class text_table {
   void resume(text_id id, std::span<const token_id> more, stop_conditions stop, std::int32_t context,
               std::int32_t vocab_size) {
     entry& e = find(id);
-    if (e.stage == text_stage::held && more.empty()) return wait(e);
-    if (e.stage != text_stage::ended) {
-      const bool is_held = e.stage == text_stage::held;
-      raise<input_error>("text ", e.id,
-                         is_held ? " cannot take more tokens: a failure holds it." : " is still written.");
+    if (e.stage == text_stage::held) {
+      if (more.empty() && stop == stop_conditions()) return wait(e);
+      raise<input_error>("text ", e.id, " cannot take more tokens or other stop conditions: a failure holds it.");
     }
+    if (e.stage != text_stage::ended) raise<input_error>("text ", e.id, " is still written.");
     e.value.written.resume(more, std::move(stop), context, vocab_size);
     e.value.policy_in_step = false;
     e.value.read_again();

@@ -245,8 +245,8 @@ class batch_decoder
   //! Goes on with a text that has ended, after `more` further tokens (or none), or with a text that a failure holds.
   //! The latter keeps its stop conditions, and takes no further tokens.
   //!
-  //! Errors      as decoder::resume(); input_error for any other text, and for `more` tokens while a failure holds the
-  //!             text
+  //! Errors      as decoder::resume(); input_error for any other text, and for `more` tokens or stop conditions while a
+  //!             failure holds the text
   void resume(text_id id, std::span<const token_id> more = {}, stop_conditions stop = {}) {
     this->texts().resume(id, more, std::move(stop), rounds_.context(), rounds_.vocab_size());
   }
