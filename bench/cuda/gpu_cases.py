@@ -12,23 +12,42 @@ DURATION = re.compile(r"^\s*([0-9]+\.[0-9]+) s: (.*)$", re.M)
 FATAL = re.compile(r"due to a fatal error condition")
 
 
+class NotListed(Exception):
+    """A program did not list its cases. outcome: how it ended."""
+
+    def __init__(self, outcome):
+        super().__init__(outcome.text)
+        self.outcome = outcome
+
+
 def listed(runner, command, tag=None):
-    """The names of a program's cases that have a tag; [] if it has none; None if there is no GPU for it."""
+    """The names of a program's cases that have a tag; [] if it has none; None if there is no GPU for it.
+
+    Raises NotListed for a program that fails or is stopped.
+    """
     chosen = [f"[{tag}]"] if tag else []
     outcome = runner.run([*command, *chosen, "--list-tests", "--verbosity", "quiet"], 60)
-    if outcome.status == 77:
+    # The words decide: the status of Catch2 2 is the number of cases.
+    if outcome.status == 77 and outcome.text.startswith("SKIPPED: "):
         return None
     if re.match(r"(All available|Matching) test cases:", outcome.text):  # Catch2 2
         outcome = runner.run([*command, *chosen, "--list-test-names-only"], 60)
+        if outcome.status is None or outcome.status < 0:
+            raise NotListed(outcome)
         return [line for line in outcome.text.splitlines() if line.strip()]
     if outcome.status != 0:
-        return []
+        raise NotListed(outcome)
     return [line.strip() for line in outcome.text.splitlines() if line.strip()]
 
 
 def unbuffered(command):
     """A command whose output is not buffered, so that nothing is lost when the program is ended."""
-    return ["stdbuf", "-oL", *command] if shutil.which("stdbuf") else command
+    return ["stdbuf", "-oL", *command] if is_unbuffered() else command
+
+
+def is_unbuffered():
+    """Whether unbuffered() works here: then a program writes a line as soon as a case has ended."""
+    return shutil.which("stdbuf") is not None
 
 
 def complaints(text):

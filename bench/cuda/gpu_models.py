@@ -45,6 +45,13 @@ class Model:
             return "no prompts are given as its tokens (prompts=FILE, as prompt_tokens writes them)"
         return None
 
+    def small_model(self):
+        """The path of a draft that was named or lies beside the target in a folder of several; else None."""
+        if "draft" in self.parts:
+            return self.parts["draft"]
+        beside = os.path.join(self.path, "draft")
+        return beside if os.path.isdir(os.path.join(self.path, "target")) and os.path.isdir(beside) else None
+
     def arguments(self):
         return ["--models", self.path, *(word for name, path in self.parts.items() for word in (f"--{name}", path))]
 

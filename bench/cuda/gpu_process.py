@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSL-1.0
 """Programs that may hang, run with a limit of their own and inside the limit of a whole run."""
 
+import contextlib
 import enum
 import os
 import signal
@@ -71,8 +72,9 @@ class Runner:
         self.left = left
         self.say = say
 
-    def run(self, command, limit, log=None, progress=None, begun=lambda pid: None):
-        """Runs a command, and calls begun(pid) as soon as its process exists."""
+    def run(self, command, limit, log=None, progress=None, begun=lambda pid: None, quiet=None):
+        """Runs a command, and calls begun(pid) as soon as its process exists. quiet: the seconds after which
+        a program that writes nothing is stopped, as at its limit."""
         start = time.monotonic()
         most = min(limit, self.left() - 5)
         if most <= 1:
@@ -93,11 +95,14 @@ class Runner:
             return Outcome(127, str(error), 0.0, Ended.ITSELF)
         begun(process.pid)
         lines = []
+        wrote = start
 
         def read():
+            nonlocal wrote
             said = time.monotonic()
             for line in process.stdout:
                 lines.append(line)
+                wrote = time.monotonic()
                 if progress and time.monotonic() - said > 15:
                     said = time.monotonic()
                     self.say(f"  {progress}: {line.strip()[:100]}")
@@ -105,11 +110,16 @@ class Runner:
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
         ended = Ended.ITSELF
-        try:
-            status = process.wait(timeout=most)
-        except subprocess.TimeoutExpired:
-            status = None
-            ended = Ended.ITS_LIMIT if most == limit else Ended.RUN_LIMIT
+        status = None
+        while ended == Ended.ITSELF:
+            until = min(start + most, wrote + quiet) if quiet else start + most
+            if time.monotonic() >= until:
+                ended = Ended.ITS_LIMIT if until < start + most or most == limit else Ended.RUN_LIMIT
+                break
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = process.wait(timeout=until - time.monotonic())
+                break
+        if ended != Ended.ITSELF:
             if end_group(process.pid):
                 process.wait()
             else:

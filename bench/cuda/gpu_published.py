@@ -4,6 +4,8 @@
 import collections
 import json
 import os
+import re
+import statistics
 
 import gpu_models
 
@@ -29,7 +31,8 @@ ENTRIES = {
     "peagle-speculators": Entry("a P-EAGLE head as speculators writes them", "peagle of speculators"),
 }
 FORM = "NAME=TARGET,block=DRAFT, or NAME=TARGET,draft=DRAFT for a head"
-SECONDS = 3600
+# Prompts that one call of the program measures, which writes its figures at its end; and the call's seconds.
+TEXTS, SECONDS = 5, 1800
 
 
 def layout_of(path):
@@ -44,6 +47,11 @@ def layout_of(path):
     if "dflash_config" in config or "DFlash" in names:
         return "dflash2" if "selector_rank" in {**config, **config.get("dflash_config", {})} else "dflash"
     return "eagle3" if "draft_vocab_size" in config or "Eagle3" in names else config.get("model_type", "no model")
+
+
+def is_head(path):
+    """Whether a draft's files are laid out as those of a head or a block, not of a smaller model."""
+    return layout_of(path) in {entry.layout for entry in ENTRIES.values()} - {"GGUF"}
 
 
 def config_of(folder):
@@ -87,7 +95,74 @@ class Pair(gpu_models.Model):
 
     def arguments(self):
         claims = ",".join(map(str, self.entry.times_plain))
-        return [*super().arguments(), "--tokens", "1024", *(["--times-plain", claims] if claims else [])]
+        more = ["--tokens", "1024", "--repetitions", "30"]  # each text once
+        return [*super().arguments(), *more, *(["--times-plain", claims] if claims else [])]
+
+    def pieces(self, folder):
+        """The arguments for each few of the prompts, by words for these. Writes the prompts to `folder`."""
+        with open(self.parts["prompts"]) as file:
+            lines = [line for line in file if line.strip()]
+        found = {}
+        for first in range(0, len(lines), TEXTS):
+            some = lines[first : first + TEXTS]
+            path = os.path.join(folder, f"prompts of {self.name} from {first + 1}.jsonl")
+            with open(path, "w") as file:
+                file.writelines(some)
+            arguments = self.arguments()
+            arguments[arguments.index("--prompts") + 1] = path
+            found[f"texts {first + 1} to {first + len(some)} of {len(lines)}"] = arguments
+        return found
+
+
+def combined(pieces):
+    """The result of a program whose texts were measured in pieces: medians and quartiles of the pieces'
+    medians, and sums of what was counted."""
+    by_key = {}
+    for piece in pieces:
+        for figure in piece["figures"]:
+            by_key.setdefault(figure["key"], []).append(figure)
+    figures = [over(same) for same in by_key.values()]
+    plain, best = None, {}
+    for figure in figures:
+        method, _, temperature = figure["what"].rpartition(", ")
+        if figure["unit"] != "tokens/s" or not figure["median"]:
+            continue
+        plain = figure["median"] if method.startswith("plain") else plain
+        times = figure["median"] / plain if plain else None
+        if times and "times plain" in figure.get("note", ""):
+            figure["note"] = f"{times:.2f} times plain; " + figure["note"].partition("; ")[2]
+        if times and "(DDTree)" in method:
+            best[temperature] = max(best.get(temperature, 0.0), times)
+    for key, temperature in (("decoding.published.0", "greedy"), ("decoding.published.1", "temperature 1")):
+        for figure in figures:
+            if figure["key"] == key and temperature in best:
+                figure.update({**dict.fromkeys(("median", "low", "high"), 1 / best[temperature]), "n": 1})
+    return {
+        **pieces[0],
+        "figures": figures,
+        "seconds": sum(piece["seconds"] for piece in pieces),
+        "status": next((piece["status"] for piece in pieces if piece["status"] != 0), 0),
+        "pieces": len(pieces),
+    }
+
+
+def over(same):
+    """One figure of the same figure of several pieces."""
+    values = [figure["median"] for figure in same if figure["median"] is not None]
+    if not values:
+        return dict(same[0])
+    if same[0]["unit"] == "texts":
+        return {**same[0], **dict.fromkeys(("median", "low", "high"), sum(values))}
+    quartiles = statistics.quantiles(values * 2 if len(values) == 1 else values, n=4, method="inclusive")
+    low, high = quartiles[0], quartiles[2]
+    found = {**same[0], "median": statistics.median(values), "low": low, "high": high, "n": len(values)}
+    notes = [figure.get("note", "") for figure in same]
+    rounds = [float(n[1]) for n in (re.search(r"([0-9.]+) tokens a round", note) for note in notes) if n]
+    if rounds:
+        differing = [note for note in notes if "some texts differ" in note]
+        mean = f"{statistics.mean(rounds):.2f} tokens a round"
+        found["note"] = re.sub(r"[0-9.]+ tokens a round", mean, (differing or notes)[0])
+    return found
 
 
 def not_given(pairs):

@@ -51,6 +51,8 @@ def judged(programs):
         if program.get("peer"):
             continue
         for figure in program["figures"]:
+            if program.get("partial"):
+                figure = {**figure, "what": figure["what"] + " (partial)"}
             if figure.get("limit") is not None:
                 found.append((figure, figure["limit"], figure.get("target", "")))
             peer = peer_of(figure, peers)
@@ -83,6 +85,25 @@ def title_of(name):
     return TITLES[program] + (f": {model}" if of else "")
 
 
+def heading(name, program):
+    """The heading of a program's figures, its command, and what they lack, if they are partial."""
+    title = f"{program['peer']}: {name}" if program.get("peer") else title_of(name)
+    pieces = f"Medians of {program['pieces']} pieces of the texts.\n" if program.get("pieces") else ""
+    partial = f"**Partial figures:** the program {program['partial']}.\n" if program.get("partial") else ""
+    return "\n".join(filter(None, [f"## {title}\n\n`{program['command']}`\n", pieces, partial]))
+
+
+def summary(verdict):
+    """The part of the report that says whether all has run and passed. verdict: lists of words by kind."""
+    said = []
+    for key, words in (("failed", "Failed"), ("to do", "Not run yet"), ("missed", "Targets missed")):
+        if verdict.get(key):
+            said.append(f"**{words}:**\n\n" + "\n".join(f"- {line}" for line in verdict[key]) + "\n")
+    if verdict.get("to do"):
+        said.append("The same command, run again, goes on with what has not run yet.\n")
+    return "## Summary\n\n" + ("\n".join(said) or "Everything that was asked for has run and passed.\n")
+
+
 def of_cases(cases):
     """The number of cases by result, and the names of the cases that are not clean."""
     count = collections.Counter(cases.values())
@@ -104,6 +125,7 @@ def markdown(state, programs, pictures):
         "same program measured.\n"
     )
     out.append(table(["", "of this run"], [[k, str(v)] for k, v in machine.items() if v], ("", "of this run")))
+    out.append(summary(state.get("verdict", {})))
     rows = []
     for figure, limit, target in judged(programs):
         rows.append(
@@ -129,7 +151,7 @@ def markdown(state, programs, pictures):
         program = programs[name]
         if not program["figures"]:
             continue
-        out.append(f"## {title_of(name)}\n\n`{program['command']}`\n")
+        out.append(heading(name, program))
         rows = []
         for figure in program["figures"]:
             peer = peer_of(figure, peers)
@@ -154,7 +176,7 @@ def markdown(state, programs, pictures):
     for name, program in programs.items():
         if not program.get("peer") or not program["figures"]:
             continue
-        out.append(f"## {program['peer']}: {name}\n\n`{program['command']}`\n")
+        out.append(heading(name, program))
         out.append(
             table(
                 ["", "median", "quartiles"],
@@ -165,7 +187,9 @@ def markdown(state, programs, pictures):
     rows = [[name, t["result"], str(len(t.get("cases", {})) or ""), f"{t['seconds']:.1f}"] for name, t in tests.items()]
     out.append(table(["test", "result", "cases finished", "seconds"], rows) if rows else "None ran.\n")
     out.append("## compute-sanitizer\n")
-    rows = [[name, of_cases(t["cases"]), f"{t['seconds']:.1f}"] for name, t in sorted(state["sanitizer"].items())]
+    rows = []
+    for name, t in sorted(state["sanitizer"].items()):
+        rows.append([name, of_cases(t["cases"]) or "not run yet", f"{t['seconds']:.1f}"])
     out.append(table(["test", "result", "seconds of its parts"], rows) if rows else "Did not run.\n")
     if state["notes"]:
         out.append(

@@ -1,33 +1,81 @@
 # SPDX-License-Identifier: BSL-1.0
-"""The state of runs of bench/gpu_check: a JSON file beside the report, from which the next run goes on."""
+"""The state of runs of bench/gpu_check: a JSON file, from which the next run goes on."""
 
 import glob
+import hashlib
 import json
 import os
 import threading
 
 import gpu_process
 
-EMPTY = {"tests": {}, "sanitizer": {}, "programs": {}, "partial": {}, "notes": {}, "cut_off": {}, "running": {}}
+# pieces: results of programs whose texts are measured a few at a time. out_of_time: how often the time of a
+# run was over while a program was at work.
+EMPTY = {
+    **{"tests": {}, "sanitizer": {}, "programs": {}, "pieces": {}, "partial": {}, "notes": {}},
+    **{"cut_off": {}, "out_of_time": {}, "running": {}},
+}
+
+# What programs of the device are compiled of and read: suffixes by folder. Of the host's tests and benchmarks
+# only the headers count, since tests of the device include some.
+HEADERS = (".hpp", ".cuh", ".h")
+COMPILED = (*HEADERS, ".cu", ".cpp", ".cmake", ".txt")
+READ = (".json", ".jsonl", ".safetensors", ".gguf")
+SOURCES = {
+    "include": COMPILED,
+    "cmake": COMPILED,
+    "tests": HEADERS,
+    "tests/cuda": COMPILED,
+    "tests/gpu": COMPILED,
+    "tests/data": READ,
+    "bench": HEADERS,
+    "bench/cuda": (*COMPILED, *READ, ".py"),
+    "bench/prices": READ,
+    "examples/c": COMPILED,
+    "examples/models": (*HEADERS, *READ),
+}
+
+
+def sources(root):
+    """The paths of all files that results on the device depend on, in order."""
+    paths = {os.path.join(root, "CMakeLists.txt"), os.path.join(root, "tests", "main.cpp")}
+    for folder, suffixes in SOURCES.items():
+        for where, _, names in os.walk(os.path.join(root, folder)):
+            paths |= {
+                os.path.join(where, name)
+                for name in names
+                if name.endswith(suffixes) and not name.startswith("gpu_")
+            }
+    return sorted(filter(os.path.isfile, paths))
+
+
+def digest(root, *more):
+    """A digest of the sources, and of more that results depend on."""
+    found = hashlib.sha256()
+    for path in sources(root):
+        found.update(os.path.relpath(path, root).encode() + b"\0")
+        with open(path, "rb") as file:
+            for piece in iter(lambda: file.read(1 << 20), b""):
+                found.update(piece)
+    found.update(str(more).encode())
+    return found.hexdigest()
 
 
 class State:
-    def __init__(self, folder, name, of, again):
-        """name: the report's, without suffix. of: a digest of everything that results depend on. again: begin anew."""
-        self.folder = folder
+    def __init__(self, folder, of_reports, name, of, again):
+        """folder: where the state lies. of_reports: where it is looked for if it is not there.
+        name: the report's, without suffix. of: a digest of what results depend on. again: begin anew."""
         self.lock = threading.RLock()
         self.found = None
         # A run that goes on after midnight keeps the same file.
-        same = (
-            []
-            if again
-            else [path for path in sorted(glob.glob(os.path.join(folder, "*.json"))) if self.read(path).get("of") == of]
-        )
-        if same:
-            self.path = same[-1]
-            self.found = self.read(self.path)
-        else:
-            self.path = os.path.join(folder, name + ".json")
+        for place in () if again else (folder, of_reports):
+            paths = sorted(glob.glob(os.path.join(place, "*.json")))
+            same = [path for path in paths if self.read(path).get("of") == of]
+            if same:
+                self.found = self.read(same[-1])
+                name = os.path.basename(same[-1])[: -len(".json")]
+                break
+        self.path = os.path.join(folder, name + ".json")
         self.all = {"of": of, **{k: dict((self.found or {}).get(k, v)) for k, v in EMPTY.items()}}
 
     @staticmethod
@@ -47,7 +95,7 @@ class State:
         return os.path.basename(self.path)[: -len(".json")]
 
     def goes_on(self):
-        return any(self.all[k] for k in ("tests", "sanitizer", "programs"))
+        return any(self.all[k] for k in ("tests", "sanitizer", "programs", "pieces"))
 
     def forget(self, names):
         """Drops results and notes of these tests and programs, also under compute-sanitizer and with other models."""
@@ -67,13 +115,15 @@ class State:
         with self.lock:
             self.all["notes"][of] = text
 
-    def save(self):
+    def save(self, path=None):
+        """Writes the state, or a copy of it to another path."""
+        path = path or self.path
         with self.lock:
-            os.makedirs(self.folder, exist_ok=True)
-            with open(self.path + ".part", "w") as file:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path + ".part", "w") as file:
                 json.dump(self.all, file, indent=1)
                 file.write("\n")
-            os.replace(self.path + ".part", self.path)
+            os.replace(path + ".part", path)
 
     # ---- the programs that are running, in case the run itself is ended
 

@@ -6,6 +6,7 @@ python3 tests/bench/gpu_check.py [NAME...]
 
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -20,6 +21,9 @@ sys.path.insert(0, os.path.join(ROOT, "bench", "cuda"))
 
 import gpu_models  # noqa: E402
 import gpu_process  # noqa: E402
+import gpu_state  # noqa: E402
+
+UNDER = ("plain", "memcheck", "racecheck", "synccheck")
 
 # One program stands for all: by the name that it is called by. What it is asked is a line of the file `calls`; what it
 # is to do besides is in the file `orders`, by name.
@@ -49,18 +53,23 @@ def test(program):
     cases = chosen(program)
     if "[refused]" in words:
         cases = [case for case in cases if case in orders["refused"]]
+    if "--list-tests" in words and program in orders["unlisted"]:
+        return sys.exit(2)
     if "--list-tests" in words and orders["catch"] == 3:
         return print("\n".join(cases))
     if "--list-tests" in words:
-        return print("All available test cases:\n" + "\n".join("  " + case for case in cases))
+        print("All available test cases:\n" + "\n".join("  " + case for case in cases))
+        return sys.exit(len(cases))
     if "--list-test-names-only" in words:
         print("\n".join(cases))
         return sys.exit(len(cases))
-    under = next((tool for tool in ("memcheck", "racecheck") if tool in words), "plain")
+    under = next((tool for tool in ("memcheck", "racecheck", "synccheck") if tool in words), "plain")
     status = 0
     for case in cases:
-        call(f"{under}: {case}")
         order = orders["of"].get(f"{under}: {case}") or orders["of"].get(case, "")
+        if order == "vanish":
+            continue
+        call(f"{under}: {case}")
         if order == "hang":
             def say(*_):
                 line = "-" * 79
@@ -109,22 +118,40 @@ elif name == "cmake" and "--build" in words:
 elif name == "cmake":
     call("configure")
 elif name == "ctest":
-    print(json.dumps({"tests": [{"name": "gpu." + os.path.basename(p)[4:], "command": [p]} for p in programs()]}))
+    tests = [{"name": "gpu." + os.path.basename(p)[4:], "command": [p]} for p in programs()]
+    tests += [{"name": n, "command": ["cmake", "-E", "echo", why]} for n, why in orders["left out"].items()]
+    print(json.dumps({"tests": tests}))
 elif name == "compute-sanitizer":
     at = next(i for i, word in enumerate(words) if os.sep in word)
     if "measure_copy" in words[at]:
         sys.exit(0)
     test(os.path.basename(words[at]))
-elif name.startswith("measure_"):
+elif name.startswith(("measure_", "emulated_")):
     call(name + (" of " + words[words.index("--models") + 1] if "--models" in words else ""))
     order = orders["of"].get(name)
+    texts = []
+    if "--times-plain" in words:
+        with open(words[words.index("--prompts") + 1]) as file:
+            texts = [json.loads(line)["tokens"][0] for line in file]
+        call(f"texts {texts}")
+        order = orders["of"].get(f"text {texts[0]}", order)
     if order == "wait":
         time.sleep(orders["wait"])
+    def figure(key, what, unit, value, **more):
+        return {"key": key, "what": what, "unit": unit, "median": value, "low": 1, "high": 3, "n": 3, **more}
+    figures = [figure(name, name, "us", 9 if order == "miss" else 2, limit=5)]
+    if texts:
+        note = "9.99 times plain; 4.00 tokens a round; every text is plain decoding's"
+        figures = [
+            figure("decoding.0", "plain, greedy", "tokens/s", 10.0, note=note),
+            figure("decoding.1", "best_first (DDTree), greedy", "tokens/s", 10.0 * texts[0], note=note),
+            figure("decoding.differing.1", "texts that differ", "texts", 1),
+            figure("decoding.published.0", "the best tree", "of plain", 1 / texts[0], limit=1 / 7.52),
+        ]
     if order != "fail":
         with open(words[words.index("--json") + 1], "w") as file:
-            json.dump({"program": name, "card": "A Card", "figures": [
-                {"key": name, "what": name, "unit": "us", "median": 2, "low": 1, "high": 3, "n": 3, "limit": 5}]}, file)
-    sys.exit(1 if order == "fail" else 0)
+            json.dump({"program": name, "card": "A Card", "figures": figures}, file)
+    sys.exit(1 if order in ("fail", "throw") else 0)
 elif name.startswith("gpu_"):
     test(name)
 """
@@ -142,6 +169,7 @@ class Scene:
         for name in os.listdir(os.path.join(ROOT, "bench", "cuda")):
             if name.endswith((".py", ".jsonl")):
                 shutil.copy(os.path.join(ROOT, "bench", "cuda", name), os.path.join(self.root, "bench", "cuda"))
+        self.add("bench/cuda/gpu_peers.py", "\nPEERS = []\n")
         models = os.path.join("examples", "models")
         os.makedirs(os.path.join(self.root, models))
         os.symlink(os.path.join(ROOT, models, "smollm2"), os.path.join(self.root, models, "smollm2"))
@@ -163,13 +191,20 @@ class Scene:
             },
             "measures": ["measure_copy", "measure_tree", "measure_decoding"],
             "refused": [],
+            "unlisted": [],
+            "left out": {},
             "of": {},
             "catch": 2,
             "speaks": True,
             "wait": 0,
         }
-        self.limits = {}
+        self.limits = {"PROGRAMS": dict.fromkeys(self.orders["measures"], 30)}
         self.said = ""
+
+    def add(self, path, text):
+        os.makedirs(os.path.dirname(os.path.join(self.root, path)), exist_ok=True)
+        with open(os.path.join(self.root, path), "a") as file:
+            file.write(text)
 
     def start(self, *arguments):
         with open(os.path.join(self.folder, "orders"), "w") as file:
@@ -215,8 +250,9 @@ class Scene:
         return self.calls()[before:]
 
     def state(self):
-        name = next(name for name in os.listdir(self.out) if name.endswith(".json"))
-        with open(os.path.join(self.out, name)) as file:
+        folder = os.path.join(self.build, "gpu_check.state")
+        name = next(name for name in os.listdir(folder) if name.endswith(".json"))
+        with open(os.path.join(folder, name)) as file:
             return json.load(file)
 
     def report(self):
@@ -230,12 +266,13 @@ class Scene:
 
 # gpu_check itself, with limits that a test can wait for.
 SHORT_LIMITS = r"""
-import json, os, runpy, sys
+import json, os, re, sys
 sys.argv = sys.argv[1:]
 own = open(sys.argv[0]).read()
 for name, value in json.loads(os.environ["GPU_CHECK_LIMITS"]).items():
-    assert "\n" + name + " = " in own, name
-    own = own.replace("\n" + name + " = ", f"\n{name} = {value!r}  # ", 1)
+    old = re.compile(rf"\n{name} = (\{{\n.*?\n\}}|[^\n]*)", re.S)
+    own, found = old.subn(lambda _: f"\n{name} = {value!r}", own, count=1)
+    assert found, name
 exec(compile(own, sys.argv[0], "exec"), {"__name__": "__main__", "__file__": sys.argv[0]})
 """
 
@@ -245,6 +282,9 @@ class GpuCheck(unittest.TestCase):
         self.scene = Scene()
         self.addCleanup(self.scene.remove)
 
+    def in_report(self, words):
+        self.assertIn(words, self.scene.report())
+
     def test_a_whole_run_and_then_nothing_is_left_to_do(self):
         for catch in (2, 3):
             with self.subTest(catch=catch):
@@ -253,11 +293,11 @@ class GpuCheck(unittest.TestCase):
                 self.assertEqual(scene.run(), 0, scene.said)
                 calls = scene.new_calls()
                 for case in ("one", "two, with a comma", "three [not a tag]", "four", "five"):
-                    for under in ("plain", "memcheck", "racecheck"):
+                    for under in UNDER:
                         self.assertEqual(calls.count(f"{under}: {case}"), 1, scene.said)
                 self.assertEqual(calls[:2], ["configure", "build"])
-                # What may hang comes first.
-                self.assertEqual(calls[2:5], ["plain: one", "plain: two, with a comma", "plain: three [not a tag]"])
+                tools = [call.partition(":")[0] for call in calls if "check:" in call]
+                self.assertNotIn("synccheck", tools[:10])
                 state = scene.state()
                 self.assertEqual({t["result"] for t in state["tests"].values()}, {"passed"})
                 self.assertEqual(set(state["programs"]), {"measure_copy", "measure_tree", "measure_decoding"})
@@ -266,13 +306,8 @@ class GpuCheck(unittest.TestCase):
                 self.assertEqual(scene.run(), 0)
                 self.assertEqual(scene.new_calls(), [])
                 self.assertEqual(scene.run("--again", "measure_tree,gpu.other"), 0)
-                self.assertEqual(
-                    sorted(scene.new_calls()),
-                    sorted(
-                        ["measure_tree"]
-                        + [f"{u}: {c}" for u in ("plain", "memcheck", "racecheck") for c in ("four", "five")]
-                    ),
-                )
+                calls = [f"{under}: {case}" for under in UNDER for case in ("four", "five")]
+                self.assertEqual(sorted(scene.new_calls()), sorted(["measure_tree", *calls]))
                 if scene is not self.scene:
                     scene.remove()
 
@@ -315,7 +350,7 @@ class GpuCheck(unittest.TestCase):
         for speaks in (True, False):
             with self.subTest(speaks=speaks):
                 scene = Scene()
-                scene.limits = {"MAY_HANG": {"gpu.core": 3}}
+                scene.limits["HANG_SECONDS, HANGS, TEST_SECONDS"] = (5, 2, 60)
                 scene.orders["speaks"] = speaks
                 scene.orders["of"]["plain: two, with a comma"] = "hang"
                 self.assertEqual(scene.run("--steps", "build,test", seconds=60), 1)
@@ -325,12 +360,27 @@ class GpuCheck(unittest.TestCase):
                 self.assertEqual(calls.count("plain: three [not a tag]"), 1)
                 self.assertIn("plain: four", calls)
                 self.assertEqual(scene.state()["tests"]["gpu.core"]["result"], "hangs")
-                self.assertIn('gpu.core hangs in "two, with a comma": it was stopped after 3 s.', scene.report())
+                self.assertRegex(
+                    scene.report(), r'gpu\.core hangs in "two, with a comma": it was stopped after \d+ s\.'
+                )
+                self.assertIn("- gpu.core: hangs\n", scene.report())
                 self.assertEqual(scene.run("--steps", "build,test,sanitize"), 1)
+                self.assertIn('did not come to an end of "two, with a comma": not checked', scene.report())
+                cases = scene.state()["sanitizer"]["gpu.core, memcheck"]["cases"]
+                self.assertEqual(cases["two, with a comma"], "not run")
                 calls = scene.new_calls()
                 self.assertFalse([call for call in calls if "two, with a comma" in call or call.startswith("plain")])
                 self.assertIn("racecheck: three [not a tag]", calls)
                 scene.remove()
+
+    def test_a_program_that_hangs_twice_is_given_up(self):
+        self.scene.limits["HANG_SECONDS, HANGS, TEST_SECONDS"] = (4, 2, 60)
+        self.scene.orders["cases"] = {"gpu_core": ["one", "two", "three"]}
+        self.scene.orders["of"] = {"plain: one": "hang", "plain: two": "hang"}
+        self.assertEqual(self.scene.run("--steps", "build,test,sanitize"), 1, self.scene.said)
+        self.assertEqual(self.scene.new_calls(), ["configure", "build", "plain: one", "plain: two"])
+        cases = self.scene.state()["sanitizer"]["gpu.core, synccheck"]["cases"]
+        self.assertEqual(cases, dict.fromkeys(("one", "two", "three"), "not run"))
 
     def test_other_sources_are_checked_anew(self):
         self.assertEqual(self.scene.run("--steps", "build,test"), 0)
@@ -343,9 +393,7 @@ class GpuCheck(unittest.TestCase):
             "examples/models/target/model.safetensors",
         ):
             with self.subTest(path=path):
-                os.makedirs(os.path.dirname(os.path.join(self.scene.root, path)), exist_ok=True)
-                with open(os.path.join(self.scene.root, path), "a") as file:
-                    file.write("changed")
+                self.scene.add(path, "changed")
                 self.assertEqual(self.scene.run("--steps", "build,test"), 0)
                 calls = self.scene.new_calls()
                 self.assertIn("build", calls)
@@ -354,9 +402,14 @@ class GpuCheck(unittest.TestCase):
     def test_sources_that_decide_no_result_are_left_out(self):
         self.assertEqual(self.scene.run("--steps", "build,test"), 0)
         self.scene.new_calls()
-        for path in ("bench/cuda/gpu_report.py", "include/notes.md"):
-            with open(os.path.join(self.scene.root, path), "a") as file:
-                file.write("# changed\n")
+        for path in (
+            "bench/cuda/gpu_report.py",
+            "include/notes.md",
+            "tests/core/arrays.cpp",
+            "tests/CMakeLists.txt",
+            "bench/host.cpp",
+        ):
+            self.scene.add(path, "# changed\n")
         self.assertEqual(self.scene.run("--steps", "build,test"), 0)
         self.assertEqual(self.scene.new_calls(), [])
 
@@ -382,6 +435,7 @@ class GpuCheck(unittest.TestCase):
         self.scene.run("--time-limit", "20")
         self.assertLess(time.monotonic() - started, 26)
         self.assertNotIn("measure_tree", self.scene.state()["programs"])
+        self.assertIn("- measure_tree\n", self.scene.report())
         self.scene.new_calls()
         self.scene.orders["of"] = {}
         self.assertEqual(self.scene.run(), 0)
@@ -401,21 +455,29 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(scene.state()["sanitizer"]["gpu.other, memcheck"]["cases"], {"four": "clean", "five": "clean"})
 
     def test_a_long_part_is_run_again_case_by_case(self):
-        self.scene.limits = {"CASE_SECONDS, PART_SECONDS": (3, 4)}
+        self.scene.limits["CASE_SECONDS, PART_SECONDS"] = (3, 4)
         self.scene.orders["cases"] = {"gpu_other": ["four", "five", "six"]}
         self.scene.orders["of"] = {"racecheck: five": "hang"}
         self.scene.orders["speaks"] = False
-        self.assertEqual(self.scene.run("--steps", "build,test,sanitize"), 0, self.scene.said)
+        self.assertEqual(self.scene.run("--steps", "build,test,sanitize"), 1, self.scene.said)
         cases = self.scene.state()["sanitizer"]["gpu.other, racecheck"]["cases"]
         self.assertEqual(cases, {"four": "clean", "five": "not finished, nothing found until then", "six": "clean"})
 
     def test_models_are_measured_with_what_goes_with_them(self):
         folder = os.path.join(self.scene.folder, "smollm2-x")
         os.makedirs(folder)
-        self.assertEqual(
-            self.scene.run("--steps", "build,measure", "--models", folder, "--models", "/nowhere/x.gguf"), 3
-        )
-        self.assertIn("measure_decoding of " + folder, self.scene.new_calls())
+        alone = os.path.join(self.scene.folder, "alone")
+        os.makedirs(alone)
+        with open(os.path.join(alone, "prompts.jsonl"), "w") as file:
+            file.write('{"tokens": [1]}')
+        self.scene.orders["measures"].append("measure_trees")
+        models = [word for path in (folder, alone, "/nowhere/x.gguf") for word in ("--models", path)]
+        self.assertEqual(self.scene.run("--steps", "build,measure", *models), 1)
+        calls = self.scene.new_calls()
+        for program, model in (("decoding", folder), ("trees", folder), ("decoding", alone)):
+            self.assertIn(f"measure_{program} of {model}", calls)
+        self.assertNotIn("measure_trees of " + alone, calls)
+        self.in_report("measure_trees of alone: not measured, since no smaller model is given")
         programs = self.scene.state()["programs"]
         self.assertIn(
             "examples/models/smollm2/draft".split("/")[-1], programs["measure_decoding of smollm2-x"]["command"]
@@ -446,7 +508,7 @@ class GpuCheck(unittest.TestCase):
             words = [word for pair in pairs for word in ("--published", pair)]
             return self.scene.run("--steps", "build,measure", *words)
 
-        self.assertEqual(run(f"qwen3-8b-dflash={target},block={dflash},prompts={prompts}"), 3, self.scene.said)
+        self.assertEqual(run(f"qwen3-8b-dflash={target},block={dflash},prompts={prompts}"), 5)
         self.assertIn("measure_decoding of " + target, self.scene.new_calls())
         self.assertNotIn("measure_trees of " + target, self.scene.calls())
         command = self.scene.state()["programs"]["measure_decoding of qwen3-8b-dflash"]["command"]
@@ -463,7 +525,7 @@ class GpuCheck(unittest.TestCase):
             self.assertIn(f"(--published {name}=TARGET,draft=DRAFT).", report)
         self.assertIn("(--published peagle-speculators=TARGET,block=DRAFT).", report)
         with_prompts = f",prompts={prompts}"
-        self.assertEqual(run(f"eagle3={target},draft={eagle3}{with_prompts}"), 3, self.scene.said)
+        self.assertEqual(run(f"eagle3={target},draft={eagle3}{with_prompts}"), 0, self.scene.said)
         command = self.scene.state()["programs"]["measure_decoding of eagle3"]["command"]
         self.assertIn("--draft eagle3 ", command)
         self.assertNotIn("--times-plain", command)
@@ -490,9 +552,137 @@ class GpuCheck(unittest.TestCase):
             self.assertEqual(run(words), 2)
             self.assertIn(complaint, self.scene.said)
 
+    def test_published_texts_are_kept_piece_by_piece(self):
+        def folder(name, config):
+            path = os.path.join(self.scene.folder, name)
+            os.makedirs(path)
+            with open(os.path.join(path, "config.json"), "w") as file:
+                json.dump(config, file)
+            return path
+
+        target = folder("qwen", {"model_type": "qwen3", "hidden_size": 4096, "num_hidden_layers": 36})
+        dflash = folder("dflash", {"architectures": ["DFlashDraftModel"], "dflash_config": {}})
+        prompts = os.path.join(self.scene.folder, "prompts.jsonl")
+        with open(prompts, "w") as file:
+            file.writelines('{"tokens": [%d]}\n' % n for n in range(1, 13))
+        name = "measure_decoding of qwen3-8b-dflash"
+        pair = f"qwen3-8b-dflash={target},block={dflash},prompts={prompts}"
+        command = ("--steps", "build,measure", "--published", pair)
+        self.scene.orders["of"] = {"text 6": "wait"}
+        self.scene.orders["wait"] = 1000
+        self.assertEqual(self.scene.run(*command, "--time-limit", "20"), 4, self.scene.said)
+        self.assertIn("texts [1, 2, 3, 4, 5]", self.scene.new_calls())
+        self.assertEqual(list(self.scene.state()["pieces"]), [f"{name}, texts 1 to 5 of 12"])
+        self.in_report("has only 1 of 3 pieces of its texts")
+        self.scene.orders["of"] = {}
+        self.assertEqual(self.scene.run(*command), 5, self.scene.said)
+        calls = [call for call in self.scene.new_calls() if call.startswith("texts")]
+        self.assertEqual(calls, ["texts [6, 7, 8, 9, 10]", "texts [11, 12]"])
+        state = self.scene.state()
+        self.assertEqual((state["pieces"], state["partial"]), ({}, {}))
+        figures = {figure["key"]: figure for figure in state["programs"][name]["figures"]}
+        tree = figures["decoding.1"]
+        self.assertEqual((tree["median"], tree["low"], tree["high"], tree["n"]), (60, 35, 85, 3))
+        self.assertIn("6.00 times plain; 4.00 tokens a round; every text is", tree["note"])
+        self.assertEqual(figures["decoding.differing.1"]["median"], 3)
+        self.assertAlmostEqual(figures["decoding.published.0"]["median"], 1 / 6)
+        # A piece that fails ends the measurement, and is told.
+        self.scene.orders["of"] = {"text 6": "fail"}
+        self.assertEqual(self.scene.run(*command, "--again", name), 1)
+        self.assertNotIn("texts [11, 12]", self.scene.new_calls())
+        self.in_report("**Partial figures:** the program has only 2 of 3 pieces of its texts.")
+
+    def test_the_status_says_what_is_left_and_what_failed(self):
+        scene = self.scene
+        steps = ("--steps", "build,measure")
+        scene.orders["of"] = {"measure_decoding": "wait"}
+        scene.orders["wait"] = 1000
+        self.assertEqual(scene.run(*steps, "--time-limit", "20"), 4, scene.said)
+        self.in_report("measure_decoding was not finished when the run's time was over, 1 of 2 times")
+        # It comes first then, and is given up the second time.
+        scene.new_calls()
+        self.assertEqual(scene.run(*steps, "--time-limit", "20"), 1, scene.said)
+        self.assertEqual(scene.new_calls(), ["measure_decoding"])
+        self.in_report("2 of 2 times. It has no figures; --again 'measure_decoding' runs it again.")
+        scene.orders["of"] = {"measure_tree": "miss"}
+        self.assertEqual(scene.run(*steps, "--again", "measure_decoding,measure_tree"), 5, scene.said)
+        self.in_report("**Targets missed:**\n\n- measure_tree\n")
+        scene.orders["of"] = {"measure_tree": "throw"}
+        self.assertEqual(scene.run(*steps, "--again", "measure_tree"), 1)
+        self.in_report("**Partial figures:** the program failed (status 1).")
+        self.in_report("| measure_tree (partial) | 2.0 µs |")
+        self.assertEqual(scene.state()["programs"]["measure_tree"]["partial"], "failed (status 1)")
+        scene.orders["of"] = {}
+        self.assertEqual(scene.run(*steps, "--again", "measure_tree"), 0)
+        self.in_report("Everything that was asked for has run and passed.")
+        # A program that was stopped at its own limit has no figures.
+        scene.limits["PROGRAMS"]["measure_tree"] = 2
+        scene.orders["of"] = {"measure_tree": "wait"}
+        for again in (("--again", "measure_tree"), ()):
+            self.assertEqual(scene.run(*steps, *again), 1)
+            self.assertIn("measure_tree was stopped after 2 s", scene.report().partition("## What was")[0])
+        self.assertEqual(scene.run("--steps", "build"), 0)
+        scene.limits["PROGRAMS"] = {"measure_lost": 30}
+        self.assertEqual(scene.run(*steps), 1)
+        self.in_report("- measure_lost was not built.\n")
+
+    def test_the_emulated_device_runs_programs_alone(self):
+        self.scene.orders["measures"] = ["emulated_copy", "emulated_tree", "emulated_decoding"]
+        self.assertEqual(self.scene.run("--emulated"), 0, self.scene.said)
+        self.assertEqual(self.scene.new_calls(), ["configure", "build", *self.scene.orders["measures"]])
+
+    def test_tests_that_a_run_had_no_time_for_are_left_for_the_next(self):
+        self.scene.orders["of"] = {"plain: four": "wait"}
+        self.scene.orders["wait"] = 1000
+        self.assertEqual(self.scene.run("--steps", "build,test", "--time-limit", "20"), 4, self.scene.said)
+        self.assertEqual(set(self.scene.state()["tests"]), {"gpu.core", "gpu.linked"})
+        self.in_report("- gpu.other\n")
+        self.scene.orders["of"] = {}
+        self.assertEqual(self.scene.run("--steps", "build,test"), 0)
+
+    def test_peers_that_fail_count_and_peers_that_are_missing_do_not(self):
+        self.scene.add("bench/cuda/a_peer.py", "import sys\nsys.exit(1)\n")
+        peers = 'PEERS = [Peer("a_peer.py", "{}", "A peer", 20)]\n'
+        self.scene.add("bench/cuda/gpu_peers.py", peers.format("no_such_module"))
+        self.assertEqual(self.scene.run("--steps", "build,peers"), 0, self.scene.said)
+        self.in_report("A peer was not compared with: no Python here imports no_such_module.")
+        self.scene.add("bench/cuda/gpu_peers.py", peers.format("json"))
+        self.assertEqual(self.scene.run("--steps", "build,peers"), 1, self.scene.said)
+        self.in_report("- a_peer.py failed (status 1)\n")
+
+    def test_cases_that_did_not_run_are_not_clean(self):
+        self.scene.orders["of"] = {"memcheck: five": "vanish"}
+        self.assertEqual(self.scene.run("--steps", "build,test,sanitize"), 1, self.scene.said)
+        cases = self.scene.state()["sanitizer"]["gpu.other, memcheck"]["cases"]
+        self.assertEqual(cases, {"four": "clean", "five": "not run"})
+        self.in_report("- gpu.other, memcheck: 1 not run\n")
+
+    def test_programs_that_cannot_be_listed_are_named(self):
+        self.scene.orders["unlisted"] = ["gpu_other"]
+        self.assertEqual(self.scene.run("--steps", "build,test,sanitize"), 1, self.scene.said)
+        self.in_report("gpu.other failed: it does not list its cases.")
+        self.in_report("gpu.other was not checked by compute-sanitizer: it does not list its cases.")
+
+    def test_77_cases_are_no_missing_gpu(self):
+        self.scene.orders["cases"] = {"gpu_other": [f"case {n:02}" for n in range(77)]}
+        self.assertEqual(self.scene.run("--steps", "build,test"), 0, self.scene.said)
+        self.assertEqual(len(self.scene.state()["tests"]["gpu.other"]["cases"]), 77)
+
+    def test_tests_that_were_not_configured_are_named_with_the_reason(self):
+        self.scene.orders["left out"] = {"gpu.nccl": "NCCL was not found"}
+        self.assertEqual(self.scene.run("--steps", "build,test,sanitize"), 0, self.scene.said)
+        self.in_report("gpu.nccl was not built: NCCL was not found.")
+        self.in_report("gpu.nccl was not checked by compute-sanitizer: NCCL was not found.")
+
+    def test_a_new_build_folder_goes_on_from_the_report(self):
+        self.assertEqual(self.scene.run("--steps", "build,test"), 0)
+        self.scene.new_calls()
+        shutil.rmtree(self.scene.build)
+        self.assertEqual(self.scene.run("--steps", "build,test"), 0)
+        self.assertEqual(self.scene.new_calls(), ["configure", "build"])
+
     def test_models_are_packed_with_what_is_elsewhere(self):
-        with open(os.path.join(self.scene.root, "bench", "cuda", "gpu_pack.py"), "a") as file:
-            file.write("\nLIBRARIES = []\n")
+        self.scene.add("bench/cuda/gpu_pack.py", "\nLIBRARIES = []\n")
 
         def place(*names):
             return os.path.join(self.scene.folder, *names)
@@ -526,6 +716,25 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.scene.run(*pack, "--models", f"{given},prompts=" + place("c.jsonl")), 1)
         self.assertIn(f"Not found: {place('c.jsonl')}.", self.scene.said)
         self.assertEqual(self.scene.run(*pack, "--models", "x,drafts=y"), 2)
+
+
+class Sources(unittest.TestCase):
+    def test_all_headers_of_the_device_s_programs_are_among_them(self):
+        known = set(gpu_state.sources(ROOT))
+        folders = ("include", "tests", "bench/cuda", "bench", "examples/models", "examples/c")
+        for path in sorted(known):
+            relative = os.path.relpath(path, ROOT)
+            if not relative.startswith(("tests/cuda", "tests/gpu", "bench/cuda", "examples/c")):
+                continue
+            if not path.endswith((*gpu_state.HEADERS, ".cu", ".cpp")):
+                continue
+            with open(path, encoding="utf-8") as file:
+                included = re.findall(r'^\s*#\s*include "([^"]+)"', file.read(), re.M)
+            for name in included:
+                places = [os.path.dirname(path), *(os.path.join(ROOT, folder) for folder in folders)]
+                found = [os.path.normpath(os.path.join(place, name)) for place in places]
+                here = next(filter(os.path.isfile, found), None)
+                self.assertTrue(here is None or here in known, f"{path} includes {name}")
 
 
 class Models(unittest.TestCase):
