@@ -85,7 +85,6 @@ class autoregressive {
     process_ = process;
     if (!has_processor()) return;
     writer_.reserve(vocab_size(), tokens(), true);
-    writes_all_ = true;
   }
 
   //! Makes the drafter keep the rows and states that root_state() and previous_state() return. Call it before
@@ -402,8 +401,6 @@ class autoregressive {
     const std::span<number> row{rows_.get() + offset(n_rows_), static_cast<std::size_t>(vocab_size())};
     row_processor<number> process;
     if (has_processor() && from.at == row_origin::kind::node) process = process_;
-    // An earlier row here may have had numbers at tokens without a column.
-    if (!tokens().empty() && writes_all_) std::fill(row.begin(), row.end(), number{0});
     writer_.write(tree_, u, logits, tokens(), process, sampler_, from, row);
     if constexpr (detail::KeepsHiddenStates<std::remove_reference_t<BackendT>>) {
       if (!hidden_.empty()) {
@@ -450,7 +447,6 @@ class autoregressive {
   tree_view tree_{};
   std::span<const node_id> nodes_{};
   row_processor<number> process_;
-  bool writes_all_ = false;  // rows of a processor, which may have numbers at all tokens, have been written
   detail::row_writer<number> writer_;
   std::int32_t n_added_ = 0;  // number of rows added to the pass under way
   forward_batch batch_;

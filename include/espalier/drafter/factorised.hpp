@@ -90,10 +90,8 @@ class factorised {
   }
 
   void process_rows(row_processor<number> process) {
-    const bool was_processed = bool(std::exchange(process_, process));
-    // Rows that a processor has made have numbers for tokens without a column, too.
-    if (process_ ? own_.get() == nullptr : was_processed && corrects() && !tokens().empty())
-      make_room(own_, row_of_.size());
+    process_ = process;
+    if (process_ && own_.get() == nullptr) make_room(own_, row_of_.size());
     writer_.reserve(vocab_size(), tokens(), bool(process_));
   }
 

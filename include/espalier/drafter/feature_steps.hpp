@@ -114,7 +114,6 @@ class feature_steps {
   }
 
   void process_rows(row_processor<number> process) {
-    if (process_ && !process) std::fill(rows_.begin(), rows_.end(), number{0});
     process_ = process;
     writer_.reserve(vocab_size(), model_.tokens(), bool(process_));
   }

@@ -23,14 +23,16 @@ template <class NumberT>
 class row_writer {
  public:
   // Makes room for rows of a model whose column i is of token tokens[i]; with no tokens, columns are tokens.
+  // `processes`: from now on rows may have a processor, and numbers at tokens without a column.
   void reserve(std::int32_t vocab, std::span<const token_id> tokens, bool processes) {
     few_.resize(tokens.size());
     if (processes && !tokens.empty()) wide_.resize(static_cast<std::size_t>(vocab));
+    clears_ = clears_ || processes;
   }
 
   // Writes the distribution that a sampler makes of logits; if there is a processor, it changes the logits first, as it
-  // does after the path of `u`. Without a processor only the tokens that have a column are written: the other numbers
-  // of `out` must be 0.
+  // does after the path of `u`. As long as no row has had a processor, only the tokens that have a column are written:
+  // the other numbers of `out` must be 0.
   //
   // Shapes      logits [columns]; out [vocab]
   void write(tree_view tree, node_id u, std::span<const NumberT> logits, std::span<const token_id> tokens,
@@ -43,6 +45,7 @@ class row_writer {
       sampler.probabilities(logits, out, from);
     } else {
       sampler.probabilities(logits, few_, from);
+      if (clears_) std::fill(out.begin(), out.end(), NumberT{0});
       spread(few_, tokens, out);
     }
   }
@@ -61,6 +64,7 @@ class row_writer {
 
   list<NumberT> few_;   // [columns], if columns are not tokens
   list<NumberT> wide_;  // [vocab], if a processor changes these rows, too
+  bool clears_ = false;
 };
 
 }  // namespace espalier::detail
