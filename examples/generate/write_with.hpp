@@ -46,10 +46,12 @@ written_text write_with(const held_policy<Sampling>& policy, bool takes_block,
     return write_by(decode, work);
   };
   const auto over = [&]<class DrafterT>(DrafterT drafter) {
-    if constexpr (Sampling == espalier::regime::deterministic && !std::is_same_v<DrafterT, host_block_drafter>) {
-      if (const auto text_policy = work.text_policy()) {
-        return write_over(espalier::joint(std::move(drafter), work.text_drafter()),
-                          espalier::cascade(policy, text_policy->policy));
+    if constexpr (Sampling == espalier::regime::deterministic) {
+      if constexpr (!std::is_same_v<DrafterT, host_block_drafter>) {
+        if (const auto text_policy = work.text_policy()) {
+          return write_over(espalier::joint(std::move(drafter), work.text_drafter()),
+                            espalier::cascade(policy, text_policy->policy));
+        }
       }
     }
     return write_over(drafter, policy);

@@ -1,4 +1,4 @@
-// expect in 40 of 40 lines: has no member named .apend.|no member named .apend.
+// expect in 40 of 40 lines, of clang in 1 of 80: has no member named .apend.|no member named .apend.
 // SPDX-License-Identifier: BSL-1.0
 #include "mistake.hpp"
 
