@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSL-1.0
 // Measures the compaction of the accepted path in a cache of Qwen3-8B's shape: 36 layers, 8 key-value heads of 128,
-// bfloat16.
+// bfloat16; and in a cache of a model with recurrent layers. Measures also what paged caches do to share a beginning,
+// and what a cache of the host is told.
 #include <cuda_bf16.h>
 
 #include <cstddef>
@@ -10,9 +11,16 @@
 #include <string>
 #include <vector>
 
+#include "espalier/core/token.hpp"
 #include "espalier/cuda/core/device_array.cuh"
+#include "espalier/cuda/core/launch.cuh"
+#include "espalier/cuda/core/text_batch.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
+#include "espalier/cuda/kv_store/on_host_kv.cuh"
 #include "espalier/cuda/kv_store/paged.cuh"
+#include "espalier/cuda/kv_store/recurrent.cuh"
+#include "espalier/kv_store/recurrent_shape.hpp"
+#include "espalier/model/llama/recurrent_block_shape.hpp"
 #include "program.cuh"
 #include "random_numbers.cuh"
 
@@ -34,6 +42,16 @@ void measure(bench::bench_run& run) {
   bench::fill_random(paged.view().data,
                      static_cast<std::size_t>(2 * layers * n_pages * page_size) * static_cast<std::size_t>(row_size), 1,
                      2, nullptr);
+  // The cache of Qwen3-Next-80B-A3B: 12 layers of attention with 2 key-value heads of 256, and 36 recurrent layers.
+  const espalier::recurrent_block_shape block{.kind = espalier::recurrence_kind::gated_delta,
+                                              .heads = run.size(32, 4),
+                                              .head_dim = run.size(128, 16),
+                                              .groups = run.size(16, 2),
+                                              .state = run.size(128, 16),
+                                              .taps = 4};
+  const espalier::recurrent_shape states = block.kept(run.size(36, 3));
+  const std::int32_t attention_layers = run.size(12, 1), attention_row = run.size(512, 64);
+  const device::recurrent_kv<number> recurrent(attention_layers, attention_row, states, 1, base + tree + 1, tree + 1);
   const device::device_array<std::int32_t> base_there{std::span<const std::int32_t>(&base, 1)};
 
   auto race = run.race();
@@ -54,21 +72,56 @@ void measure(bench::bench_run& run) {
     race.add({.key = "paged." + std::to_string(n), .work = [&, which, how_many, n](cudaStream_t s) {
                 paged.commit({}, {base_there.data(), which, how_many, n}, s);
               }});
+    race.add({.key = "recurrent." + std::to_string(n), .work = [&, which, how_many, n](cudaStream_t s) {
+                recurrent.commit({}, {base_there.data(), which, how_many, n}, s);
+              }});
   }
+  // A page gets a copy, a text shares the pages of another one, and the host is told what stays.
+  race.add({.key = "page", .work = [&](cudaStream_t s) { device::detail::copy_page(paged.view(), 0, 1, s); }});
+  device::paged_kv<number> shared(1, 64, 2, n_pages * page_size, page_size, 2 * n_pages);
+  shared.ensure(0, base, nullptr);
+  shared.remember(0, 0, std::vector<espalier::token_id>(static_cast<std::size_t>(base), 1));
+  race.add({.key = "share", .work = [&](cudaStream_t s) { shared.fork(0, 1, s); }});
+  const std::int32_t longest = lengths.back();
+  const device::pinned_array<std::int32_t> words(static_cast<std::size_t>(3 + longest));
+  race.add({.key = "told", .work = [&](cudaStream_t s) {
+              device::launch("bring_kept", device::detail::bring_kept<>,
+                             {.threads = device::detail::bring_kept_threads}, s,
+                             device::detail::kept_on_host{words.data(), longest}, device::text_batch{},
+                             device::kept_rows{base_there.data(), kept.back().data(), n_kept.back().data(), longest});
+            }});
   race.run();
-  for (const std::string kind : {"contiguous", "paged"}) {
+  const double page_bytes = 8.0 * layers * page_size * row_size;
+  run.found.add({.key = "commit.page",
+                 .what = "copying a page of " + std::to_string(page_size) + " rows",
+                 .measured = race.of("page"),
+                 .reading = run.most.reading(page_bytes),
+                 .limit = run.most.reading(page_bytes) + run.most.one_launch(),
+                 .target = "a copy of the rows, and a launch"});
+  run.found.add({.key = "commit.share",
+                 .what = "sharing the pages of " + std::to_string(base) + " tokens with another text",
+                 .measured = race.of("share")});
+  run.found.add({.key = "commit.told",
+                 .what = "telling a cache of the host that " + std::to_string(longest) + " rows stay",
+                 .measured = race.of("told")});
+  for (const std::string kind : {"contiguous", "paged", "recurrent"}) {
     for (const std::int32_t n : lengths) {
-      const double bytes = 2.0 * (n - 1) * layers * 2 * row_size * static_cast<double>(sizeof(number));
+      const double row_bytes = kind == "recurrent"
+                                   ? 4.0 * attention_layers * attention_row + 4.0 * states.layers * states.row_size
+                                   : 4.0 * layers * row_size;
+      const double bytes = 2.0 * (n - 1) * row_bytes;
+      const double launches = run.most.one_launch() + (kind == "recurrent" ? run.most.further_launches.median() : 0);
       const std::string key = kind + "." + std::to_string(n);
       char rate[64];
       std::snprintf(rate, sizeof rate, "%.0f GB/s", bytes / race.of(key).median() * 1e-3);
-      run.found.add({.key = "commit." + key,
-                     .what = "compaction, " + kind + ", " + std::to_string(n - 1) + " rows moved",
-                     .measured = race.of(key),
-                     .reading = run.most.reading(bytes),
-                     .limit = run.most.reading(bytes) + run.most.one_launch(),
-                     .target = "a copy of the rows, and a launch",
-                     .note = rate});
+      run.found.add(
+          {.key = "commit." + key,
+           .what = "compaction, " + kind + ", " + std::to_string(n - 1) + " rows moved",
+           .measured = race.of(key),
+           .reading = run.most.reading(bytes),
+           .limit = run.most.reading(bytes) + launches,
+           .target = kind == "recurrent" ? "a copy of the rows, and two launches" : "a copy of the rows, and a launch",
+           .note = rate});
     }
   }
 }

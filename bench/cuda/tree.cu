@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: BSL-1.0
-// Measures trees on the device: best_first from given lists, and the compilation of the tree in every order.
+// Measures trees on the device: best_first from given lists, the compilation of the tree in every order, and its
+// conversion into the formats of other engines and of a backend of the host.
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "device_text.cuh"
+#include "espalier/cuda/backend/on_host.cuh"
 #include "espalier/cuda/core/tree.cuh"
 #include "espalier/cuda/core/tree_compile.cuh"
+#include "espalier/cuda/interop/dense_mask.cuh"
+#include "espalier/cuda/interop/flashinfer_mask.cuh"
+#include "espalier/cuda/interop/sglang_mask.cuh"
+#include "espalier/cuda/interop/sglang_tree.cuh"
+#include "espalier/cuda/interop/tensorrt_tree.cuh"
 #include "espalier/cuda/tree_policy/best_first.cuh"
 #include "inputs.hpp"
 #include "program.cuh"
@@ -18,10 +29,65 @@ namespace {
 
 using namespace espalier;
 namespace device = espalier::cuda;
+namespace io = espalier::cuda::interop;
 
 struct asked {
   std::int32_t budget;
   double tree, compile;  // microseconds
+};
+
+// The conversion of a batch into a format of another engine, and the number of bytes that it writes.
+struct conversion {
+  const char* name;
+  double bytes;
+  std::function<void(cudaStream_t)> work;
+};
+
+// The memory of every format for one tree of n rows, root included, in a context of at most so many slots.
+class engine_arrays {
+ public:
+  engine_arrays(std::int32_t n, std::int32_t context)
+      : n_(n),
+        context_(context),
+        dense_(rows() * static_cast<std::size_t>(context)),
+        bytes_(rows() * static_cast<std::size_t>(context + n)),
+        indptr_(2),
+        links_(4 * rows()),
+        shape_{.max_tokens = n, .max_path = 16},
+        words_(static_cast<std::size_t>(shape_.n_paths() + shape_.n_words() + n)),
+        of_host_(n, (n + 31) / 32) {}
+
+  std::vector<conversion> conversions(const device::forward_batch_view& batch) const {
+    const io::sglang_mask_layout layout{.n = n_};
+    const io::sglang_tree<std::int32_t> tree{links_.data(), links_.data() + n_, links_.data() + 2 * n_,
+                                             links_.data() + 3 * n_};
+    const io::tensorrt_tree arrays{words_.data(), words_.data() + shape_.n_paths(),
+                                   words_.data() + shape_.n_paths() + shape_.n_words()};
+    const auto room = static_cast<std::int64_t>(bytes_.size());
+    return {{"dense mask of bfloat16", 2.0 * static_cast<double>(dense_.size()),
+             [=, this](cudaStream_t s) { io::write_dense_mask(batch, context_, dense_.data(), s); }},
+            {"FlashInfer's mask", static_cast<double>(dense_.size()) / 8,
+             [=, this](cudaStream_t s) { io::write_flashinfer_mask(batch, bytes_.data(), room, indptr_.data(), s); }},
+            {"SGLang's mask", static_cast<double>(dense_.size()),
+             [=, this](cudaStream_t s) { io::write_sglang_mask(batch, layout, bytes_.data(), room, s); }},
+            {"SGLang's arrays", 4.0 * static_cast<double>(links_.size()),
+             [=, this](cudaStream_t s) { io::write_sglang_tree(batch, n_, tree, s); }},
+            {"TensorRT-LLM's arrays", 4.0 * static_cast<double>(words_.size()),
+             [=, this](cudaStream_t s) { io::write_tensorrt_tree(batch, shape_, arrays, s); }},
+            {"copy for a backend of the host", 4.0 * n_ * (6 + (n_ + 31) / 32),
+             [=, this](cudaStream_t s) { of_host_.bring(batch, s); }}};
+  }
+
+ private:
+  std::size_t rows() const { return static_cast<std::size_t>(n_); }
+
+  std::int32_t n_, context_;
+  device::device_array<__nv_bfloat16> dense_;
+  device::device_array<std::uint8_t> bytes_;
+  device::device_array<std::int32_t> indptr_, links_;
+  io::tensorrt_tree_shape shape_;
+  device::device_array<std::int32_t> words_;
+  device::detail::batch_copy of_host_;
 };
 
 void measure_one(bench::bench_run& run, const asked& of) {
@@ -60,6 +126,10 @@ void measure_one(bench::bench_run& run, const asked& of) {
               .work = [&](cudaStream_t s) { (void)o.compiler.compile(texts, of.budget + 1, s); },
               .cold = false});
   }
+  const engine_arrays to(of.budget + 1, prefix + of.budget + 1);
+  const auto formats = to.conversions(orders[1].compiler.compile(texts, of.budget + 1, race.in()));
+  for (const auto& [name, bytes, work] : formats)
+    race.add({.key = name, .work = work, .cold = false});
   race.run();
   const std::string n = std::to_string(of.budget);
   run.found.add({.key = "tree." + n,
@@ -73,6 +143,12 @@ void measure_one(bench::bench_run& run, const asked& of) {
                    .measured = race.of(o.name),
                    .limit = of.compile,
                    .target = "asked for"});
+  }
+  for (const auto& [name, bytes, work] : formats) {
+    run.found.add({.key = "interop." + n + "." + name,
+                   .what = std::string(name) + " of a tree, B = " + n + ", prefix " + std::to_string(prefix - 1),
+                   .measured = race.of(name),
+                   .reading = run.most.reading(bytes)});
   }
 }
 

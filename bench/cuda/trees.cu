@@ -22,21 +22,27 @@
 #include "espalier/cuda/decoder/decoder.cuh"
 #include "espalier/cuda/drafter/autoregressive.cuh"
 #include "espalier/cuda/drafter/block_diffusion.cuh"
+#include "espalier/cuda/drafter/joint.cuh"
 #include "espalier/cuda/drafter/no_drafter.cuh"
+#include "espalier/cuda/drafter/prompt_lookup.cuh"
 #include "espalier/cuda/kv_store/contiguous.cuh"
 #include "espalier/cuda/model/llama/block_draft_model.cuh"
 #include "espalier/cuda/model/llama/llama_backend.cuh"
 #include "espalier/cuda/selector/neural_delayed.cuh"
+#include "espalier/cuda/tree_policy/adaptive_chain.cuh"
 #include "espalier/cuda/tree_policy/best_first.cuh"
+#include "espalier/cuda/tree_policy/cascade.cuh"
 #include "espalier/cuda/tree_policy/chain.cuh"
 #include "espalier/cuda/tree_policy/delayed.cuh"
 #include "espalier/cuda/tree_policy/dynatree.cuh"
 #include "espalier/cuda/tree_policy/dyspec_greedy.cuh"
 #include "espalier/cuda/tree_policy/dyspec_threshold.cuh"
 #include "espalier/cuda/tree_policy/eagle2.cuh"
+#include "espalier/cuda/tree_policy/fixed.cuh"
 #include "espalier/cuda/tree_policy/plain.cuh"
 #include "espalier/cuda/tree_policy/sampled_chain.cuh"
 #include "espalier/cuda/tree_policy/sequoia.cuh"
+#include "espalier/cuda/tree_policy/specinfer_static.cuh"
 #include "espalier/model/files/cost_file.hpp"
 #include "espalier/model/llama/block_draft_config.hpp"
 #include "espalier/model/llama/model_config.hpp"
@@ -102,6 +108,10 @@ struct drafts {
   std::optional<device::block_draft_model<number_type>> block;
   std::optional<selector_file> selector;  // for specinfer
   cost_model costs;                       // of the large model's passes, for the selector
+
+  auto drafter(float temperature) const {
+    return device::autoregressive(model->backend, model->kv, {.temperature = temperature});
+  }
 };
 
 // A way of decoding. Its decoder is made when its turn comes, and gone after it: trees of 1,024 nodes take memory.
@@ -125,6 +135,21 @@ class methods {
       trees(greedy(), more, all);
       step(
           "EAGLE-2's tree", few, [](int n) { return device::eagle2({.budget = n}); }, greedy());
+      step(
+          "fixed tree", few, [](int n) { return device::fixed({.budget = n}); }, greedy());
+      step(
+          "adaptive chain", {16}, [](int n) { return device::adaptive_chain({.length = 8, .max_length = n}); },
+          greedy());
+      for (const int n : {8, 16})
+        add(
+            "chain by prompt lookup", n, [] { return device::prompt_lookup(); },
+            [n] { return device::chain({.length = n}); }, greedy());
+      for (const int n : few)
+        add(
+            "DynaTree, then a chain of 8 by prompt lookup", n,
+            [this] { return device::joint(with_.drafter(drafted_at()), device::prompt_lookup()); },
+            [n] { return device::cascade(device::dynatree({.budget = n - 8}), device::chain({.length = 8})); },
+            greedy());
     } else {
       plain_and_chains(target_only(), block_verification(), [](int n) { return device::sampled_chain({.length = n}); });
       trees(target_only(), few, few);
@@ -135,6 +160,9 @@ class methods {
           "DySpec, residual walk", few, [](int n) { return device::dyspec_greedy({.budget = n}); }, residual_walk());
       step(
           "Sequoia, residual walk", few, [](int n) { return device::sequoia({.budget = n}); }, residual_walk());
+      step(
+          "SpecInfer's tree, specinfer", few, [](int n) { return device::specinfer_static({.budget = n}); },
+          specinfer());
       step(
           "paths delayed by 2, traversal", {2 + 2 * 4, 2 + 4 * 6, 2 + 8 * 6},
           [](int n) {
@@ -181,11 +209,7 @@ class methods {
   void step(const std::string& name, const std::vector<int>& budgets, MakeT make, VerifierT verifier) {
     for (const int n : budgets)
       add(
-          name, n,
-          [this] {
-            return device::autoregressive(with_.model->backend, with_.model->kv, {.temperature = drafted_at()});
-          },
-          [make, n] { return make(n); }, verifier);
+          name, n, [this] { return with_.drafter(drafted_at()); }, [make, n] { return make(n); }, verifier);
   }
 
   float drafted_at() const { return temperature_ == 0 ? 1 : temperature_; }
@@ -226,10 +250,11 @@ void measure(bench::bench_run& run, const bench::text_arguments& pair, int max_t
   bench::served_model target(paths.model, kept, rows);
   const std::vector<int> kept_of_draft = selects ? std::vector<int>{last_layer(paths.draft)} : std::vector<int>{};
   // best_first asks the draft about more nodes than it keeps.
-  drafts with{std::make_unique<bench::served_model>(paths.draft, kept_of_draft, 2 * rows, 1, paths.head_tokens),
-              {},
-              {},
-              load_costs(ESPALIER_BENCH_PRICES)};
+  drafts with{
+      std::make_unique<bench::served_model>(paths.draft, kept_of_draft, std::max(2 * rows, 128), 1, paths.head_tokens),
+      {},
+      {},
+      load_costs(ESPALIER_BENCH_PRICES)};
   if (selects) with.selector.emplace(load_selector(selector));
   if (!paths.block.empty())
     with.block.emplace(device::block_draft_model<number_type>::load(paths.block, target.backend));

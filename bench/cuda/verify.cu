@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSL-1.0
 // Measures the verification of a tree of 64 drawn tokens over a vocabulary of 151,936, by verifier, and beside it the
 // reading of the rows that the verifier visits. These are the rows that the host's verifier asks for, given the same
-// rows and random numbers. Measures also the masking of rows, which precedes verification under a constraint.
+// rows and random numbers. Measures also the change of rows by masks, penalties and biases before
+// verification.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -21,10 +22,13 @@
 #include "espalier/cuda/verifier/verify.cuh"
 #include "espalier/decoder/text.hpp"
 #include "espalier/processor/constrained.hpp"
+#include "espalier/processor/logit_bias.hpp"
+#include "espalier/processor/penalties.hpp"
 #include "espalier/sampling/lazy_rows.hpp"
 #include "espalier/verifier/block_verification.hpp"
 #include "espalier/verifier/greedy.hpp"
 #include "espalier/verifier/khisti.hpp"
+#include "espalier/verifier/multi_path_block.hpp"
 #include "espalier/verifier/naive.hpp"
 #include "espalier/verifier/naive_tree.hpp"
 #include "espalier/verifier/residual_walk.hpp"
@@ -128,46 +132,53 @@ class verified {
   device::verification<VerifierT, float> work_;
 };
 
-// The target's rows of the nodes of a tree, changed by masks.
-class masked_rows {
+// The target's rows of the nodes of a tree, changed by a processor after a prompt of 1,000 tokens.
+template <class ProcessorT>
+class changed_rows {
  public:
-  masked_rows(const device_scene& scene, std::size_t vocab)
-      : scene_(scene),
+  changed_rows(std::string name, const device_scene& scene, std::size_t vocab, const ProcessorT& processor)
+      : name_(std::move(name)),
+        scene_(scene),
         vocab_(static_cast<std::int32_t>(vocab)),
         logits_(std::span<const float>(scene.host.target_logits)),
         work_(n_rows(), n_rows(), vocab_, 1) {
+    std::vector<token_id> prompt;
+    for (std::int32_t i = 0; i < 1000; ++i)
+      prompt.push_back(i * 7919 % vocab_);
     text written;
-    written.begin(std::vector<token_id>(100, 1), {}, {}, 200, vocab_);
-    work_.follow(0, written, constrained(bench::three_of_four(vocab_)), nullptr);
+    written.begin(prompt, {}, {}, 1100, vocab_);
+    work_.follow(0, written, processor, nullptr);
     const std::int32_t place = 0;
     (void)work_.prepare(std::span(&place, 1));
     bench::require(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }
 
   void enter(bench::contest& race) {
-    race.add({.key = "masks", .work = [this](cudaStream_t s) {
-                work_.run(device::text_batch::of(scene_.tree.writer(), scene_.text.view()),
+    race.add({.key = name_, .work = [this](cudaStream_t s) {
+                work_.run(device::text_batch::of(scene_.tree.writer(), text_.view()),
                           {n_rows(), scene_.rows.data(), nullptr, 0},
                           vocab_rows<float>{logits_.data(), n_rows(), vocab_}, scene_.found.data(), s);
               }});
   }
 
-  void tell(const bench::contest& race, bench::bench_run& run) const {
-    // Every number is read, and one of four is written; the masks come from the host besides.
-    run.found.add({.key = "verify.masks",
-                   .what = "a mask for each row, " + std::to_string(n_rows()) + " rows x " + std::to_string(vocab_),
-                   .measured = race.of("masks"),
-                   .reading = run.most.reading(1.25 * 4.0 * n_rows() * vocab_),
-                   .note = "with the call on the host that finds the masks"});
+  // `written`: the share of the numbers that are written; every number is read.
+  void tell(const bench::contest& race, bench::bench_run& run, const std::string& what, double written) const {
+    run.found.add({.key = "verify." + name_,
+                   .what = what + ", " + std::to_string(n_rows()) + " rows x " + std::to_string(vocab_),
+                   .measured = race.of(name_),
+                   .reading = run.most.reading((1 + written) * 4.0 * n_rows() * vocab_),
+                   .note = "with the call on the host that finds them"});
   }
 
  private:
   std::int32_t n_rows() const { return scene_.host.drawn.size(); }
 
+  std::string name_;
   const device_scene& scene_;
   std::int32_t vocab_;
+  bench::device_text text_{1000, 1100};
   device::device_array<float> logits_;
-  device::detail::text_processors<constrained<bench::three_of_four>> work_;
+  device::detail::text_processors<ProcessorT> work_;
 };
 
 void measure(bench::bench_run& run) {
@@ -183,19 +194,30 @@ void measure(bench::bench_run& run) {
   verified<specinfer> by_specinfer("specinfer", paths, vocab, 1);
   verified<khisti> by_khisti("khisti", paths, vocab, 1);
   verified<block_verification> by_block("block_verification", single, vocab, 1);
+  verified<multi_path_block> by_paths("multi_path_block", paths, vocab, 1);
   verified<traversal> by_traversal("traversal", paths, vocab, 1);
+  verified<traversal_without_replacement> by_distinct("traversal_without_replacement", distinct, vocab, 1);
   verified<residual_walk> by_walk("residual_walk", distinct, vocab, 1);
   auto race = run.race();
   const auto each = [&](const auto& work) {
     work(by_greedy), work(by_target), work(by_naive), work(by_naive_tree), work(by_spectr), work(by_specinfer);
-    work(by_khisti), work(by_block), work(by_traversal), work(by_walk);
+    work(by_khisti), work(by_block), work(by_paths), work(by_traversal), work(by_distinct);
+    work(by_walk);
   };
-  masked_rows masks(distinct, vocab);
+  const auto tokens = static_cast<std::int32_t>(vocab);
+  std::vector<token_bias> biased;
+  for (std::int32_t i = 0; i < 300; ++i)
+    biased.push_back({i * 31 % tokens, 1});
+  changed_rows masks("masks", distinct, vocab, constrained(bench::three_of_four(tokens)));
+  changed_rows penalised("penalties", distinct, vocab, penalties({.repetition = 1.1, .presence = 0.5}));
+  changed_rows biases("biases", distinct, vocab, logit_bias(biased, tokens));
   each([&](auto& one) { one.enter(race); });
-  masks.enter(race);
+  masks.enter(race), penalised.enter(race), biases.enter(race);
   race.run();
   each([&](auto& one) { one.tell(race, run); });
-  masks.tell(race, run);
+  masks.tell(race, run, "a mask for each row", 0.25);
+  penalised.tell(race, run, "penalties of 1,000 tokens", 1000.0 / tokens);
+  biases.tell(race, run, "300 biases", 300.0 / tokens);
 }
 
 }  // namespace
