@@ -233,7 +233,7 @@ void engine::work_over(DrafterT drafter, PolicyT policy) {
   show();
   is_ready_ = true;
   ready_.set_value();
-  // What fails for one order, for want of memory for example, ends the texts, and not the server.
+  // Obeys an order. An error of it, such as a lack of memory, ends all texts, and not the server.
   const auto obey = [&](const auto& order) {
     try {
       order();

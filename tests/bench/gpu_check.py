@@ -486,14 +486,16 @@ class GpuCheck(unittest.TestCase):
         self.assertEqual(self.scene.run("--models", "x,drafts=y"), 2)
         self.assertIn('"drafts=y" is none of draft=PATH, block=PATH, prompts=PATH.', self.scene.said)
 
-    def test_published_drafters_are_measured_against_what_was_published(self):
-        def folder(name, config):
-            path = os.path.join(self.scene.folder, name)
-            os.makedirs(path)
-            with open(os.path.join(path, "config.json"), "w") as file:
-                json.dump(config, file)
-            return path
+    def model_folder(self, name, config):
+        """Makes a model's folder that has its configuration alone, and returns its path."""
+        path = os.path.join(self.scene.folder, name)
+        os.makedirs(path)
+        with open(os.path.join(path, "config.json"), "w") as file:
+            json.dump(config, file)
+        return path
 
+    def test_published_drafters_are_measured_against_what_was_published(self):
+        folder = self.model_folder
         qwen = {"model_type": "qwen3", "hidden_size": 4096, "num_hidden_layers": 36}
         target = folder("qwen", qwen)
         small = folder("small", {**qwen, "hidden_size": 1024})
@@ -553,13 +555,7 @@ class GpuCheck(unittest.TestCase):
             self.assertIn(complaint, self.scene.said)
 
     def test_published_texts_are_kept_piece_by_piece(self):
-        def folder(name, config):
-            path = os.path.join(self.scene.folder, name)
-            os.makedirs(path)
-            with open(os.path.join(path, "config.json"), "w") as file:
-                json.dump(config, file)
-            return path
-
+        folder = self.model_folder
         target = folder("qwen", {"model_type": "qwen3", "hidden_size": 4096, "num_hidden_layers": 36})
         dflash = folder("dflash", {"architectures": ["DFlashDraftModel"], "dflash_config": {}})
         prompts = os.path.join(self.scene.folder, "prompts.jsonl")

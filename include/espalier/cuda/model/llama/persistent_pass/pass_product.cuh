@@ -230,8 +230,8 @@ __device__ void multiply_rows(const pass_product& product, const pass_memory& me
       }
     }
   }
-  // Of a tile whose rows are padding, weights may still be on their way. They must have come, for all warps, before any
-  // warp copies the next product's weights to the same place.
+  // The weights of a tile whose rows are padding may still be on their way. All warps' copies must have ended before
+  // any warp copies the next product's weights to the same place.
   if (has_padding) {
     ptx::copy_async_commit();
     ptx::copy_async_wait<0>();
